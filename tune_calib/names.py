@@ -1,0 +1,60 @@
+"""Every metric and reserved column name, with direction, unit and bounds: written once, here."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+INF = float("inf")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as tables and searches know it.
+
+    Attributes:
+        name: column name behind ``<split>/``.
+        title: how it is printed.
+        direction: whether a smaller or a larger value is better.
+        unit: ``fraction`` (printed in percent), ``nats`` or ``score``.
+        lower: smallest possible value.
+        upper: largest possible value.
+    """
+
+    name: str
+    title: str
+    direction: Literal["min", "max"]
+    unit: Literal["fraction", "nats", "score"]
+    lower: float = 0.0
+    upper: float = 1.0
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "Accuracy", "max", "fraction"),
+        Metric("ece", "ECE", "min", "fraction"),
+        Metric("aece", "AECE", "min", "fraction"),
+        Metric("mce", "MCE", "min", "fraction"),
+        Metric("ace", "ACE", "min", "fraction"),
+        Metric("rmsce", "RMSCE", "min", "fraction"),
+        Metric("cece", "Classwise ECE", "min", "fraction"),
+        Metric("o_ece", "O-ECE", "min", "fraction"),
+        Metric("u_ece", "U-ECE", "min", "fraction"),
+        Metric("nll", "NLL", "min", "nats", upper=INF),
+        Metric("brier", "Brier", "min", "score", upper=2.0),
+        Metric("auroc", "AUROC", "max", "fraction"),
+        Metric("fpr95", "FPR95", "min", "fraction"),
+    )
+}
+
+SPLITS = ("train", "select", "calib", "test")
+
+STATUSES = ("done", "diverged", "crashed", "stopped")
+
+
+def column(split: str, metric: str) -> str:
+    """Return the column of a metric on a split, e.g. ``test/ece``.
+
+    Raises:
+        KeyError: the metric is not in ``METRICS``.
+    """
+    return f"{split}/{METRICS[metric].name}"

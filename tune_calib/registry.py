@@ -1,0 +1,127 @@
+"""Registries of data sets, backbones, methods and ladders, filled by importing one package each."""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from tune_calib.errors import UserError
+
+T = TypeVar("T")
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+class Registry(Generic[T]):
+    """Name to record. A duplicate raises, an unknown name suggests the nearest.
+
+    The modules of ``package`` are imported at the first look-up, so that a further file is a
+    further entry and importing the registry itself stays cheap.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self._package = package
+        self._records: dict[str, T] = {}
+        self._families: list[Callable[[str], T | None]] = []
+        self._is_loaded = False
+
+    def register(self, name: str, record: T) -> T:
+        """Add a record.
+
+        Raises:
+            ValueError: the name is taken.
+        """
+        if name in self._records:
+            raise ValueError(f"{self.kind} {name!r} is registered twice")
+        self._records[name] = record
+        return record
+
+    def register_family(self, resolve: Callable[[str], T | None]) -> None:
+        """Add a rule for names that are too many to list; it returns None for a foreign name."""
+        self._families.append(resolve)
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        package = importlib.import_module(self._package)
+        for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+            if not module.startswith("_"):
+                importlib.import_module(f"{self._package}.{module}")
+        self._is_loaded = True
+
+    def __getitem__(self, name: str) -> T:
+        """Look a record up.
+
+        Raises:
+            UserError: the name is unknown; the message suggests the nearest.
+        """
+        self._load()
+        if name in self._records:
+            return self._records[name]
+        for resolve in self._families:
+            record = resolve(name)
+            if record is not None:
+                return record
+        raise UserError(f"unknown {self.kind} {name!r}{nearest(name, list(self))}")
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the name is registered."""
+        self._load()
+        return name in self._records
+
+    def __iter__(self) -> Iterator[str]:
+        """Names in alphabetical order."""
+        self._load()
+        return iter(sorted(self._records))
+
+
+class Params(BaseModel):
+    """Hyper-parameters of a method: frozen; unknown keys, NaN and infinity are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What the rest of the program may know of a method without running it.
+
+    Attributes:
+        name: registry key.
+        kind: which slot of a trial spec it fills.
+        title: one-line description.
+        paper: authors and venue.
+        year: year of publication.
+        url: where to read it.
+        params: model of the hyper-parameters, with the defaults of the paper.
+        implementation: the class that carries the method out.
+        per_head: hyper-parameters that may differ between the heads of one population.
+        slot_defaults: recipe that goes with the method (fields of its slot, e.g. ``lr``).
+        dataset_defaults: hyper-parameters that the paper sets otherwise for a data set.
+    """
+
+    name: str
+    kind: Literal["network", "head", "posthoc"]
+    title: str
+    paper: str
+    year: int
+    url: str
+    params: type[Params]
+    implementation: type[Any]
+    per_head: frozenset[str] = frozenset()
+    slot_defaults: dict[str, Any] | None = None
+    dataset_defaults: dict[str, dict[str, Any]] | None = None
+
+
+METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
+DATASETS: Registry[Any] = Registry("data set", "tune_calib.data.datasets")
+BACKBONES: Registry[Any] = Registry("backbone", "tune_calib.models.backbones")
+LADDERS: Registry[Any] = Registry("ladder", "ablations")

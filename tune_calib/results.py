@@ -1,0 +1,172 @@
+"""The result tables: Parquet with a version, written atomically, read strictly.
+
+Three tables, one file of each a Ray trial, under one folder of a sweep:
+
+* ``trials``: one row a trial spec; every metric is a float column ``<split>/<name>``;
+* ``curves``: one row a (trial, epoch, name): what was recorded while training;
+* ``bins``: one row a (trial, split, bin): the reliability diagram.
+
+The ``trials`` file is written last: a trial is done when its row is on disk.
+"""
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.names import METRICS
+
+SCHEMA_VERSION = 1
+_KEY = b"tune_calib"
+
+TableName = Literal["trials", "curves", "bins"]
+
+_TRIAL_FIELDS: dict[str, pa.DataType] = {
+    "schema_version": pa.int32(),
+    "spec_hash": pa.string(),
+    "network_id": pa.string(),
+    "sweep": pa.string(),
+    "ladder": pa.string(),
+    "rung": pa.int32(),
+    "rung_label": pa.string(),
+    "data": pa.string(),
+    "network": pa.string(),
+    "head": pa.string(),
+    "posthoc": pa.string(),
+    "dataset": pa.string(),
+    "backbone": pa.string(),
+    "network_method": pa.string(),
+    "head_method": pa.string(),
+    "posthoc_method": pa.string(),
+    "network_seed": pa.int64(),
+    "head_seed": pa.int64(),
+    "status": pa.string(),
+    "message": pa.string(),
+    "epoch": pa.int32(),
+    "population": pa.int32(),
+    "wall_s": pa.float64(),
+    "peak_memory_bytes": pa.int64(),
+    "device": pa.string(),
+    "threads": pa.int32(),
+    "actor_resets": pa.int32(),
+    "versions": pa.string(),
+    "git_revision": pa.string(),
+}
+
+SCHEMAS: dict[TableName, pa.Schema] = {
+    "trials": pa.schema(list(_TRIAL_FIELDS.items())),
+    "curves": pa.schema(
+        [
+            ("spec_hash", pa.string()),
+            ("epoch", pa.int32()),
+            ("name", pa.string()),
+            ("value", pa.float64()),
+        ]
+    ),
+    "bins": pa.schema(
+        [
+            ("spec_hash", pa.string()),
+            ("split", pa.string()),
+            ("bin", pa.int32()),
+            ("lower", pa.float64()),
+            ("upper", pa.float64()),
+            ("count", pa.int64()),
+            ("confidence", pa.float64()),
+            ("accuracy", pa.float64()),
+        ]
+    ),
+}
+
+
+def is_metric_column(name: str) -> bool:
+    """Whether a column is ``<split>/<metric>`` with a metric of ``names.METRICS``."""
+    return "/" in name and name.rpartition("/")[2] in METRICS
+
+
+def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
+    schema = SCHEMAS[table]
+    if table == "trials":
+        extra = sorted({key for row in rows for key in row} - set(schema.names))
+        foreign = [name for name in extra if not is_metric_column(name)]
+        if foreign:
+            raise ValueError(f"columns {foreign} are neither in the schema nor metrics")
+        for name in extra:
+            schema = schema.append(pa.field(name, pa.float64()))
+    mark = {_KEY: json.dumps({"table": table, "version": SCHEMA_VERSION}).encode()}
+    return schema.with_metadata(mark)
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees all of it or nothing, also after a crash.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror}; free space or mend it") from None
+
+
+def write_results(out: Path, name: str, tables: dict[TableName, list[dict[str, Any]]]) -> None:
+    """Write the files of one Ray trial, ``trials`` last.
+
+    Args:
+        out: folder of the sweep.
+        name: file name without suffix; the same name overwrites.
+        tables: rows of each table.
+    """
+    for table in ("curves", "bins", "trials"):
+        rows = tables.get(table, [])  # type: ignore[call-overload]
+        arrow = pa.Table.from_pylist(rows, schema=_schema(table, rows))  # type: ignore[arg-type]
+        sink = pa.BufferOutputStream()
+        pq.write_table(arrow, sink, compression="zstd")
+        atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
+
+
+def read_table(out: Path, table: TableName) -> pa.Table:
+    """Read one table of a sweep.
+
+    Args:
+        out: folder of the sweep.
+        table: which table.
+
+    Returns:
+        All rows in the order of file names; metric columns absent from a file are null.
+
+    Raises:
+        DamagedFileError: a file is half-written, or was not written by this program, or by a
+            later version of it; the message names it.
+    """
+    tables = [_read_file(path, table) for path in sorted((out / table).glob("*.parquet"))]
+    if not tables:
+        return SCHEMAS[table].empty_table()
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _read_file(path: Path, table: TableName) -> pa.Table:
+    try:
+        content = pq.read_table(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedFileError(
+            f"{path} is not a whole Parquet file ({reason}); delete it and run again"
+        ) from None
+    mark = json.loads((content.schema.metadata or {}).get(_KEY, b"{}"))
+    if mark.get("table") != table:
+        raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
+    if mark["version"] > SCHEMA_VERSION:
+        raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
+    return content.replace_schema_metadata(None)

@@ -1,0 +1,18 @@
+"""Child seeds from (seed, purpose, index): one seed of the design drives every source of chance."""
+
+import hashlib
+
+
+def child_seed(seed: int, purpose: str, index: int = 0) -> int:
+    """Derive an independent seed.
+
+    Args:
+        seed: the seed of the design (an axis of the sweep), >= 0.
+        purpose: what it is for, e.g. ``"init"``, ``"order"``, ``"mask"``.
+        index: a counter within the purpose, e.g. the epoch.
+
+    Returns:
+        An integer in [0, 2**63), the same in every process and Python version.
+    """
+    digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

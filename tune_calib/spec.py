@@ -1,0 +1,255 @@
+"""Trial specs: frozen, validated, hashable fillings of the slots data, network, head, post-hoc.
+
+A spec holds every setting that can change a number and nothing else (paths, devices and progress
+stay outside), with all defaults written out, so that its hash is its identity.
+"""
+
+import hashlib
+import json
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from tune_calib.errors import UserError
+from tune_calib.registry import BACKBONES, DATASETS, METHODS, MethodInfo, Params, nearest
+
+SPEC_VERSION = 1
+
+Optimizer = Literal["sgd", "adam", "adamw"]
+
+
+class Slot(BaseModel):
+    """Common behaviour of the slots: frozen, unknown keys, NaN and infinity refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataSlot(Slot):
+    """Which images, and what is done to the training split (the other splits stay clean).
+
+    Attributes:
+        dataset: a name of the data set registry.
+        train_fraction: share of the training split that is kept, in (0, 1].
+        label_noise: share of training labels replaced by a uniformly drawn other class, in [0, 1).
+        imbalance: size of the largest class over the smallest, >= 1; classes in between follow
+            an exponential profile (Cui et al., CVPR 2019).
+    """
+
+    dataset: str = "digits"
+    train_fraction: float = Field(1.0, gt=0, le=1)
+    label_noise: float = Field(0.0, ge=0, lt=1)
+    imbalance: float = Field(1.0, ge=1)
+
+    @field_validator("dataset")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        DATASETS[value]
+        return value
+
+
+class MethodSlot(Slot):
+    """A slot that a registered method fills.
+
+    Attributes:
+        method: a name of the method registry.
+        params: the method's own hyper-parameters.
+    """
+
+    kind: ClassVar[str]
+    method: str
+    params: SerializeAsAny[Params]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, given: Any) -> Any:
+        """Fill in the recipe of the method and check its hyper-parameters by their own model."""
+        if not isinstance(given, dict) or "method" not in given:
+            return given
+        info = METHODS[given["method"]]
+        if info.kind != cls.kind:
+            raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
+        params = given.get("params", {})
+        if isinstance(params, dict):
+            params = _params(info, params)
+        return {**(info.slot_defaults or {}), **given, "params": params}
+
+
+class OptimisedSlot(MethodSlot):
+    """A slot whose method is trained by a first-order optimiser.
+
+    Attributes:
+        seed: the seed that drives every source of chance of the slot.
+        epochs: passes over the training split.
+        batch_size: samples a step.
+        optimizer: SGD (with ``momentum``), Adam or AdamW (betas .9, .999).
+        lr: learning rate at the start.
+        momentum: of SGD.
+        weight_decay: on all parameters.
+        clip_grad_norm: largest L2 norm of the gradient; none if absent.
+        loss_reduction: over the samples of a batch (METHODS X1: ``sum`` and ``mean`` are
+            different optimisers once the gradient is clipped).
+        augment: ``standard`` (crop with padding, flip, as the data set declares) or ``none``.
+    """
+
+    seed: int = Field(0, ge=0)
+    epochs: int = Field(ge=1)
+    batch_size: int = Field(128, ge=1)
+    optimizer: Optimizer = "sgd"
+    lr: float = Field(0.1, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: float = Field(5e-4, ge=0)
+    clip_grad_norm: float | None = Field(None, gt=0)
+    loss_reduction: Literal["sum", "mean"] = "mean"
+    augment: Literal["standard", "none"] = "standard"
+
+
+class NetworkSlot(OptimisedSlot):
+    """A network and how it is trained.
+
+    Attributes:
+        backbone: a name of the backbone registry or any timm name (with a CIFAR stem).
+        milestones: shares of the epochs at which the learning rate is multiplied by ``lr_decay``.
+        lr_decay: factor at each milestone.
+        drop_last: leave the incomplete last batch of an epoch out (METHODS X9).
+        select: which epoch's weights are the result; ``best_*`` judge on ``select``.
+        init: ``reference`` re-draws every convolution by torch's defaults, ``timm`` keeps timm's.
+    """
+
+    kind: ClassVar[str] = "network"
+    method: str = "ce"
+    backbone: str = "small_cnn"
+    epochs: int = Field(30, ge=1)
+    milestones: tuple[float, ...] = (3 / 7, 5 / 7)
+    lr_decay: float = Field(0.1, gt=0, le=1)
+    drop_last: bool = False
+    select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
+    init: Literal["reference", "timm"] = "reference"
+    clip_grad_norm: float | None = Field(2.0, gt=0)
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, value: str) -> str:
+        BACKBONES[value]
+        return value
+
+    @field_validator("milestones")
+    @classmethod
+    def _ordered(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if list(value) != sorted(set(value)) or not all(0 < share < 1 for share in value):
+            raise ValueError(f"milestones must rise within (0, 1), got {value}")
+        return value
+
+
+class HeadSlot(OptimisedSlot):
+    """A head retrained on the frozen features of the network.
+
+    Attributes:
+        views: augmented views of the training split in the feature bank; epoch t reads view
+            t mod views, so ``views`` = ``epochs`` is the published fresh augmentation.
+            Not read with ``augment`` = ``none``.
+        bn_mode: mode of the frozen extractor's batch normalisation while features are made
+            (``train`` imitates TST's code, whose running statistics drift).
+        batch_order: ``shared`` by all heads of a network (faster), or ``own``, drawn from
+            the head's seed.
+    """
+
+    kind: ClassVar[str] = "head"
+    epochs: int = Field(40, ge=1)
+    lr: float = Field(0.01, gt=0)
+    views: int = Field(4, ge=1)
+    bn_mode: Literal["eval", "train"] = "eval"
+    batch_order: Literal["shared", "own"] = "shared"
+
+
+class PostHocSlot(MethodSlot):
+    """A transform of the logits, fitted on ``calib``."""
+
+    kind: ClassVar[str] = "posthoc"
+
+
+class TrialSpec(Slot):
+    """One pipeline: data + network + optional head + optional post-hoc."""
+
+    version: Literal[1] = SPEC_VERSION
+    data: DataSlot = DataSlot()
+    network: NetworkSlot
+    head: HeadSlot | None = None
+    posthoc: PostHocSlot | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dataset_defaults(cls, given: Any) -> Any:
+        """Give each method the values that its paper uses on this data set, under the user's."""
+        if not isinstance(given, dict):
+            return given
+        data = given.get("data", {})
+        dataset = data.get("dataset", "digits") if isinstance(data, dict) else data.dataset
+        filled = dict(given)
+        for name in ("network", "head", "posthoc"):
+            slot = given.get(name)
+            if isinstance(slot, dict) and isinstance(slot.get("params", {}), dict):
+                method = slot.get("method", "ce" if name == "network" else "")
+                own = (METHODS[method].dataset_defaults or {}).get(dataset, {})
+                filled[name] = {**slot, "method": method, "params": {**own, **slot.get("params", {})}}
+        return filled
+
+    @classmethod
+    def build(cls, **slots: Any) -> Self:
+        """Build a spec from dictionaries.
+
+        Raises:
+            UserError: anything is unknown, of the wrong type or out of range; one line.
+        """
+        try:
+            return cls(**slots)
+        except ValidationError as error:
+            raise UserError(_one_line(error)) from None
+
+    def canonical_json(self) -> str:
+        """JSON with sorted keys and every default written out."""
+        return canonical_json(self)
+
+    @property
+    def hash(self) -> str:
+        """Identity of the trial: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        return content_hash(self)
+
+    @property
+    def network_id(self) -> str:
+        """Identity of the trained network: hash of the data and network slots."""
+        return content_hash(TrialSpec(data=self.data, network=self.network))
+
+
+def canonical_json(model: BaseModel) -> str:
+    """Serialise a model to the one JSON text that its hash is taken of."""
+    return json.dumps(model.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+def content_hash(model: BaseModel) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of a model's canonical JSON."""
+    return hashlib.sha256(canonical_json(model).encode()).hexdigest()[:16]
+
+
+def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
+    for key in given:
+        if key not in info.params.model_fields:
+            known = list(info.params.model_fields)
+            raise UserError(f"method {info.name!r} has no setting {key!r}{nearest(key, known)}")
+    try:
+        return info.params(**given)
+    except ValidationError as error:
+        raise UserError(f"method {info.name!r}: {_one_line(error)}") from None
+
+
+def _one_line(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where or 'spec'}: {first['msg']}, got {first['input']!r}"
