@@ -97,6 +97,7 @@ class OptimisedSlot(MethodSlot):
         loss_reduction: over the samples of a batch (METHODS X1: ``sum`` and ``mean`` are
             different optimisers once the gradient is clipped).
         augment: ``standard`` (crop with padding, flip, as the data set declares) or ``none``.
+        select: which epoch's weights are the result; the others but ``last`` judge on ``select``.
     """
 
     seed: int = Field(0, ge=0)
@@ -109,6 +110,7 @@ class OptimisedSlot(MethodSlot):
     clip_grad_norm: float | None = Field(None, gt=0)
     loss_reduction: Literal["sum", "mean"] = "mean"
     augment: Literal["standard", "none"] = "standard"
+    select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
 
 
 class NetworkSlot(OptimisedSlot):
@@ -119,7 +121,6 @@ class NetworkSlot(OptimisedSlot):
         milestones: shares of the epochs at which the learning rate is multiplied by ``lr_decay``.
         lr_decay: factor at each milestone.
         drop_last: leave the incomplete last batch of an epoch out (METHODS X9).
-        select: which epoch's weights are the result; ``best_*`` judge on ``select``.
         init: ``reference`` re-draws every convolution by torch's defaults, ``timm`` keeps timm's.
     """
 
@@ -130,7 +131,6 @@ class NetworkSlot(OptimisedSlot):
     milestones: tuple[float, ...] = (3 / 7, 5 / 7)
     lr_decay: float = Field(0.1, gt=0, le=1)
     drop_last: bool = False
-    select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
     init: Literal["reference", "timm"] = "reference"
     clip_grad_norm: float | None = Field(2.0, gt=0)
 
@@ -198,7 +198,11 @@ class TrialSpec(Slot):
             if isinstance(slot, dict) and isinstance(slot.get("params", {}), dict):
                 method = slot.get("method", "ce" if name == "network" else "")
                 own = (METHODS[method].dataset_defaults or {}).get(dataset, {})
-                filled[name] = {**slot, "method": method, "params": {**own, **slot.get("params", {})}}
+                filled[name] = {
+                    **slot,
+                    "method": method,
+                    "params": {**own, **slot.get("params", {})},
+                }
         return filled
 
     @classmethod

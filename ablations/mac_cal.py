@@ -1,0 +1,71 @@
+"""The incremental ablation of MaC-Cal (arXiv 2508.09116, table 5).
+
+Every rung is a setting of the one method ``mac_cal``. Until the sparsity adapts, q stays at q0.
+The controls, which the paper lacks, retrain the same head without a mask.
+"""
+
+from ablations._ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+_FIXED = {"method": "mac_cal", "tau0": 0.0}
+
+LADDERS.register(
+    "mac_cal",
+    Ladder(
+        name="mac_cal",
+        title="MaC-Cal: masked classifier retraining, one ingredient at a time",
+        published="maccal/table5",
+        rungs=(
+            Rung("vanilla", "the network's own head", published="Vanilla"),
+            Rung(
+                "+ masked retraining",
+                "fresh linear head, weights masked each epoch, dense gradient",
+                {"head": {**_FIXED, "shape": "linear", "gradient": "dense"}},
+                published="+Masked Retraining",
+            ),
+            Rung(
+                "+ gradient restriction",
+                "only kept weights receive a gradient",
+                {"head": {**_FIXED, "shape": "linear", "gradient": "masked"}},
+                published="+Gradient Restriction",
+            ),
+            Rung(
+                "+ classifier restructure",
+                "two-layer bottleneck instead of the linear head",
+                {"head": {**_FIXED, "shape": "bottleneck", "gradient": "masked"}},
+                published="+Classifier Restructure",
+            ),
+            Rung(
+                "+ static adaptive sparsity",
+                "q follows gamma acc - conf, clipped to a constant tau",
+                {
+                    "head": {
+                        "method": "mac_cal",
+                        "shape": "bottleneck",
+                        "gradient": "masked",
+                        "tau_decay": 0.0,
+                    }
+                },
+                published="+Static Adaptive Sparsity",
+            ),
+            Rung(
+                "+ decaying adaptive sparsity",
+                "tau decays exponentially: the full method",
+                {"head": {"method": "mac_cal", "shape": "bottleneck", "gradient": "masked"}},
+                published="+Decaying Adaptive Sparsity",
+            ),
+            Rung(
+                "retrain linear (no mask)",
+                "fresh linear head, no mask",
+                {"head": {"method": "retrain", "shape": "linear"}},
+                is_control=True,
+            ),
+            Rung(
+                "retrain bottleneck (no mask)",
+                "fresh bottleneck head, no mask",
+                {"head": {"method": "retrain", "shape": "bottleneck"}},
+                is_control=True,
+            ),
+        ),
+    ),
+)

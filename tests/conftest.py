@@ -1,0 +1,53 @@
+"""Fixtures shared by the suite: one small real network on digits, and its feature bank."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.runs import NetworkRun, ensure_bank
+from tune_calib.engine.store import Store
+from tune_calib.spec import TrialSpec
+
+CPU = torch.device("cpu")
+
+
+def small_spec(**head) -> TrialSpec:
+    slots = {"network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"}}
+    if head:
+        slots["head"] = {"epochs": 3, "augment": "none", **head}
+    return TrialSpec.build(**slots)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that holds the network of ``small_spec``."""
+    spec = small_spec()
+    store = Store(tmp_path_factory.mktemp("store"))
+    run = NetworkRun(spec, store, load_development(spec.data, None), CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    return store
+
+
+@pytest.fixture(scope="session")
+def bank(trained: Store) -> FeatureBank:
+    """The clean feature bank of ``small_spec``."""
+    spec = small_spec(method="retrain")
+
+    def splits():
+        return load_development(spec.data, None), load_test(spec.data, None)
+
+    return ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
+
+
+@pytest.fixture(scope="session")
+def cifar_root() -> Path:
+    """The real CIFAR-10 beside the checkout, where there is one."""
+    root = Path(__file__).parents[2] / "shared" / "data"
+    if not root.exists():
+        pytest.skip("no ../shared/data")
+    return root

@@ -1,0 +1,102 @@
+import math
+
+import pytest
+import torch
+
+from tests.conftest import CPU
+from tune_calib.data.splits import load_development
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.errors import DivergedError
+from tune_calib.registry import METHODS
+from tune_calib.spec import TrialSpec
+
+NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
+DEVELOPMENT = {}
+
+
+def trainer(**network) -> NetworkTrainer:
+    spec = TrialSpec.build(
+        data={"train_fraction": 0.3}, network={"epochs": 3, "batch_size": 64, **network}
+    )
+    splits = DEVELOPMENT.setdefault(0, load_development(spec.data, None))
+    return NetworkTrainer(spec, splits, CPU)
+
+
+def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
+    return trained.selected().state_dict()
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_killed_at_every_epoch_equals_uninterrupted(method, optimizer):
+    slot = {"method": method, "optimizer": optimizer, "lr": 0.01, "select": "min_val_nll"}
+    whole = trainer(**slot)
+    list(whole)
+    saved = None
+    for _ in range(3):
+        resumed = trainer(**slot)
+        if saved is not None:
+            resumed.load_state(*saved)
+        next(resumed)
+        tensors, about = resumed.state()
+        saved = {k: v.detach().clone() for k, v in tensors.items()}, about
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(resumed)[name]), name
+
+
+@pytest.mark.parametrize("method", NETWORKS)
+def test_a_network_learns(method):
+    reports = list(trainer(method=method, lr=0.02))
+    assert reports[-1]["train/loss"] < reports[0]["train/loss"]
+    assert 0 <= reports[-1]["select/ece"] <= 1
+
+
+def test_the_seed_decides_everything_and_the_global_state_nothing():
+    torch.manual_seed(1)
+    first = weights_after(seed=5)
+    torch.manual_seed(2)
+    assert all(torch.equal(a, b) for a, b in zip(first, weights_after(seed=5), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(first, weights_after(seed=6), strict=True))
+
+
+def weights_after(seed):
+    trained = trainer(seed=seed, epochs=1)
+    list(trained)
+    return list(weights(trained).values())
+
+
+def test_milestones_are_shares_of_the_epochs():
+    run = trainer(epochs=10, milestones=(0.5, 0.8), lr=1.0, lr_decay=0.1)
+    rates = []
+    for run.epoch in range(10):
+        rates.append(run.learning_rate())
+    assert rates == pytest.approx([1.0] * 5 + [0.1] * 3 + [0.01] * 2)
+
+
+def test_sum_reduction_without_clipping_is_a_learning_rate_times_the_batch():
+    common = {"clip_grad_norm": None, "weight_decay": 0.0, "epochs": 1, "drop_last": True}
+    summed = trainer(loss_reduction="sum", lr=1e-3 / 64, **common)
+    mean = trainer(loss_reduction="mean", lr=1e-3, **common)
+    list(summed), list(mean)
+    for a, b in zip(weights(summed).values(), weights(mean).values(), strict=True):
+        assert torch.allclose(a.float(), b.float(), atol=1e-4)
+
+
+def test_a_loss_that_is_not_finite_is_told():
+    with pytest.raises(DivergedError, match="epoch 1"):
+        list(trainer(lr=1e30, clip_grad_norm=None))
+
+
+def test_the_selected_epoch_is_the_best_on_select():
+    run = trainer(select="best_val_acc", epochs=3)
+    reports = list(run)
+    best = max(report["select/accuracy"] for report in reports)
+    assert run.best.score == best
+    assert reports[run.best.epoch]["select/accuracy"] == best
+
+
+def test_the_trainer_never_sees_test():
+    run = trainer()
+    held = [value for value in vars(run).values() if hasattr(value, "test")]
+    assert held == []
+    assert math.isinf(run.best.score)

@@ -1,0 +1,166 @@
+"""The population trainer: the numbers of a head are its own."""
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from tests.conftest import CPU, small_spec
+from tune_calib.engine.optim import StackedOptimizer
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.registry import METHODS
+
+HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
+MAC_CAL_OPTIONS = [
+    {},
+    {"shape": "linear", "gradient": "dense", "tau0": 0.0},
+    {"masking": "functional"},
+    {"masking": "functional", "mask_scale": "inverted", "evaluation": "mc", "mc_samples": 3},
+    {"masking": "functional", "gradient": "dense", "evaluation": "expected"},
+    {"masked_update": "freeze", "refresh": "batch"},
+    {"masked_layers": "last", "mask_bias": True, "statistics": "masked_pass"},
+    {"masked_layers": "first", "statistics": "dense_pass", "evaluation": "last_mask"},
+    {"gamma": "val_ratio", "statistics": "eval_head_pass", "activation": "gelu"},
+]
+
+
+def slot(method="mac_cal", **given):
+    fields = {k: given.pop(k) for k in list(given) if k in ("seed", "lr", "weight_decay")}
+    other = given.pop("slot", {})
+    return small_spec(method=method, params=given, **fields, **other).head
+
+
+def train(slots, bank, epochs=None):
+    trainer = PopulationTrainer(slots, bank, 0, CPU)
+    reports = list(itertools.islice(trainer, epochs))
+    return trainer, reports
+
+
+@pytest.mark.parametrize("order", ["shared", "own"])
+@pytest.mark.parametrize("method", HEADS)
+def test_a_head_does_not_depend_on_its_population(method, order, bank):
+    other = {"batch_order": order}
+    slots = [slot(method, seed=s, lr=0.01 * (s + 1), slot=other) for s in range(5)]
+    together, reports = train(slots, bank)
+    alone, own_reports = train(slots[3:4], bank)
+    assert torch.equal(
+        together.predict(bank.select())[3], alone.predict(bank.select())[0]
+    )
+    for report, own in zip(reports, own_reports, strict=True):
+        assert {k: v[3].item() for k, v in report.items()} == {k: v.item() for k, v in own.items()}
+
+
+@pytest.mark.parametrize("options", MAC_CAL_OPTIONS, ids=str)
+def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
+    slots = [slot(seed=s, **options) for s in range(2)]
+    whole, _ = train(slots, bank)
+    half, _ = train(slots, bank, epochs=1)
+    resumed = PopulationTrainer(slots, bank, 0, CPU)
+    resumed.load_state({k: v.detach().clone() for k, v in half.state().items()})
+    list(resumed)
+    assert torch.equal(whole.predict(bank.select()), resumed.predict(bank.select()))
+    assert whole.predict(bank.select()).isfinite().all()
+
+
+@pytest.mark.parametrize("method", HEADS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_killed_at_every_epoch_equals_uninterrupted(method, optimizer, bank):
+    slots = [slot(method, seed=s, slot={"optimizer": optimizer}) for s in range(2)]
+    whole, _ = train(slots, bank)
+    state = None
+    for _ in range(slots[0].epochs):
+        trainer = PopulationTrainer(slots, bank, 0, CPU)
+        if state is not None:
+            trainer.load_state(state)
+        next(trainer)
+        state = {k: v.detach().clone() for k, v in trainer.state().items()}
+    assert torch.equal(whole.predict(bank.test()), trainer.predict(bank.test()))
+
+
+@pytest.mark.parametrize("method", HEADS)
+def test_a_head_learns(method, bank):
+    _, reports = train([slot(method, slot={"epochs": 5}, lr=0.003)], bank)
+    assert reports[-1]["train/loss"].item() < reports[0]["train/loss"].item()
+
+
+def test_a_diverged_head_leaves_the_others_alone(bank):
+    slots = [slot("retrain", seed=0, lr=0.01), slot("retrain", seed=1, lr=1e30)]
+    together, _ = train(slots, bank)
+    alone, _ = train(slots[:1], bank)
+    assert together.diverged_epoch[0] == -1
+    assert together.diverged_epoch[1] >= 0
+    assert torch.equal(together.predict(bank.test())[0], alone.predict(bank.test())[0])
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "reference"),
+    [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
+)
+def test_the_stacked_optimiser_equals_torch(optimizer, reference):
+    torch.manual_seed(0)
+    rates = [(0.1, 0.0), (0.01, 0.1)]
+    slots = [
+        slot("retrain", lr=lr, weight_decay=decay, slot={"optimizer": optimizer})
+        for lr, decay in rates
+    ]
+    start = torch.randn(2, 3, 4)
+    stacked = start.clone().requires_grad_()
+    ours = StackedOptimizer(slots, {"w": stacked})
+    singles = [start[k].clone().requires_grad_() for k in range(2)]
+    extra = {"momentum": 0.9} if optimizer == "sgd" else {}
+    theirs = [
+        reference([single], lr=lr, weight_decay=decay, **extra)
+        for single, (lr, decay) in zip(singles, rates, strict=True)
+    ]
+    for _ in range(5):
+        gradient = torch.randn(2, 3, 4)
+        stacked.grad = gradient.clone()
+        ours.step({})
+        for k in range(2):
+            singles[k].grad = gradient[k].clone()
+            theirs[k].step()
+    for k in range(2):
+        assert torch.allclose(stacked[k], singles[k], rtol=1e-5, atol=1e-7)
+
+
+def test_each_head_is_clipped_on_its_own():
+    slots = [slot("retrain", lr=1.0, weight_decay=0.0, slot={"clip_grad_norm": 2.0})] * 2
+    weights = torch.zeros(2, 1, 2, requires_grad=True)
+    weights.grad = torch.tensor([[[30.0, 40.0]], [[0.3, 0.4]]])
+    StackedOptimizer(slots, {"w": weights}).step({})
+    assert torch.allclose(weights[0].norm(), torch.tensor(2.0), atol=1e-5)
+    assert torch.allclose(weights[1], torch.tensor([[-0.3, -0.4]]))
+
+
+def test_masks_zero_the_stored_weights_and_restrict_the_gradient(bank):
+    trainer, _ = train([slot(tau0=0.0, q0=0.5, masked_update="freeze")], bank)
+    for name in ("0.weight", "1.weight"):
+        mask = trainer.method.masks[name]
+        weights = trainer.method.parameters[name]
+        assert (weights[mask == 0] == 0).all()
+        assert 0.4 < mask.mean() < 0.6
+    dense, _ = train([slot(tau0=0.0, q0=0.5, gradient="dense")], bank)
+    assert (dense.method.parameters["0.weight"][dense.method.masks["0.weight"] == 0] != 0).any()
+
+
+def test_sparsity_follows_equations_12_and_13(bank):
+    _, reports = train([slot(gamma=0.9, q0=0.5, tau0=0.05, tau_decay=5.0)], bank)
+    q = 0.5
+    for epoch, report in enumerate(reports):
+        assert report["q"].item() == pytest.approx(q, abs=1e-6)
+        tau = 0.05 * math.exp(-5 * epoch / len(reports))
+        assert report["tau"].item() == pytest.approx(tau, rel=1e-5)
+        gap = 0.9 * report["train/accuracy"].item() - report["train/confidence"].item()
+        q = min(1.0, max(0.3, q + max(-tau, min(tau, gap))))
+
+
+def test_tau_zero_keeps_q_fixed(bank):
+    _, reports = train([slot(tau0=0.0, q0=0.7)], bank)
+    assert {report["q"].item() for report in reports} == {pytest.approx(0.7)}
+
+
+def test_a_continued_head_starts_as_the_networks_own(bank):
+    trainer = PopulationTrainer([slot("retrain", start="continued")], bank, 0, CPU)
+    split = bank.select()
+    assert torch.allclose(trainer.predict(split)[0], split.logits, atol=1e-5)

@@ -1,0 +1,103 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tune_calib.errors import UserError
+from tune_calib.registry import METHODS
+from tune_calib.spec import TrialSpec
+
+GOLDEN = {
+    "data": {"dataset": "cifar10", "train_fraction": 0.5},
+    "network": {"method": "ls", "backbone": "resnet20", "seed": 3},
+    "head": {"method": "mac_cal", "params": {"gamma": 0.9}},
+    "posthoc": {"method": "temperature"},
+}
+
+
+def test_hash_is_the_same_in_another_process_and_hash_seed():
+    program = (
+        "import json,sys; from tune_calib.spec import TrialSpec;"
+        "print(TrialSpec.build(**json.loads(sys.argv[1])).hash)"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program, json.dumps(GOLDEN)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("0", "1")
+    }
+    assert hashes == {TrialSpec.build(**GOLDEN).hash}
+
+
+def test_round_trip_through_canonical_json():
+    spec = TrialSpec.build(**GOLDEN)
+    again = TrialSpec.build(**json.loads(spec.canonical_json()))
+    assert again == spec
+    assert again.hash == spec.hash
+
+
+def test_defaults_written_out_or_left_out_are_the_same_trial():
+    short = TrialSpec.build(network={"method": "ce"})
+    long = TrialSpec.build(
+        data={"dataset": "digits"}, network={"method": "ce", "lr": 0.1, "seed": 0}
+    )
+    assert short.hash == long.hash
+
+
+def test_network_id_knows_data_and_network_alone():
+    spec = TrialSpec.build(**GOLDEN)
+    other_head = TrialSpec.build(**{**GOLDEN, "head": {"method": "tst"}})
+    other_seed = TrialSpec.build(**{**GOLDEN, "network": {**GOLDEN["network"], "seed": 4}})
+    assert other_head.network_id == spec.network_id
+    assert other_head.hash != spec.hash
+    assert other_seed.network_id != spec.network_id
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_round_trips_in_its_slot(name):
+    kind = METHODS[name].kind
+    spec = TrialSpec.build(**{"network": {}, kind: {"method": name}})
+    assert TrialSpec.build(**json.loads(spec.canonical_json())) == spec
+
+
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        ({"network": {"method": "cee"}}, "did you mean 'ce'"),
+        ({"network": {"method": "mac_cal"}}, "is a head method"),
+        ({"network": {"backbone": "resnet_20"}}, "unknown backbone"),
+        ({"network": {"epochs": 0}}, "network.epochs"),
+        ({"network": {"lr": float("nan")}}, "network.lr"),
+        ({"network": {"lr": "fast"}}, "network.lr"),
+        ({"network": {"milestones": [0.5, 0.2]}}, "milestones must rise"),
+        ({"network": {"epoch": 3}}, "epoch"),
+        ({"network": {}, "data": {"dataset": "digit"}}, "did you mean 'digits'"),
+        ({"network": {}, "data": {"train_fraction": 0}}, "train_fraction"),
+        ({"network": {}, "head": {"method": "mac_cal", "params": {"gama": 1}}}, "'gamma'"),
+        ({"network": {}, "head": {"method": "mac_cal", "params": {"gamma": 2}}}, "(0, 1]"),
+        ({"network": {}, "head": {"method": "mac_cal", "params": {"q0": float("inf")}}}, "q0"),
+        (
+            {"network": {}, "head": {"method": "mac_cal", "params": {"mask_scale": "inverted"}}},
+            "compounds",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(slots, told):
+    with pytest.raises(UserError) as caught:
+        TrialSpec.build(**slots)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_spec_and_results_need_no_torch():
+    program = (
+        "import sys, tune_calib.spec, tune_calib.results, tune_calib.names;"
+        "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,0 +1,190 @@
+"""The command line. Heavy imports stand inside the commands, so that ``--help`` is quick."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+import yaml
+
+from tune_calib.errors import UserError
+from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, Registry
+
+app = typer.Typer(
+    help="Hyper-parameter search and ablation harness for neural-network calibration.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_LISTS: dict[str, Registry[Any]] = {
+    "methods": METHODS,
+    "ladders": LADDERS,
+    "datasets": DATASETS,
+    "backbones": BACKBONES,
+}
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods, ladders, datasets or backbones")],
+    as_json: Annotated[bool, typer.Option("--json", help="a list of objects")] = False,
+) -> None:
+    """Show what is registered."""
+    if what not in _LISTS:
+        raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
+    registry = _LISTS[what]
+    entries = [_entry(name, registry[name]) for name in registry]
+    if as_json:
+        typer.echo(json.dumps(entries, indent=1))
+        return
+    from tabulate import tabulate
+
+    hidden = ("defaults", "rungs", "recipe")
+    rows = [{k: v for k, v in entry.items() if k not in hidden} for entry in entries]
+    typer.echo(tabulate(rows, headers="keys"))
+
+
+def _entry(name: str, record: Any) -> dict[str, Any]:
+    if hasattr(record, "kind"):
+        return {
+            "name": name,
+            "kind": record.kind,
+            "title": record.title,
+            "paper": record.paper,
+            "year": record.year,
+            "defaults": record.params().model_dump(mode="json"),
+            "recipe": record.slot_defaults or {},
+        }
+    if hasattr(record, "rungs"):
+        return {
+            "name": name,
+            "title": record.title,
+            "published": record.published,
+            "rungs": [rung.label for rung in record.rungs],
+        }
+    return {"name": name, "title": record.title}
+
+
+@app.command()
+def ablate(
+    ladder: Annotated[str, typer.Argument(help="see: tune-calib list ladders")],
+    dataset: Annotated[str, typer.Option(help="see: tune-calib list datasets")] = "digits",
+    data_root: Annotated[Path | None, typer.Option(help="folder that holds the data set")] = None,
+    backbone: Annotated[str | None, typer.Option(help="see: tune-calib list backbones")] = None,
+    seeds: Annotated[int | None, typer.Option(help="vary network and head together")] = None,
+    network_seeds: Annotated[int | None, typer.Option(help="networks, crossed with heads")] = None,
+    head_seeds: Annotated[int | None, typer.Option(help="heads for each network")] = None,
+    epochs: Annotated[int | None, typer.Option(help="epochs of the network")] = None,
+    head_epochs: Annotated[int | None, typer.Option(help="epochs of the heads")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="slot.key=value, e.g. head.gamma=0.9")
+    ] = None,
+    controls: Annotated[bool, typer.Option("--controls", help="add the controls")] = False,
+    out: Annotated[Path | None, typer.Option(help="default: runs/LADDER-DATASET")] = None,
+    store: Annotated[Path | None, typer.Option(help="artifacts; default: OUT/store")] = None,
+    address: Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")] = None,
+    gpus: Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")] = 0.0,
+) -> None:
+    """Run an ablation ladder and report it; what is done already is not done again."""
+    record = LADDERS[ladder]
+    defaults = DATASETS[dataset].cpu_defaults
+    given: dict[str, dict[str, Any]] = {slot: dict(values) for slot, values in defaults.items()}
+    given.setdefault("data", {})["dataset"] = dataset
+    for slot, key, value in (
+        ("network", "backbone", backbone),
+        ("network", "epochs", epochs),
+        ("head", "epochs", head_epochs),
+    ):
+        if value is not None:
+            given.setdefault(slot, {})[key] = value
+    for text in set_ or []:
+        slot, key, value = _setting(text)
+        given.setdefault(slot, {})[key] = value
+    seed_axes = _seeds(seeds, network_seeds, head_seeds)
+    folder = out or Path("runs") / f"{ladder}-{dataset}"
+
+    from tune_calib.tuning.ablate import Request
+    from tune_calib.tuning.ablate import ablate as run
+
+    request = Request(
+        ladder=record,
+        settings=given,
+        seeds=seed_axes,
+        with_controls=controls,
+        out=folder,
+        store=store or folder / "store",
+        data_root=data_root,
+        address=address,
+        gpus=gpus,
+        command=shlex.join(["tune-calib", *sys.argv[1:]]),
+    )
+    crashed = run(request)
+    report(folder)
+    if crashed:
+        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
+        typer.echo("The same command runs them again.", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> None:
+    """Write tables and figures of a sweep and print its table."""
+    from analysis.report import write_report
+
+    typer.echo(write_report(out))
+
+
+@app.command()
+def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> None:
+    """Say what of a sweep is done."""
+    from analysis.report import status as describe
+
+    typer.echo(describe(out))
+
+
+def _setting(text: str) -> tuple[str, str, Any]:
+    place, equals, value = text.partition("=")
+    slot, dot, key = place.partition(".")
+    slots = ("data", "network", "head", "posthoc")
+    if not equals or not dot or slot not in slots:
+        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(slots)}")
+    if key in ("seed", "method", "params"):
+        raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
+    try:
+        return slot, key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--set {text}: {value!r} is not a value") from None
+
+
+def _seeds(both: int | None, network: int | None, head: int | None) -> Any:
+    from ablations._ladder import Seeds
+
+    given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}
+    for option, count in given.items():
+        if count is not None and count < 1:
+            raise UserError(f"{option} must be at least 1, got {count}")
+    if both is not None and (network is not None or head is not None):
+        raise UserError(
+            "--seeds varies both together; give it, or --network-seeds and --head-seeds"
+        )
+    if network is None and head is None:
+        count = both or 1
+        return Seeds(tuple(range(count)), tuple(range(count)), is_paired=True)
+    return Seeds(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
+
+
+def main() -> NoReturn:
+    """Entry point: a user's mistake is one line and exit code 2."""
+    try:
+        app(standalone_mode=True)
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

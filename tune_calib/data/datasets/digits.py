@@ -1,0 +1,63 @@
+"""Digits of scikit-learn: 1,797 grey images of 8x8, embedded, for tests and first steps.
+
+The split is fixed and does not depend on any seed of a trial: in the permutation that numpy's
+``RandomState(1)`` draws, the first 797 are ``test``, the next 250 ``select``, the next 250
+``calib`` and the last 500 ``train``.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.registry import DATASETS
+
+TEST, VALIDATION = 797, 500
+
+
+def split(samples: int) -> tuple[Tensor, Tensor]:
+    """Positions of train and validation in the 1,000 images that are not for the test."""
+    positions = torch.arange(samples)
+    return positions[VALIDATION:], positions[:VALIDATION]
+
+
+def locate(root: Path | None) -> tuple[Path, ...]:
+    """Nothing to find: the images come with scikit-learn, whatever the root."""
+    del root
+    return ()
+
+
+def load(root: Path | None) -> Source:
+    """Read the digits; intensities 0..16 become 0..255."""
+    del root
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)
+    order = torch.from_numpy(np.random.RandomState(1).permutation(len(pixels)))
+    labels = torch.from_numpy(digits.target.astype(np.int64))
+    whole = Split(torch.from_numpy(pixels)[:, None], labels, torch.arange(len(pixels)))
+    return Source(train=whole.take(order[TEST:]), test=whole.take(order[:TEST]))
+
+
+DATASETS.register(
+    "digits",
+    DatasetInfo(
+        name="digits",
+        title="Digits (8x8)",
+        classes=10,
+        channels=1,
+        size=8,
+        mean=(0.3053,),
+        std=(0.3760,),
+        padding=1,
+        flip=False,
+        load=load,
+        locate=locate,
+        split=split,
+        hint="it comes with scikit-learn",
+        cpu_defaults={"network": {"backbone": "small_cnn"}},
+    ),
+)

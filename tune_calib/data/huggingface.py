@@ -1,0 +1,134 @@
+"""Reads labelled images from Parquet files in the Hugging Face layout.
+
+A column ``img`` or ``image`` is a struct whose field ``bytes`` is an encoded JPEG or PNG; a column
+``label`` is an integer.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from tune_calib.data.base import Split
+from tune_calib.errors import DamagedFileError, DataNotFoundError
+
+IMAGE_COLUMNS = ("img", "image")
+
+_SHARD = re.compile(r"-\d+-of-(\d+)\.parquet$")
+
+
+def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
+    """Find ``<part>.parquet``, or the shards ``<part>-00000-of-0000n.parquet`` in order.
+
+    Returns:
+        The files; none if the part does not lie there.
+
+    Raises:
+        DataNotFoundError: some shards are there and others are not.
+    """
+    whole = folder / f"{part}.parquet"
+    if whole.is_file():
+        return (whole,)
+    shards = sorted(p for p in folder.glob(f"{part}-*.parquet") if _SHARD.search(p.name))
+    if shards:
+        match = _SHARD.search(shards[0].name)
+        expected = int(match[1]) if match else 0
+        if len(shards) != expected:
+            raise DataNotFoundError(
+                f"{folder} holds {len(shards)} of {expected} files {part}-*.parquet; "
+                "download the missing ones"
+            )
+    return tuple(shards)
+
+
+def read_images(files: Sequence[Path], channels: int, size: int, classes: int) -> Split:
+    """Read and decode all images of some files.
+
+    Args:
+        files: Parquet files, in order.
+        channels: 1 (decoded as grey) or 3 (decoded as RGB).
+        size: height and width that every image must have.
+        classes: labels must be in [0, classes).
+
+    Returns:
+        Images (N, channels, size, size); ``indices`` are the row numbers.
+
+    Raises:
+        DamagedFileError: a file is truncated, foreign, or holds an image or a label that does
+            not belong there.
+    """
+    parts = [_read_file(file, channels, size, classes) for file in files]
+    labels = torch.cat([part[1] for part in parts])
+    return Split(torch.cat([part[0] for part in parts]), labels, torch.arange(len(labels)))
+
+
+def _read_file(file: Path, channels: int, size: int, classes: int) -> tuple[Tensor, Tensor]:
+    encoded, labels = _read_columns(file)
+    if labels.numel() == 0:
+        raise DamagedFileError(f"{file} holds no rows; download it again")
+    if int(labels.min()) < 0 or int(labels.max()) >= classes:
+        wrong = int(labels[(labels < 0) | (labels >= classes)][0])
+        raise DamagedFileError(
+            f"{file} holds label {wrong}, expected 0..{classes - 1}; is it another data set?"
+        )
+    return _decode(file, encoded, channels, size), labels
+
+
+def _read_columns(file: Path) -> tuple[pa.Array, Tensor]:
+    """Encoded images and labels of one file, of the right types and without nulls."""
+    try:
+        with pq.ParquetFile(file) as parquet:
+            schema = parquet.schema_arrow
+            image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
+            if image is None or not _is_layout(schema, image):
+                raise DamagedFileError(
+                    f"{file} has the columns {', '.join(schema.names)}; expected img or image "
+                    "(struct with the field bytes) and label (integer)"
+                )
+            table = parquet.read(columns=[f"{image}.bytes", "label"])
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DamagedFileError(
+            f"{file} is not a whole Parquet file ({reason}); download it again"
+        ) from None
+    encoded = table[image].combine_chunks().field("bytes")
+    labels = table["label"]
+    if encoded.null_count or labels.null_count:
+        raise DamagedFileError(f"{file} has rows without image bytes or label; download it again")
+    return encoded, torch.from_numpy(labels.to_numpy().astype("int64"))
+
+
+def _is_layout(schema: pa.Schema, image: str) -> bool:
+    if "label" not in schema.names or not pa.types.is_integer(schema.field("label").type):
+        return False
+    kind = schema.field(image).type
+    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+        return False
+    content = kind.field("bytes").type
+    return bool(pa.types.is_binary(content) or pa.types.is_large_binary(content))
+
+
+def _decode(file: Path, encoded: pa.Array, channels: int, size: int) -> Tensor:
+    # One thread: the decoder holds the interpreter lock long enough that a pool was slower.
+    from torchvision.io import ImageReadMode, decode_image
+
+    mode = ImageReadMode.GRAY if channels == 1 else ImageReadMode.RGB
+    images = torch.empty((len(encoded), channels, size, size), dtype=torch.uint8)
+    for row, content in enumerate(encoded.to_pylist()):
+        try:
+            image = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), mode)
+        except (RuntimeError, ValueError):
+            raise DamagedFileError(
+                f"{file}: row {row} is no readable JPEG or PNG; download it again"
+            ) from None
+        if image.shape != images.shape[1:]:
+            raise DamagedFileError(
+                f"{file}: image {row} has the shape {tuple(image.shape)}, expected "
+                f"{tuple(images.shape[1:])}; is it another data set?"
+            )
+        images[row] = image
+    return images

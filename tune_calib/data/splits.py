@@ -1,0 +1,168 @@
+"""The splits of a trial: train, select and calib together, the test split apart.
+
+Whoever trains or selects is handed a ``Development``, which has no test split to look at.
+What a data slot changes acts on ``train`` only, in this order: ``train_fraction``,
+``imbalance``, ``label_noise``. The draws are fixed: they do not depend on the seed of a network.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.cache import load_source
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.registry import DATASETS
+from tune_calib.seeds import child_seed
+from tune_calib.spec import DataSlot
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Development:
+    """The splits for training (train), choosing (select) and post-hoc fitting (calib)."""
+
+    train: Split
+    select: Split
+    calib: Split
+
+    def to(self, device: torch.device | str) -> "Development":
+        """The same splits on a device."""
+        return Development(self.train.to(device), self.select.to(device), self.calib.to(device))
+
+
+def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
+    """Load train, select and calib.
+
+    The published validation list is halved: the first half is ``select``, the second ``calib``.
+
+    Args:
+        slot: which data set, and what is done to its training split.
+        root: where the files of the data set lie; not read if it is embedded.
+        cache: folder for decoded images; none decodes every time.
+
+    Raises:
+        DataNotFoundError: the root does not hold the data set.
+        DamagedFileError: a file is damaged, or holds too few images to split.
+        UserError: a class would be left without a training sample.
+    """
+    info: DatasetInfo = DATASETS[slot.dataset]
+    whole = load_source(info, root, cache).train
+    train, validation = info.split(len(whole))
+    half = len(validation) // 2
+    if half == 0:
+        raise DamagedFileError(f"{info.name}: {root} holds {len(whole)} training images, too few")
+    return Development(
+        train=_shape(whole.take(train), slot, info.classes),
+        select=whole.take(validation[:half]),
+        calib=whole.take(validation[half:]),
+    )
+
+
+def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
+    """Load the test split, for the evaluation at the end of a trial.
+
+    Args:
+        slot: which data set; its other settings act on train only.
+        root: as in ``load_development``.
+        cache: as in ``load_development``.
+
+    Raises:
+        DataNotFoundError: the root does not hold the data set.
+        DamagedFileError: a file is damaged.
+    """
+    return load_source(DATASETS[slot.dataset], root, cache).test
+
+
+def _shape(train: Split, slot: DataSlot, classes: int) -> Split:
+    """Apply what the data slot changes, in the documented order."""
+    if slot.train_fraction < 1:
+        counts = fraction_counts(_counts(train, classes), slot.train_fraction)
+        train = _subset(train, counts, "train_fraction")
+    if slot.imbalance > 1:
+        counts = imbalance_counts(_counts(train, classes), slot.imbalance)
+        train = _subset(train, counts, "imbalance")
+    if slot.label_noise > 0:
+        train = add_label_noise(train, slot.label_noise, classes)
+    _refuse_empty(_counts(train, classes), slot)
+    return train
+
+
+def fraction_counts(counts: Counts, fraction: float) -> Counts:
+    """Samples of each class in a stratified subset, by the method of largest remainders.
+
+    Args:
+        counts: (C,), samples there are.
+        fraction: share that is kept, in (0, 1].
+
+    Returns:
+        (C,), summing to round(fraction * N), each within one of fraction * counts.
+    """
+    exact = counts * fraction
+    kept = np.floor(exact).astype(np.int64)
+    missing = round(float(counts.sum()) * fraction) - int(kept.sum())
+    by_remainder = np.argsort(kept - exact, kind="stable")
+    kept[by_remainder[: max(0, missing)]] += 1
+    return kept
+
+
+def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
+    """Samples of each class in an exponential long tail (Cui et al., CVPR 2019).
+
+    n_k = n_max * (1 / imbalance)^(k / (C - 1)), rounded down, where n_max is the largest size
+    for which every class has samples enough.
+
+    Args:
+        counts: (C,), samples there are.
+        imbalance: largest class over smallest, >= 1.
+    """
+    profile = imbalance ** (-np.arange(len(counts)) / max(1, len(counts) - 1))
+    # The margin keeps 45 from becoming 44 by the last bit of the power.
+    return np.floor(float((counts / profile).min()) * profile + 1e-6).astype(np.int64)
+
+
+def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
+    """Replace exactly round(fraction * N) labels by a uniformly drawn other class.
+
+    Args:
+        train: the split; it is not changed.
+        fraction: share of labels, in [0, 1).
+        classes: number of classes, >= 2.
+    """
+    draw = _random("label_noise")
+    labels = train.labels.clone()
+    chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])
+    shift = torch.from_numpy(draw.randint(1, classes, size=len(chosen)))
+    labels[chosen] = (labels[chosen] + shift) % classes
+    return Split(train.images, labels, train.indices)
+
+
+def _subset(train: Split, counts: Counts, purpose: str) -> Split:
+    """Draw ``counts`` samples of each class; a smaller draw is part of a larger one."""
+    labels = train.labels.numpy()
+    rank = _random(purpose).permutation(len(labels))
+    shuffled = [rank[labels[rank] == label][:count] for label, count in enumerate(counts)]
+    return train.take(torch.from_numpy(np.sort(np.concatenate(shuffled))))
+
+
+def _random(purpose: str) -> np.random.RandomState:
+    # RandomState, because numpy promises never to change its streams.
+    return np.random.RandomState(child_seed(0, purpose) % 2**32)
+
+
+def _counts(train: Split, classes: int) -> Counts:
+    return np.bincount(train.labels.numpy(), minlength=classes).astype(np.int64)
+
+
+def _refuse_empty(counts: Counts, slot: DataSlot) -> None:
+    empty = np.flatnonzero(counts == 0)
+    if len(empty):
+        raise UserError(
+            f"data: class {int(empty[0])} of {slot.dataset} has no training sample left; raise "
+            f"train_fraction ({slot.train_fraction:g}) or lower imbalance ({slot.imbalance:g}) "
+            f"or label_noise ({slot.label_noise:g})"
+        )

@@ -1,0 +1,182 @@
+"""The feature bank: features, logits and labels of every split of one trained network.
+
+One uncompressed Arrow file a split (and a view), memory-mapped by every head trial.
+"""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from tune_calib.data.augment import random_crop_flip
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.splits import Development
+from tune_calib.engine.network import EVALUATION_BATCH, predict
+from tune_calib.engine.store import generator, read_manifest, write_folder
+from tune_calib.models.network import Network
+from tune_calib.registry import Params
+from tune_calib.seeds import child_seed
+from tune_calib.spec import HeadSlot, TrialSpec, content_hash
+
+
+class BankKey(Params):
+    """What a bank is made of: two equal keys are one bank.
+
+    Attributes:
+        network_id: the trained network.
+        views: augmented views of the training split; 0 is one clean view.
+        bn_mode: mode of the extractor's batch normalisation.
+    """
+
+    network_id: str
+    views: int
+    bn_mode: str
+
+    @property
+    def identity(self) -> str:
+        """Folder name of the bank."""
+        return content_hash(self)
+
+
+def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
+    """The bank that a head is trained on; without a head, the clean one."""
+    is_augmented = head is not None and head.augment == "standard"
+    views = head.views if head is not None and is_augmented else 0
+    bn_mode = head.bn_mode if head is not None else "eval"
+    return BankKey(network_id=spec.network_id, views=views, bn_mode=bn_mode)
+
+
+@dataclass(frozen=True)
+class FeatureSplit:
+    """Features (N, D) float32, logits (N, C) float32 of the network's own head, labels (N,)."""
+
+    features: Tensor
+    logits: Tensor
+    labels: Tensor
+
+
+class FeatureBank:
+    """A bank on disk.
+
+    Args:
+        folder: its artifact folder.
+
+    Raises:
+        DamagedFileError: it is not whole.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.about: dict[str, Any] = read_manifest(folder)
+
+    @property
+    def views(self) -> int:
+        """Number of views of the training split, at least 1."""
+        return int(self.about["train_views"])
+
+    def train(self, view: int = 0) -> FeatureSplit:
+        """One view of the training split."""
+        return self._read(f"train-{view:03d}")
+
+    def select(self) -> FeatureSplit:
+        """The split that chooses epochs and hyper-parameters."""
+        return self._read("select")
+
+    def calib(self) -> FeatureSplit:
+        """The split that post-hoc transforms are fitted on."""
+        return self._read("calib")
+
+    def test(self) -> FeatureSplit:
+        """The split that is read once, by ``evaluate``, at the end of a trial."""
+        return self._read("test")
+
+    def own_head(self) -> tuple[Tensor, Tensor]:
+        """Weight (C, D) and bias (C,) of the network's own head."""
+        head = _read_arrow(self.folder / "head.arrow")
+        return head["weight"], head["bias"].squeeze(1)
+
+    def _read(self, name: str) -> FeatureSplit:
+        columns = _read_arrow(self.folder / f"{name}.arrow")
+        labels = columns["label"].squeeze(1).long()
+        return FeatureSplit(columns["features"], columns["logits"], labels)
+
+
+def build_bank(
+    folder: Path,
+    key: BankKey,
+    network: Network,
+    info: DatasetInfo,
+    development: Development,
+    test: Split,
+    about: dict[str, Any],
+) -> None:
+    """Compute the features once and write them.
+
+    Args:
+        folder: where the bank will lie.
+        key: what it is made of.
+        network: the trained network, on the device of the splits.
+        info: the data set.
+        development: train, select, calib.
+        test: the test split; stored for the evaluation at the end of a trial.
+        about: further entries of the manifest.
+    """
+
+    def fill(path: Path) -> None:
+        for view in range(max(1, key.views)):
+            split = _view(development.train, info, key, view)
+            _write_split(path / f"train-{view:03d}.arrow", network, split, info, key.bn_mode)
+        for name, split in {
+            "select": development.select,
+            "calib": development.calib,
+            "test": test,
+        }.items():
+            _write_split(path / f"{name}.arrow", network, split, info, "eval")
+        head = network.head
+        _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
+
+    write_folder(folder, fill, {**about, "train_views": max(1, key.views)})
+
+
+def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:
+    if key.views == 0:
+        return train
+    chance = generator(child_seed(int(key.network_id, 16), "view", view))
+    chunks = train.images.split(EVALUATION_BATCH)
+    images = [random_crop_flip(chunk, info.padding, info.flip, chance) for chunk in chunks]
+    return Split(torch.cat(images), train.labels, train.indices)
+
+
+def _write_split(
+    path: Path, network: Network, split: Split, info: DatasetInfo, bn_mode: str
+) -> None:
+    features, logits = predict(network, split, info, bn_mode)
+    _write_arrow(path, {"features": features, "logits": logits, "label": split.labels[:, None]})
+
+
+def _write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
+    arrays = {}
+    for name, tensor in columns.items():
+        values = tensor.detach().cpu().contiguous().numpy()
+        arrays[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
+    table = pa.table(arrays)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _read_arrow(path: Path) -> dict[str, Tensor]:
+    with pa.memory_map(str(path)) as source:
+        batch = pa.ipc.open_file(source).get_batch(0)
+    tensors = {}
+    for name in batch.schema.names:
+        column = batch.column(name)
+        values = column.flatten().to_numpy(zero_copy_only=True)
+        with warnings.catch_warnings():
+            # The map is read-only, of which torch warns; nobody writes to a bank.
+            warnings.simplefilter("ignore", UserWarning)
+            tensors[name] = torch.from_numpy(values.reshape(len(column), -1))
+    return tensors

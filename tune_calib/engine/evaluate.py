@@ -1,0 +1,103 @@
+"""Evaluation at the end of a trial: post-hoc on ``calib``, metrics on ``select`` and ``test``."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.splits import Development
+from tune_calib.engine.bank import FeatureBank
+from tune_calib.engine.network import predict
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.methods._base import PostHocMethod
+from tune_calib.metrics.binning import BinTable, bin_table
+from tune_calib.metrics.scoring import nll_from_logits
+from tune_calib.metrics.summary import evaluate
+from tune_calib.models.network import Network
+from tune_calib.names import column
+from tune_calib.registry import METHODS
+from tune_calib.spec import PostHocSlot
+
+REPORTED = ("select", "test")
+
+
+@dataclass(frozen=True)
+class SplitLogits:
+    """Logits (K, N, C) of K classifiers on one split, and its labels (N,)."""
+
+    logits: Tensor
+    labels: Tensor
+
+    def one(self, k: int) -> "SplitLogits":
+        """Those of classifier k alone, K = 1."""
+        return SplitLogits(self.logits[k : k + 1], self.labels)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of one classifier at the end of its trial.
+
+    Attributes:
+        metrics: ``<split>/<name>`` to value.
+        bins: reliability bins of each split, (1, B).
+        fitted: what the post-hoc transform fitted.
+    """
+
+    metrics: dict[str, float]
+    bins: dict[str, BinTable]
+    fitted: dict[str, float]
+
+
+def network_logits(
+    network: Network, info: DatasetInfo, development: Development, test: Split
+) -> dict[str, SplitLogits]:
+    """Logits of a network's own head on ``select``, ``calib`` and ``test``."""
+    splits = {"select": development.select, "calib": development.calib, "test": test}
+    return {
+        name: SplitLogits(predict(network, split, info)[1].unsqueeze(0), split.labels)
+        for name, split in splits.items()
+    }
+
+
+def population_logits(trainer: PopulationTrainer, bank: FeatureBank) -> dict[str, SplitLogits]:
+    """Logits of every head of a finished population on ``select``, ``calib`` and ``test``."""
+    splits = {"select": bank.select(), "calib": bank.calib(), "test": bank.test()}
+    return {
+        name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
+        for name, split in splits.items()
+    }
+
+
+def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) -> Evaluation | None:
+    """Metrics of one classifier (K = 1).
+
+    Args:
+        logits: of ``select``, ``calib`` and ``test``.
+        posthoc: transform to fit on ``calib`` first.
+
+    Returns:
+        The evaluation, or None if a logit is not finite.
+    """
+    if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
+        return None
+    transform = _fit(posthoc, logits["calib"]) if posthoc is not None else None
+    metrics: dict[str, float] = {}
+    bins: dict[str, BinTable] = {}
+    for name in REPORTED:
+        values = logits[name].logits.double()
+        if transform is not None:
+            values = transform.transform(values)
+        probs, labels = values.softmax(-1), logits[name].labels
+        scores = evaluate(probs, labels, nll=nll_from_logits(values, labels))
+        metrics |= {column(name, key): float(score) for key, score in scores.items()}
+        bins[name] = bin_table(probs, labels)
+    fitted = transform.fitted() if transform is not None else {}
+    return Evaluation(metrics, bins, {name: float(value) for name, value in fitted.items()})
+
+
+@torch.no_grad()
+def _fit(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
+    transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+    transform.fit(calib.logits, calib.labels)
+    return transform

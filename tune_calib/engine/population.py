@@ -1,0 +1,227 @@
+"""Training of K heads together on one feature bank: an iterator that yields one report an epoch."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from tune_calib.engine.bank import FeatureBank, FeatureSplit
+from tune_calib.engine.optim import StackedOptimizer
+from tune_calib.engine.store import generator, nest, unnest
+from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
+from tune_calib.metrics.calibration import ece
+from tune_calib.metrics.scoring import accuracy, nll_from_logits
+from tune_calib.registry import METHODS
+from tune_calib.seeds import child_seed
+from tune_calib.spec import HeadSlot
+
+PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
+
+PASS_BATCH = 4096
+
+
+class PopulationTrainer:
+    """Trains K heads of one shape; each ``next`` is one epoch of all of them.
+
+    The numbers of head k do not depend on the other heads.
+
+    Args:
+        slots: head slots that agree in all but their per-head settings.
+        bank: features of the frozen network; ``test`` is not touched here.
+        network_seed: drives the batch order that the heads share.
+        device: where the population lives.
+    """
+
+    def __init__(
+        self, slots: Sequence[HeadSlot], bank: FeatureBank, network_seed: int, device: torch.device
+    ) -> None:
+        self.slot = slots[0]
+        self.slots = list(slots)
+        self.bank = bank
+        self.device = device
+        self.network_seed = network_seed
+        self.select = _to(bank.select(), device)
+        self.views: dict[int, FeatureSplit] = {}
+        weight, bias = bank.own_head()
+        accuracies = bank.about["accuracy"]
+        context = HeadContext(
+            width=weight.shape[1],
+            classes=weight.shape[0],
+            epochs=self.slot.epochs,
+            weight=weight.to(device),
+            bias=bias.to(device),
+            val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
+            device=device,
+        )
+        self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
+        self.optimizer = StackedOptimizer(slots, self.method.parameters)
+        self.epoch = 0
+        self.best_score = torch.full((len(slots),), -math.inf, dtype=torch.float64)
+        self.best_epoch = torch.full((len(slots),), -1)
+        self.best: dict[str, Tensor] = {}
+        self.diverged_epoch = torch.full((len(slots),), -1)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        """The reports of the epochs that are left."""
+        return self
+
+    def __next__(self) -> dict[str, Tensor]:
+        """Train one epoch.
+
+        Returns:
+            What to record of the epoch, each (K,) float64; non-finite for a diverged head.
+
+        Raises:
+            StopIteration: all epochs are done.
+        """
+        if self.epoch >= self.slot.epochs:
+            raise StopIteration
+        train = self._view(self.epoch % self.bank.views)
+        self.method.begin_epoch(self.epoch)
+        report, statistics = self._train_epoch(train)
+        with torch.no_grad():
+            if self.method.wants_pass():
+                statistics = self._pass(train)
+            report |= self.method.end_epoch(self.epoch, statistics)
+            report |= self._judge()
+        report = {name: values.double().cpu() for name, values in report.items()}
+        self._note_divergence(report)
+        self._keep_best(report)
+        self.epoch += 1
+        return report
+
+    def _view(self, index: int) -> FeatureSplit:
+        if index not in self.views:
+            self.views[index] = _to(self.bank.train(index), self.device)
+        return self.views[index]
+
+    def _batches(self, samples: int) -> Iterator[Tensor]:
+        """Indices of each batch: (B,), or (K, B) when every head has an order of its own."""
+        if self.slot.batch_order == "shared":
+            seed = child_seed(self.network_seed, "head order", self.epoch)
+            order = torch.randperm(samples, generator=generator(seed))
+        else:
+            seeds = [child_seed(slot.seed, "order", self.epoch) for slot in self.slots]
+            orders = [torch.randperm(samples, generator=generator(seed)) for seed in seeds]
+            order = torch.stack(orders)
+        yield from order.to(self.device).split(self.slot.batch_size, dim=-1)
+
+    def _train_epoch(self, train: FeatureSplit) -> tuple[dict[str, Tensor], EpochStatistics]:
+        samples = len(train.labels)
+        totals = torch.zeros(3, len(self.slots), device=self.device)
+        batches = math.ceil(samples / self.slot.batch_size)
+        for number, batch in enumerate(self._batches(samples)):
+            self.method.begin_batch(self.epoch * batches + number)
+            features, labels = train.features[batch], train.labels[batch]
+            log_probs = self.method.training_logits(features).log_softmax(-1)
+            loss = self.method.loss(log_probs, labels)
+            size = labels.shape[-1]
+            (loss * size if self.slot.loss_reduction == "sum" else loss).sum().backward()
+            norms = self._gradient_norms() if number == batches - 1 else {}
+            self.method.restrict_gradients()
+            self.optimizer.step(self.method.update_masks())
+            top, predicted = log_probs.detach().max(-1)
+            correct = (predicted == labels).sum(-1)
+            totals += torch.stack([loss.detach() * size, correct, top.exp().sum(-1)])
+        loss, correct, confidence = totals / samples
+        report = {"train/loss": loss, "train/accuracy": correct, "train/confidence": confidence}
+        return {**report, **norms}, EpochStatistics(correct, confidence)
+
+    def _gradient_norms(self) -> dict[str, Tensor]:
+        """L2 norm of the raw gradient of the masked tensors, split by the masks in force."""
+        masks = getattr(self.method, "masks", {})
+        kept = masked = torch.zeros(len(self.slots), device=self.device)
+        for name, parameter in self.method.parameters.items():
+            if name not in masks or parameter.grad is None:
+                continue
+            squares = parameter.grad.square()
+            kept = kept + (squares * masks[name]).flatten(1).sum(1)
+            masked = masked + (squares * (1 - masks[name])).flatten(1).sum(1)
+        return {"grad_norm_kept": kept.sqrt(), "grad_norm_masked": masked.sqrt()} if masks else {}
+
+    def _pass(self, train: FeatureSplit) -> EpochStatistics:
+        """Accuracy and confidence over the whole training split (M8)."""
+        totals = torch.zeros(2, len(self.slots), device=self.device)
+        for features, labels in zip(
+            train.features.split(PASS_BATCH), train.labels.split(PASS_BATCH), strict=True
+        ):
+            top, predicted = self.method.pass_logits(features).softmax(-1).max(-1)
+            totals += torch.stack([(predicted == labels).sum(-1), top.sum(-1)])
+        return EpochStatistics(*(totals / len(train.labels)))
+
+    def _judge(self) -> dict[str, Tensor]:
+        logits = self.method.predict(self.select.features).double()
+        finite = logits.flatten(1).isfinite().all(1)
+        # A diverged head is judged on zeros and marked after; the others must go on.
+        logits = torch.where(finite[:, None, None], logits, 0.0)
+        probs, labels = logits.softmax(-1), self.select.labels
+        scores = {
+            "select/accuracy": accuracy(probs, labels),
+            "select/nll": nll_from_logits(logits, labels),
+            "select/ece": ece(probs, labels),
+        }
+        return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}
+
+    def _note_divergence(self, report: dict[str, Tensor]) -> None:
+        finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
+        is_new = ~finite & (self.diverged_epoch < 0)
+        self.diverged_epoch[is_new] = self.epoch
+
+    def _keep_best(self, report: dict[str, Tensor]) -> None:
+        rule = self.slot.select
+        if rule == "last":
+            self.best_epoch[:] = self.epoch
+            return
+        score = report["select/accuracy"] if rule == "best_val_acc" else -report["select/nll"]
+        better = score > self.best_score
+        self.best_score = torch.where(better, score, self.best_score)
+        self.best_epoch[better] = self.epoch
+        for name, parameter in self.method.parameters.items():
+            kept = self.best.get(name, parameter.detach())
+            chosen = better.to(self.device)[:, None, None]
+            self.best[name] = torch.where(chosen, parameter.detach(), kept)
+
+    @torch.no_grad()
+    def predict(self, split: FeatureSplit) -> Tensor:
+        """Logits (K, N, C) of the selected epoch's heads."""
+        for name, weights in self.best.items():
+            self.method.parameters[name].data.copy_(weights)
+        features = split.features.to(self.device)
+        return torch.cat([self.method.predict(part) for part in features.split(PASS_BATCH)], dim=1)
+
+    def state(self) -> dict[str, Tensor]:
+        """All tensors that a resumed run needs."""
+        return {
+            **nest("head", self.method.parameters),
+            **nest("method", self.method.state()),
+            **nest("optimizer", self.optimizer.state()),
+            **nest("best", self.best),
+            "epoch": torch.tensor(self.epoch),
+            "best_score": self.best_score,
+            "best_epoch": self.best_epoch,
+            "diverged_epoch": self.diverged_epoch,
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what ``state`` gave."""
+        for name, weights in unnest("head", state).items():
+            self.method.parameters[name].data.copy_(weights)
+        self.method.load_state(unnest("method", state))
+        self.optimizer.load_state(unnest("optimizer", state))
+        self.best = {k: v.to(self.device) for k, v in unnest("best", state).items()}
+        self.epoch = int(state["epoch"])
+        self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
+        self.diverged_epoch = state["diverged_epoch"]
+
+
+def population_key(slot: HeadSlot) -> str:
+    """What the heads of one population must agree in, as text."""
+    per_head = METHODS[slot.method].per_head
+    common = slot.model_dump(mode="json", exclude=set(PER_HEAD_SLOT))
+    common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}
+    return repr(sorted(common.items()))
+
+
+def _to(split: FeatureSplit, device: torch.device) -> FeatureSplit:
+    return FeatureSplit(split.features.to(device), split.logits.to(device), split.labels.to(device))

@@ -1,0 +1,136 @@
+"""One network, trained once: whoever needs it first trains it, the others wait and read it."""
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.splits import Development
+from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
+from tune_calib.engine.network import NetworkTrainer, build, predict
+from tune_calib.engine.store import Store, is_whole, read_tensors, write_tensors
+from tune_calib.models.network import Network
+from tune_calib.registry import DATASETS
+from tune_calib.spec import TrialSpec
+
+
+class NetworkRun:
+    """Training of a network from its last checkpoint to its artifact, under the network's lock.
+
+    Args:
+        spec: data and network slots are read.
+        store: where checkpoint and artifact lie.
+        development: the splits a training may see.
+        device: where the network lives.
+    """
+
+    def __init__(
+        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
+    ) -> None:
+        self.spec = spec
+        self.identity = spec.network_id
+        self.development = development
+        self.artifact = store.folder("networks", self.identity)
+        self.checkpoint = store.folder("checkpoints", self.identity)
+        self.history: list[dict[str, float]] = []
+        self.trainer: NetworkTrainer | None = None
+        self._lock = store.lock("network", self.identity)
+        self._lock.acquire()
+        if not is_whole(self.artifact):
+            self.trainer = NetworkTrainer(spec, development, device)
+            self._resume()
+
+    def _resume(self) -> None:
+        if self.trainer is not None and is_whole(self.checkpoint):
+            tensors, about = read_tensors(self.checkpoint)
+            self.trainer.load_state(tensors, about)
+            self.history = about["history"]
+
+    def step(self) -> dict[str, float] | None:
+        """Train one epoch and checkpoint it; the last one writes the artifact.
+
+        Returns:
+            The report of the epoch, or None when the network is finished.
+
+        Raises:
+            DivergedError: a loss is not finite.
+        """
+        if self.trainer is None:
+            return None
+        report = next(self.trainer, None)
+        if report is None:
+            self._finish(self.trainer)
+            return None
+        self.history.append(report)
+        tensors, about = self.trainer.state()
+        write_tensors(self.checkpoint, tensors, {**about, "history": self.history})
+        return report
+
+    def _finish(self, trainer: NetworkTrainer) -> None:
+        network = trainer.selected()
+        splits = {"train": trainer.train, "select": trainer.select}
+        about = {
+            "spec": self.spec.canonical_json(),
+            "epoch": trainer.best.epoch + 1,
+            "history": self.history,
+            "accuracy": {k: _accuracy(network, split, trainer.info) for k, split in splits.items()},
+        }
+        write_tensors(self.artifact, network.state_dict(), about)
+        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        self.trainer = None
+
+    def close(self) -> None:
+        """Free the lock."""
+        self._lock.release()
+
+
+def load_network(spec: TrialSpec, store: Store) -> tuple[Network, dict[str, Any]]:
+    """The trained network of a spec and the manifest of its artifact.
+
+    Raises:
+        DamagedFileError: it is not there, or not whole.
+    """
+    tensors, about = read_tensors(store.folder("networks", spec.network_id))
+    network = build(spec)
+    network.load_state_dict(tensors)
+    return network, about
+
+
+def ensure_bank(
+    spec: TrialSpec,
+    key: BankKey,
+    store: Store,
+    splits: Callable[[], tuple[Development, Split]],
+    device: torch.device,
+) -> FeatureBank:
+    """The feature bank of a trained network, built if it is absent or damaged.
+
+    Args:
+        spec: data and network slots are read.
+        key: which bank.
+        store: where it lies.
+        splits: loads the images, when they are needed.
+        device: where the network runs.
+    """
+    folder = store.folder("banks", key.identity)
+    with store.lock("bank", key.identity):
+        if not is_whole(folder):
+            network, about = load_network(spec, store)
+            development, test = splits()
+            build_bank(
+                folder,
+                key,
+                network.to(device),
+                DATASETS[spec.data.dataset],
+                development.to(device),
+                test.to(device),
+                {"accuracy": about["accuracy"], "key": key.model_dump()},
+            )
+    return FeatureBank(folder)
+
+
+def _accuracy(network: Network, split: Split, info: DatasetInfo) -> float:
+    logits = predict(network, split, info)[1]
+    return float((logits.argmax(1) == split.labels).double().mean())

@@ -1,0 +1,188 @@
+"""What a method of each kind offers to the engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tune_calib.registry import Params
+from tune_calib.spec import HeadSlot
+
+
+class NoParams(Params):
+    """A method without hyper-parameters."""
+
+
+@dataclass(frozen=True)
+class NetworkContext:
+    """What a network method may know of the run.
+
+    Attributes:
+        classes: C.
+        width: D, the width of the features.
+        samples: N, size of the training split.
+        epochs: planned epochs.
+        seed: seed of the network.
+    """
+
+    classes: int
+    width: int
+    samples: int
+    epochs: int
+    seed: int
+
+
+class NetworkMethod(nn.Module):
+    """A loss over the whole network, with what state it needs.
+
+    Buffers and parameters registered here are part of the checkpoint.
+
+    Args:
+        params: the method's hyper-parameters.
+        context: what it may know of the run.
+    """
+
+    def __init__(self, params: Any, context: NetworkContext) -> None:
+        super().__init__()
+        self.params = params
+        self.context = context
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean loss of a batch.
+
+        Args:
+            logits: (N, C), unnormalised.
+            labels: (N,) int64.
+            features: (N, D), what the head sees.
+            indices: (N,) int64, positions in the training split.
+
+        Returns:
+            A scalar.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class HeadContext:
+    """What a head method may know of the frozen network.
+
+    Attributes:
+        width: D.
+        classes: C.
+        epochs: planned epochs.
+        weight: (C, D) weight of the network's own head.
+        bias: (C,) bias of the network's own head.
+        val_ratio: accuracy on ``select`` over accuracy on ``train`` of the network, (0, 1].
+        device: where the population lives.
+    """
+
+    width: int
+    classes: int
+    epochs: int
+    weight: Tensor
+    bias: Tensor
+    val_ratio: float
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class EpochStatistics:
+    """Accuracy and confidence of each head on the training split in one epoch, each (K,)."""
+
+    accuracy: Tensor
+    confidence: Tensor
+
+
+class HeadMethod:
+    """K heads of one shape trained together on frozen features.
+
+    Every tensor has a leading population axis K, and no operation mixes its entries, so that
+    the numbers of head k do not depend on the other heads.
+
+    Args:
+        heads: K slots of this method that agree in everything but the per-head settings.
+        context: what the method may know of the frozen network.
+    """
+
+    parameters: dict[str, Tensor]
+
+    def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
+        self.heads = list(heads)
+        self.params: Any = heads[0].params
+        self.context = context
+
+    def per_head(self, name: str) -> Tensor:
+        """Values of one hyper-parameter of every head, (K,) float32."""
+        values = [getattr(head.params, name) for head in self.heads]
+        return torch.tensor(values, dtype=torch.float32, device=self.context.device)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Before the first batch of an epoch (0-based)."""
+
+    def begin_batch(self, step: int) -> None:
+        """Before a batch; ``step`` counts from the start of training."""
+
+    def training_logits(self, features: Tensor) -> Tensor:
+        """Logits that the loss is taken of: features (B, D) or (K, B, D) to (K, B, C)."""
+        raise NotImplementedError
+
+    def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss of each head: log_probs (K, B, C), labels (B,) or (K, B) to (K,)."""
+        return nll(log_probs, labels)
+
+    def restrict_gradients(self) -> None:
+        """Change ``.grad`` of the parameters in place after the backward pass."""
+
+    def update_masks(self) -> dict[str, Tensor]:
+        """Parameters of which only some entries may move: 1 where they may, same shape."""
+        return {}
+
+    def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
+        """After the last batch; returns what to record of the epoch, each (K,)."""
+        return {}
+
+    def wants_pass(self) -> bool:
+        """Whether the epoch's statistics come from a pass of their own (``pass_logits``)."""
+        return False
+
+    def pass_logits(self, features: Tensor) -> Tensor:
+        """Logits of that pass: (N, D) to (K, N, C)."""
+        raise NotImplementedError
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Logits, or logarithms of averaged probabilities, at evaluation: (N, D) to (K, N, C)."""
+        return self.training_logits(features)
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors beyond the parameters that a checkpoint needs."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what ``state`` gave."""
+
+
+class PostHocMethod:
+    """A transform of logits that is fitted on ``calib``."""
+
+    def __init__(self, params: Any) -> None:
+        self.params = params
+
+    def fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Fit on held-out logits: (K, N, C) and (N,)."""
+        raise NotImplementedError
+
+    def transform(self, logits: Tensor) -> Tensor:
+        """Calibrated logits of the same shape."""
+        raise NotImplementedError
+
+    def fitted(self) -> dict[str, Tensor]:
+        """What was fitted, each (K,), for the record."""
+        raise NotImplementedError
+
+
+def nll(log_probs: Tensor, labels: Tensor) -> Tensor:
+    """Mean negative log-likelihood of each head: (K, B, C) and (B,) or (K, B) to (K,), in nats."""
+    targets = labels.expand(log_probs.shape[:2])
+    return -log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).mean(1)

@@ -1,0 +1,30 @@
+"""Cross entropy: the uncalibrated baseline ("vanilla") of every paper."""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import NetworkMethod, NoParams
+from tune_calib.registry import METHODS, MethodInfo
+
+
+class CrossEntropy(NetworkMethod):
+    """Mean of ``-log p[y]``."""
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean cross entropy, in nats."""
+        return F.cross_entropy(logits, labels)
+
+
+METHODS.register(
+    "ce",
+    MethodInfo(
+        name="ce",
+        kind="network",
+        title="cross entropy (vanilla)",
+        paper="Guo et al., ICML",
+        year=2017,
+        url="https://arxiv.org/abs/1706.04599",
+        params=NoParams,
+        implementation=CrossEntropy,
+    ),
+)

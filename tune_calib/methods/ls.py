@@ -1,0 +1,45 @@
+"""Label smoothing (Szegedy et al., CVPR 2016; calibration: Müller et al., NeurIPS 2019).
+
+A share ``alpha`` of the target mass is spread evenly over all classes, the right one included.
+"""
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class LabelSmoothingParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        alpha: smoothing mass, in [0, 1).
+    """
+
+    alpha: float = Field(0.05, ge=0, lt=1)
+
+
+class LabelSmoothing(NetworkMethod):
+    """Mean of ``(1 - alpha) * -log p[y] + alpha * mean_k(-log p[k])``."""
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean smoothed cross entropy, in nats."""
+        return F.cross_entropy(logits, labels, label_smoothing=self.params.alpha)
+
+
+METHODS.register(
+    "ls",
+    MethodInfo(
+        name="ls",
+        kind="network",
+        title="label smoothing",
+        paper="Müller et al., NeurIPS",
+        year=2019,
+        url="https://arxiv.org/abs/1906.02629",
+        params=LabelSmoothingParams,
+        implementation=LabelSmoothing,
+        dataset_defaults={"cifar100": {"alpha": 0.1}},
+    ),
+)

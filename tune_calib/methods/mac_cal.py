@@ -1,0 +1,246 @@
+"""MaC-Cal (arXiv 2508.09116): retrain a masked head on frozen features, sparsity adapted.
+
+There is no published code; the options name each reading of equations 8 to 13 (M1 to M16), with
+the one that works on real features as the default: masks zero the stored weights in place, and
+the stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
+``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static).
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
+from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.seeds import child_seed
+from tune_calib.spec import HeadSlot
+
+
+class MacCalParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        shape: two-layer ``bottleneck`` or ``linear`` (M7).
+        width: hidden width of the bottleneck; D/4 if absent (M7).
+        activation: of the bottleneck (M7).
+        q0: probability that a connection is kept, at the start, in (0, 1] (M10).
+        q_min: floor of q (M10).
+        gamma: target of confidence over accuracy, in (0, 1]; ``val_ratio`` takes the network's
+            accuracy on ``select`` over that on ``train`` (M9).
+        tau0: largest change of q an epoch, at the start; 0 keeps q fixed (M10).
+        tau_decay: k of tau_t = tau0 exp(-k t/T); 0 keeps tau static (M10).
+        masking: zero the stored weights in place (``destructive``) or only in the forward pass
+            (``functional``) (M4).
+        gradient: ``masked`` restricts it to the kept connections (eq. 11), ``dense`` does not.
+        masked_update: ``grad_only`` lets momentum and weight decay move masked weights,
+            ``freeze`` does not (M5).
+        mask_scale: ``inverted`` divides kept weights by q in training (M1; functional only).
+        evaluation: head that is evaluated: stored weights (``dense``), q times them
+            (``expected``), the last mask (``last_mask``) or the mean of ``mc_samples`` masks
+            (``mc``) (M2).
+        mc_samples: masks of ``evaluation`` = ``mc``.
+        refresh: new masks each ``epoch`` or each ``batch`` (M3).
+        masked_layers: ``all`` weight matrices, the ``first`` or the ``last`` (M6).
+        mask_bias: mask the biases of those layers too (M6).
+        statistics: accuracy and confidence that move q: of the epoch's own batches
+            (``masked_running``), or of a pass over ``train`` with the mask, with the stored
+            weights, or with the head of ``evaluation`` (M8).
+    """
+
+    shape: HeadShape = "bottleneck"
+    width: int | None = Field(None, ge=1)
+    activation: Activation = "relu"
+    q0: float = Field(0.5, gt=0, le=1)
+    q_min: float = Field(0.3, gt=0, le=1)
+    gamma: float | Literal["val_ratio"] = 0.95
+    tau0: float = Field(0.05, ge=0, le=1)
+    tau_decay: float = Field(5.0, ge=0)
+    masking: Literal["destructive", "functional"] = "destructive"
+    gradient: Literal["masked", "dense"] = "masked"
+    masked_update: Literal["grad_only", "freeze"] = "grad_only"
+    mask_scale: Literal["none", "inverted"] = "none"
+    evaluation: Literal["dense", "expected", "last_mask", "mc"] = "dense"
+    mc_samples: int = Field(20, ge=1)
+    refresh: Literal["epoch", "batch"] = "epoch"
+    masked_layers: Literal["all", "first", "last"] = "all"
+    mask_bias: bool = False
+    statistics: Literal["masked_running", "masked_pass", "dense_pass", "eval_head_pass"] = (
+        "masked_running"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if isinstance(self.gamma, float) and not 0 < self.gamma <= 1:
+            raise ValueError(f"gamma must be in (0, 1] or 'val_ratio', got {self.gamma}")
+        if self.q0 < self.q_min:
+            raise ValueError(f"q0 must be >= q_min = {self.q_min}, got {self.q0}")
+        if self.mask_scale == "inverted" and self.masking == "destructive":
+            raise ValueError(
+                "mask_scale=inverted with masking=destructive would compound each epoch"
+            )
+        return self
+
+
+class MacCal(HeadMethod):
+    """K masked heads, each with its own masks, q, gamma and tau."""
+
+    def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
+        super().__init__(heads, context)
+        params = self.params
+        sizes = layer_sizes(params.shape, context.width, context.classes, params.width)
+        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+        self.masked_names = self._masked_names(len(sizes) - 1)
+        self.masks: dict[str, Tensor] = {}
+        self.q = self.per_head("q0")
+        self.mask_q = self.q  # what the masks in force were drawn with
+        self.q_min = self.per_head("q_min")
+        self.tau0 = self.per_head("tau0")
+        self.tau_decay = self.per_head("tau_decay")
+        gammas = [head.params.gamma for head in heads]  # type: ignore[attr-defined]
+        self.gamma = torch.tensor(
+            [context.val_ratio if gamma == "val_ratio" else gamma for gamma in gammas],
+            device=context.device,
+        )
+
+    def _masked_names(self, layers: int) -> list[str]:
+        chosen = {"all": range(layers), "first": [0], "last": [layers - 1]}
+        kinds = ("weight", "bias") if self.params.mask_bias else ("weight",)
+        return [f"{i}.{kind}" for i in chosen[self.params.masked_layers] for kind in kinds]
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Draw the masks of the epoch."""
+        if self.params.refresh == "epoch":
+            self._refresh("mask", epoch)
+
+    def begin_batch(self, step: int) -> None:
+        """Draw the masks of the batch."""
+        if self.params.refresh == "batch":
+            self._refresh("mask", step)
+
+    def _refresh(self, purpose: str, index: int) -> None:
+        self.mask_q = self.q
+        self.masks = self._draw(purpose, index)
+        if self.params.masking == "destructive":
+            for name, mask in self.masks.items():
+                self.parameters[name].data.mul_(mask)
+
+    def _draw(self, purpose: str, index: int) -> dict[str, Tensor]:
+        """M ~ Bernoulli(q) element-wise (eq. 8), from (head seed, purpose, index) alone."""
+        masks: dict[str, list[Tensor]] = {name: [] for name in self.masked_names}
+        for slot, q in zip(self.heads, self.mask_q.tolist(), strict=True):
+            generator = torch.Generator().manual_seed(child_seed(slot.seed, purpose, index))
+            for name in self.masked_names:
+                shape = self.parameters[name].shape[1:]
+                masks[name].append((torch.rand(shape, generator=generator) < q).float())
+        return {name: torch.stack(drawn).to(self.q.device) for name, drawn in masks.items()}
+
+    def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters under masks; the gradient passes as ``gradient`` says."""
+        weights = dict(self.parameters)
+        for name, mask in masks.items():
+            weight = self.parameters[name]
+            scale = (
+                mask / self.mask_q[:, None, None] if self.params.mask_scale == "inverted" else mask
+            )
+            if self.params.gradient == "masked":
+                weights[name] = weight * scale
+            else:
+                weights[name] = weight + (weight * scale - weight).detach()
+        return weights
+
+    def _apply(self, weights: dict[str, Tensor], features: Tensor) -> Tensor:
+        return apply_stack(weights, features, [self.params.activation])
+
+    def training_logits(self, features: Tensor) -> Tensor:
+        """Logits under the current masks (eq. 9)."""
+        if self.params.masking == "destructive":
+            return self._apply(self.parameters, features)
+        return self._apply(self._masked(self.masks), features)
+
+    def restrict_gradients(self) -> None:
+        """W <- W - lr M grad (eq. 11)."""
+        if self.params.gradient == "masked" and self.params.masking == "destructive":
+            for name, mask in self.masks.items():
+                gradient = self.parameters[name].grad
+                if gradient is not None:
+                    gradient.mul_(mask)
+
+    def update_masks(self) -> dict[str, Tensor]:
+        """Masked weights stand still under ``masked_update`` = ``freeze``."""
+        return self.masks if self.params.masked_update == "freeze" else {}
+
+    def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
+        """Q <- q + clip(gamma acc - conf, -tau, tau), kept in [q_min, 1] (eqs. 12, 13)."""
+        tau = self.tau0 * torch.exp(-self.tau_decay * epoch / self.context.epochs)
+        gap = self.gamma * statistics.accuracy - statistics.confidence
+        moved = self.q + gap.clamp(-tau, tau)
+        self.q = moved.clamp(min=self.q_min).clamp(max=1.0)
+        return {"q": self.mask_q, "tau": tau}
+
+    def wants_pass(self) -> bool:
+        """Whether M8 asks for a pass over the training split at the end of the epoch."""
+        return bool(self.params.statistics != "masked_running")
+
+    def pass_logits(self, features: Tensor) -> Tensor:
+        """Logits of that pass."""
+        if self.params.statistics == "masked_pass":
+            return self._apply(self._masked(self.masks), features)
+        if self.params.statistics == "dense_pass":
+            return self._apply(self.parameters, features)
+        return self.predict(features)
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Logits of the head that ``evaluation`` names."""
+        if self.params.evaluation == "expected":
+            q = self.mask_q[:, None, None]
+            expected = {name: self.parameters[name] * q for name in self.masks}
+            return self._apply({**self.parameters, **expected}, features)
+        if self.params.evaluation == "last_mask":
+            return self._apply(self._masked(self.masks), features)
+        if self.params.evaluation == "mc":
+            return self._monte_carlo(features)
+        return self._apply(self.parameters, features)
+
+    def _monte_carlo(self, features: Tensor) -> Tensor:
+        probs = [
+            self._apply(self._masked(self._draw("mc", sample)), features).softmax(-1)
+            for sample in range(self.params.mc_samples)
+        ]
+        return torch.stack(probs).mean(0).log()
+
+    def state(self) -> dict[str, Tensor]:
+        """The keep probabilities and the masks in force."""
+        return {
+            "q": self.q,
+            "mask_q": self.mask_q,
+            **{f"mask.{name}": mask for name, mask in self.masks.items()},
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Take back what ``state`` gave."""
+        self.q, self.mask_q = state["q"].to(self.q), state["mask_q"].to(self.q)
+        self.masks = {
+            name.removeprefix("mask."): mask.to(self.q)
+            for name, mask in state.items()
+            if name.startswith("mask.")
+        }
+
+
+METHODS.register(
+    "mac_cal",
+    MethodInfo(
+        name="mac_cal",
+        kind="head",
+        title="masked classifier retraining with adaptive sparsity",
+        paper="MaC-Cal, arXiv",
+        year=2025,
+        url="https://arxiv.org/abs/2508.09116",
+        params=MacCalParams,
+        implementation=MacCal,
+        per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
+    ),
+)

@@ -1,0 +1,65 @@
+"""Retraining of the head without a mask: the control of every head method."""
+
+from collections.abc import Sequence
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from tune_calib.methods._base import HeadContext, HeadMethod
+from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec import HeadSlot
+
+
+class RetrainParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        start: ``fresh`` weights, or those of the network's own head (``continued``; linear only).
+        shape: ``linear`` or two-layer ``bottleneck``.
+        width: hidden width of the bottleneck; D/4 if absent.
+        activation: of the bottleneck.
+    """
+
+    start: Literal["fresh", "continued"] = "fresh"
+    shape: HeadShape = "linear"
+    width: int | None = Field(None, ge=1)
+    activation: Activation = "relu"
+
+    @model_validator(mode="after")
+    def _continued_is_linear(self) -> Self:
+        if self.start == "continued" and self.shape != "linear":
+            raise ValueError("start=continued needs shape=linear, the shape of the network's own")
+        return self
+
+
+class Retrain(HeadMethod):
+    """Cross entropy on the frozen features."""
+
+    def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
+        super().__init__(heads, context)
+        sizes = layer_sizes(self.params.shape, context.width, context.classes, self.params.width)
+        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+        if self.params.start == "continued":
+            self.parameters["0.weight"].data.copy_(context.weight)
+            self.parameters["0.bias"].data.copy_(context.bias)
+
+    def training_logits(self, features: Tensor) -> Tensor:
+        """Logits of every head."""
+        return apply_stack(self.parameters, features, [self.params.activation])
+
+
+METHODS.register(
+    "retrain",
+    MethodInfo(
+        name="retrain",
+        kind="head",
+        title="fresh or continued head, no mask (control)",
+        paper="Kang et al., ICLR",
+        year=2020,
+        url="https://arxiv.org/abs/1910.09217",
+        params=RetrainParams,
+        implementation=Retrain,
+    ),
+)

@@ -1,0 +1,61 @@
+"""Two-stage training (Jordahn and Olmos, arXiv 2405.01196): a fresh MLP on frozen features.
+
+Stage II is early-stopped on the validation NLL (METHODS section 4 corrects the README).
+"""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+from torch import Tensor
+
+from tune_calib.methods._base import HeadContext, HeadMethod
+from tune_calib.models.heads import apply_stack, init_stack
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec import HeadSlot
+
+
+class TwoStageParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        latent: Z, width of the last hidden layer; the layer before has 3Z.
+    """
+
+    latent: int = Field(256, ge=1)
+
+
+class TwoStageTraining(HeadMethod):
+    """Sizes D, 3Z, Z, C; ReLU behind the first layer, nothing behind z."""
+
+    def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
+        super().__init__(heads, context)
+        latent = self.params.latent
+        sizes = (context.width, 3 * latent, latent, context.classes)
+        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+
+    def training_logits(self, features: Tensor) -> Tensor:
+        """Logits of every head."""
+        return apply_stack(self.parameters, features, ["relu", "none"])
+
+
+METHODS.register(
+    "tst",
+    MethodInfo(
+        name="tst",
+        kind="head",
+        title="two-stage training",
+        paper="Jordahn and Olmos, ICML",
+        year=2024,
+        url="https://arxiv.org/abs/2405.01196",
+        params=TwoStageParams,
+        implementation=TwoStageTraining,
+        slot_defaults={
+            "optimizer": "adam",
+            "lr": 1e-4,
+            "weight_decay": 0.0,
+            "batch_size": 256,
+            "epochs": 40,
+            "select": "min_val_nll",
+        },
+    ),
+)

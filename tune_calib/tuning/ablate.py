@@ -1,0 +1,225 @@
+"""One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, Settings, expand
+from tune_calib.data.splits import load_development
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.results import atomic_write, read_table
+from tune_calib.tuning.launch import Resources, ray_session, run_wave
+from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.record import Run
+from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
+
+MANIFEST = "sweep.json"
+ALL_EPOCHS = 10**9
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line.
+
+    Attributes:
+        ladder: the ladder.
+        settings: settings by slot, under those of the rungs.
+        seeds: seeds of networks and heads.
+        with_controls: add the ladder's controls.
+        out: folder of the results.
+        store: folder of the artifacts.
+        data_root: where data sets lie.
+        address: of a Ray cluster, or None for this machine.
+        gpus: GPUs of a Ray trial, 0, 1 or 1/k.
+        command: to do the same again.
+    """
+
+    ladder: Ladder
+    settings: Settings
+    seeds: Seeds
+    with_controls: bool
+    out: Path
+    store: Path
+    data_root: Path | None
+    address: str | None
+    gpus: float
+    command: str
+
+
+def ablate(request: Request) -> list[str]:
+    """Run what is missing of a ladder.
+
+    Returns:
+        One line for each Ray trial that crashed.
+
+    Raises:
+        UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
+    """
+    planned = expand(request.ladder, request.settings, request.seeds, request.with_controls)
+    data = planned[0].spec.data
+    # In the driver, so that a missing root is one line before anything starts.
+    load_development(data, request.data_root, request.store / "images")
+    sweep = _open_sweep(request, planned)
+    run = Run(
+        out=str(request.out.resolve()),
+        store=str(request.store.resolve()),
+        data_root=str(request.data_root.resolve()) if request.data_root else None,
+        sweep=sweep,
+        ladder=request.ladder.name,
+        device="cuda" if request.gpus else "cpu",
+    )
+    with _only_driver(request.out):
+        if not make_plan(planned, _done(request.out)).networks:
+            return []
+        with ray_session(request.address):
+            return _run_waves(planned, run, request)
+
+
+def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
+    """Networks first, then the heads of those that are finished."""
+    whole = make_plan(planned, set())
+    plan = make_plan(planned, _done(request.out))
+    threads = _threads(len(whole.networks))
+    network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
+    errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)
+    store = Store(request.store)
+    populations = [
+        trial
+        for trial in make_plan(planned, _done(request.out)).populations
+        if store.folder("networks", trial.trials[0].spec.network_id).exists()
+    ]
+    threads = _threads(len(whole.populations))
+    head_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
+    return errors + run_wave(
+        "heads", HeadTrainable, populations, head_run, resources, epochs_per_step=ALL_EPOCHS
+    )
+
+
+def _threads(trials: int) -> int:
+    """Torch threads of a trial.
+
+    They depend on what is planned and not on what is left, since another number of threads can
+    change the last digits.
+    """
+    return max(1, (os.cpu_count() or 1) // trials)
+
+
+def _done(out: Path) -> set[str]:
+    return set(read_table(out, "trials")["spec_hash"].to_pylist())
+
+
+@contextlib.contextmanager
+def _only_driver(out: Path) -> Iterator[None]:
+    try:
+        with FileLock(out / ".driver.lock", timeout=0):
+            yield
+    except Timeout:
+        raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
+
+
+def _open_sweep(request: Request, planned: list[PlannedTrial]) -> str:
+    """Write the manifest of the sweep; one that is there must ask the same question.
+
+    Seeds and controls may be added to a sweep; everything else makes another sweep.
+    """
+    question = {
+        "ladder": request.ladder.name,
+        "settings": request.settings,
+        "is_paired": request.seeds.is_paired,
+    }
+    text = json.dumps(question, sort_keys=True)
+    identity = hashlib.sha256(text.encode()).hexdigest()[:16]
+    manifest = _manifest(request, planned, identity)
+    path = request.out / MANIFEST
+    if path.exists():
+        manifest = _extend(_read_manifest(path), manifest, request.out)
+    elif request.out.exists() and any(not p.name.startswith(".") for p in request.out.iterdir()):
+        raise UserError(f"--out {request.out} holds other files and no sweep; name an empty folder")
+    atomic_write(path, json.dumps(manifest, indent=1).encode())
+    return identity
+
+
+def _manifest(request: Request, planned: list[PlannedTrial], identity: str) -> dict[str, Any]:
+    used = sorted({trial.rung for trial in planned})
+    return {
+        "version": 1,
+        "sweep": identity,
+        "ladder": request.ladder.name,
+        "title": request.ladder.title,
+        "command": request.command,
+        "dataset": planned[0].spec.data.dataset,
+        "setting": describe(planned),
+        "published": request.ladder.published,
+        "rungs": [_rung(request.ladder.rungs[index], index) for index in used],
+        "network_seeds": sorted(set(request.seeds.network)),
+        "head_seeds": sorted(set(request.seeds.head)),
+        "paired_seeds": request.seeds.is_paired,
+        "planned": [_planned(trial) for trial in planned],
+    }
+
+
+def _rung(rung: Rung, index: int) -> dict[str, Any]:
+    return {
+        "index": index,
+        "label": rung.label,
+        "ingredient": rung.ingredient,
+        "published": rung.published,
+        "is_control": rung.is_control,
+    }
+
+
+def _planned(trial: PlannedTrial) -> dict[str, Any]:
+    return {
+        "spec_hash": trial.spec.hash,
+        "rung": trial.rung,
+        "network_seed": trial.spec.network.seed,
+        "head_seed": trial.spec.head.seed if trial.spec.head else None,
+    }
+
+
+def describe(planned: list[PlannedTrial]) -> str:
+    """One line that says data, network and head recipe of a ladder."""
+    spec = planned[0].spec
+    data, network = spec.data, spec.network
+    parts = [data.dataset]
+    if data.train_fraction < 1:
+        parts.append(f"{data.train_fraction:g} of the training split")
+    if data.label_noise:
+        parts.append(f"label noise {data.label_noise:g}")
+    if data.imbalance > 1:
+        parts.append(f"imbalance {data.imbalance:g}")
+    parts.append(f"{network.backbone}, {network.method}, {network.epochs} epochs")
+    head = next((trial.spec.head for trial in planned if trial.spec.head), None)
+    if head is not None:
+        parts.append(f"heads {head.epochs} epochs at lr {head.lr:g}, batch {head.batch_size}")
+    return "; ".join(parts)
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        return manifest
+    except ValueError:
+        raise UserError(f"{path} is not a sweep manifest; name another --out") from None
+
+
+def _extend(old: dict[str, Any], new: dict[str, Any], out: Path) -> dict[str, Any]:
+    if old.get("sweep") != new["sweep"]:
+        raise UserError(
+            f"--out {out} holds another sweep ({old.get('command')}); name another folder"
+        )
+    for key, identity in (("rungs", "index"), ("planned", "spec_hash")):
+        merged = {entry[identity]: entry for entry in [*old[key], *new[key]]}
+        new[key] = list(merged.values())
+    for key in ("network_seeds", "head_seeds"):
+        new[key] = sorted({*old[key], *new[key]})
+    new["rungs"].sort(key=lambda rung: rung["index"])
+    return new

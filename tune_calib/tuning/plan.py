@@ -1,0 +1,88 @@
+"""From trial specs to Ray trials: unique networks first, then populations of heads.
+
+To do = planned - done: a trial is done when its result row is on disk.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ablations._ladder import PlannedTrial
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.population import population_key
+
+MAX_POPULATION = 32
+
+
+@dataclass(frozen=True)
+class RayTrial:
+    """The specs that one Ray trial carries out: a network's own, or a population of heads.
+
+    Attributes:
+        name: of its result files; made of the spec hashes, so equal work has an equal name.
+        trials: what it carries out. A network trial may have none to evaluate.
+        dependents: trials that need the network; told when it diverges.
+    """
+
+    name: str
+    trials: tuple[PlannedTrial, ...]
+    dependents: tuple[PlannedTrial, ...] = ()
+
+    def config(self) -> dict[str, Any]:
+        """What travels to the worker, as plain JSON values."""
+        return {
+            "trials": [_plain(trial) for trial in self.trials],
+            "dependents": [_plain(trial) for trial in self.dependents],
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Ray trials in two waves."""
+
+    networks: tuple[RayTrial, ...]
+    populations: tuple[RayTrial, ...]
+
+
+def make_plan(planned: Sequence[PlannedTrial], done: set[str]) -> Plan:
+    """Group what is left to do.
+
+    Args:
+        planned: all trials of the sweep.
+        done: spec hashes of which a result row is on disk.
+    """
+    left = [trial for trial in planned if trial.spec.hash not in done]
+    networks: dict[str, list[PlannedTrial]] = {}
+    heads: dict[tuple[str, str], list[PlannedTrial]] = {}
+    for trial in left:
+        networks.setdefault(trial.spec.network_id, []).append(trial)
+        if trial.spec.head is not None:
+            bank = bank_key(trial.spec, trial.spec.head).identity
+            heads.setdefault((bank, population_key(trial.spec.head)), []).append(trial)
+    return Plan(
+        networks=tuple(_network_trial(key, trials) for key, trials in networks.items()),
+        populations=tuple(
+            _population(group[start : start + MAX_POPULATION])
+            for group in heads.values()
+            for start in range(0, len(group), MAX_POPULATION)
+        ),
+    )
+
+
+def _network_trial(network_id: str, trials: list[PlannedTrial]) -> RayTrial:
+    own = tuple(trial for trial in trials if trial.spec.head is None)
+    # A network that only heads need has no spec of its own among the planned; it is trained
+    # for the first of its dependents and leaves no row.
+    return RayTrial(f"network-{network_id}", own, tuple(trials))
+
+
+def _population(trials: list[PlannedTrial]) -> RayTrial:
+    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials))
+
+
+def _plain(trial: PlannedTrial) -> dict[str, Any]:
+    return {
+        "spec": trial.spec.model_dump(mode="json"),
+        "rung": trial.rung,
+        "label": trial.label,
+    }

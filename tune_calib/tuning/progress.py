@@ -1,0 +1,94 @@
+"""One live display in a terminal, one line a minute elsewhere."""
+
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+from ray import tune
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+LINE_EVERY_S = 60.0
+
+
+class Progress(tune.Callback):
+    """Counts of the Ray trials of a wave, and the last report of each that runs.
+
+    Args:
+        title: what the wave does, e.g. ``"networks"``.
+        total: Ray trials of the wave.
+    """
+
+    def __init__(self, title: str, total: int) -> None:
+        self.title = title
+        self.total = total
+        self.counts: Counter[str] = Counter()
+        self.running: dict[str, str] = {}
+        self.started = time.monotonic()
+        self.last_line = self.started
+        # Ray hands the progress of a notebook or a log file no terminal to draw on.
+        self.console = Console(stderr=True)
+        self.live = Live(console=self.console, transient=True) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> "Progress":
+        """Begin to show."""
+        if self.live is not None:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Show the end of the wave."""
+        if self.live is not None:
+            self.live.stop()
+        self.console.print(self._line(), highlight=False)
+
+    def _line(self) -> str:
+        elapsed = time.monotonic() - self.started
+        ended = sum(self.counts.values())
+        states = ", ".join(f"{n} {state}" for state, n in sorted(self.counts.items()))
+        return f"{self.title}: {ended}/{self.total} ended ({states or 'none yet'}), {elapsed:.0f} s"
+
+    def _table(self) -> Table:
+        table = Table(title=self._line(), show_header=False, title_justify="left")
+        for name, report in self.running.items():
+            table.add_row(name, report)
+        return table
+
+    def _show(self) -> None:
+        if self.live is not None:
+            self.live.update(self._table())
+        elif time.monotonic() - self.last_line >= LINE_EVERY_S:
+            self.last_line = time.monotonic()
+            running = "; ".join(f"{name} {report}" for name, report in self.running.items())
+            self.console.print(
+                f"{self._line()}; running: {running}", highlight=False, soft_wrap=True
+            )
+
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
+    ) -> None:
+        """Note the epoch that a trial has reached."""
+        shown = {"epoch": result.get("epoch")}
+        for name in ("train/loss", "select/accuracy", "select/ece"):
+            if name in result:
+                shown[name] = f"{result[name]:.4f}"
+        self.running[_name(trial)] = " ".join(f"{key} {value}" for key, value in shown.items())
+        self._show()
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """Count an ended trial under the status that it reported."""
+        self.counts[trial.last_result.get("status", "stopped")] += 1
+        self.running.pop(_name(trial), None)
+        self._show()
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """Count a crashed trial."""
+        self.counts["crashed"] += 1
+        self.running.pop(_name(trial), None)
+        self._show()
+
+
+def _name(trial: Any) -> str:
+    return str(trial.config["work"]["name"])

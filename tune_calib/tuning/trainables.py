@@ -1,0 +1,280 @@
+"""Ray Tune Trainables: thin wrappers of the engine, reusable actors, no mathematics.
+
+``trainable("mac_cal")`` gives the class bound to a method, for use in any ``tune.Tuner``::
+
+    tune.Tuner(trainable("mac_cal"), param_space={"head": {"gamma": tune.uniform(0.7, 1.0)}})
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from ray import tune
+from safetensors.torch import load_file, save_file
+
+from ablations._ladder import PlannedTrial
+from tune_calib.data.base import Split
+from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.evaluate import (
+    Evaluation,
+    SplitLogits,
+    evaluate_one,
+    network_logits,
+    population_logits,
+)
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
+from tune_calib.engine.store import Store
+from tune_calib.errors import DivergedError
+from tune_calib.registry import DATASETS, METHODS
+from tune_calib.results import TableName, write_results
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.record import Outcome, Run, bin_rows, curve_rows, trial_row
+
+CHECKPOINT = "population.safetensors"
+HISTORY = "history.json"
+
+
+class _SpecTrainable(tune.Trainable):
+    """What the Trainables share: reading a configuration, writing the rows of its trials.
+
+    Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
+    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc`` as a spec takes them, and
+    ``run`` (``record.Run``).
+    """
+
+    method: ClassVar[str | None] = None
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Read the configuration; everything of an earlier trial is replaced."""
+        self.started = time.monotonic()
+        self.resets = getattr(self, "resets", 0)
+        self.run = Run(**config["run"])
+        work = config.get("work") or {"trials": [self._bound(config)], "name": self.trial_id}
+        self.name: str = work["name"]
+        torch.set_num_threads(self.run.threads)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.device = torch.device(self.run.device)
+        self.store = Store(Path(self.run.store))
+        self.trials = [_trial(plain) for plain in work["trials"]]
+        self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
+
+    def _bound(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The only trial of a class that is bound to a method and used alone."""
+        slots = {k: dict(v) for k, v in config.items() if k in TrialSpec.model_fields}
+        if self.method is not None:
+            slots.setdefault(METHODS[self.method].kind, {})["method"] = self.method
+        slots.setdefault("network", {})
+        return {"spec": slots, "rung": 0, "label": self.method or "network"}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial; equal to a fresh actor."""
+        self.cleanup()
+        self.resets += 1
+        self.setup(new_config)
+        return True
+
+    @property
+    def spec(self) -> TrialSpec:
+        """A spec that names the network of this Ray trial."""
+        return (self.trials or self.dependents)[0].spec
+
+    def development(self) -> Development:
+        """The splits for training and selection."""
+        return load_development(self.spec.data, self._data_root(), self._cache())
+
+    def test_split(self) -> Split:
+        """The test split, for the evaluation at the end."""
+        return load_test(self.spec.data, self._data_root(), self._cache())
+
+    def _data_root(self) -> Path | None:
+        return Path(self.run.data_root) if self.run.data_root else None
+
+    def _cache(self) -> Path:
+        return self.store.root / "images"
+
+    def write(self, outcomes: list[tuple[PlannedTrial, Outcome]]) -> None:
+        """Write the rows of this Ray trial at once."""
+        measured = {
+            "wall_s": time.monotonic() - self.started,
+            "population": len(outcomes),
+            "actor_resets": self.resets,
+        }
+        tables: dict[TableName, list[dict[str, Any]]] = {
+            "trials": [trial_row(t, o, self.run, measured) for t, o in outcomes],
+            "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
+            "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
+        }
+        write_results(Path(self.run.out), self.name, tables)
+
+
+class NetworkTrainable(_SpecTrainable):
+    """Trains one network, an epoch a step, from its own last checkpoint, and evaluates it."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Wait for the network's lock, then read its artifact or last checkpoint."""
+        super().setup(config)
+        self.splits = self.development().to(self.device)
+        self.network_run = NetworkRun(self.spec, self.store, self.splits, self.device)
+
+    def step(self) -> dict[str, Any]:
+        """Train one epoch; the step behind the last one evaluates and writes the rows."""
+        try:
+            report = self.network_run.step()
+        except DivergedError as error:
+            return self._end_diverged(str(error))
+        if report is not None:
+            return {"epoch": len(self.network_run.history), **report}
+        return self._end()
+
+    def _end_diverged(self, message: str) -> dict[str, Any]:
+        history = self.network_run.history
+        epoch = len(history) + 1
+        told = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
+        outcome = Outcome("diverged", epoch, history, message=f"network: {message}")
+        self.write([(trial, outcome) for trial in told.values()])
+        return {"epoch": epoch, "status": "diverged", tune.result.DONE: True}
+
+    def _end(self) -> dict[str, Any]:
+        network, about = load_network(self.spec, self.store)
+        info = DATASETS[self.spec.data.dataset]
+        if not self.trials:
+            return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
+        test = self.test_split().to(self.device)
+        logits = network_logits(network.to(self.device), info, self.splits, test)
+        outcomes = [
+            (trial, _outcome(logits, trial, about["epoch"], about["history"]))
+            for trial in self.trials
+        ]
+        self.write(outcomes)
+        return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to add: the run keeps its checkpoint in the store under its own hash."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """The run found its own checkpoint in ``setup``."""
+
+    def cleanup(self) -> None:
+        """Free the lock of the network."""
+        if hasattr(self, "network_run"):
+            self.network_run.close()
+
+
+class HeadTrainable(_SpecTrainable):
+    """Trains a population of heads on the feature bank of their network.
+
+    ``epochs_per_step`` of the configuration says how many epochs a step takes: one for a
+    scheduler that watches (the default), all of them where a report costs more than it tells.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Open the bank (train the network and build it, if that is left to do)."""
+        super().setup(config)
+        slots = [trial.spec.head for trial in self.trials if trial.spec.head is not None]
+        if len(slots) != len(self.trials):
+            raise ValueError("every trial of a HeadTrainable needs a head slot")
+        self.bank = self._bank()
+        seed = self.spec.network.seed
+        self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
+        self.epochs_per_step: int = config.get("epochs_per_step", 1)
+        self.history: list[dict[str, list[float]]] = []
+
+    def _bank(self) -> FeatureBank:
+        if not self.store.folder("networks", self.spec.network_id).exists():
+            self._train_network()
+        key = bank_key(self.spec, self.spec.head)
+        splits = lambda: (self.development(), self.test_split())  # noqa: E731
+        return ensure_bank(self.spec, key, self.store, splits, self.device)
+
+    def _train_network(self) -> None:
+        run = NetworkRun(self.spec, self.store, self.development(), self.device)
+        try:
+            while run.step() is not None:
+                pass
+        finally:
+            run.close()
+
+    def step(self) -> dict[str, Any]:
+        """Train some epochs; the last step evaluates and writes the rows."""
+        for _ in range(self.epochs_per_step):
+            report = next(self.trainer, None)
+            if report is None:
+                break
+            self.history.append({name: values.tolist() for name, values in report.items()})
+        if self.trainer.epoch < self.trainer.slot.epochs:
+            return {"epoch": self.trainer.epoch, **self._select_metrics()}
+        return self._end()
+
+    def _select_metrics(self) -> dict[str, float]:
+        """``select`` metrics of the first head: what a scheduler of single heads watches."""
+        return {k: v[0] for k, v in self.history[-1].items() if k.startswith("select/")}
+
+    def _end(self) -> dict[str, Any]:
+        logits = population_logits(self.trainer, self.bank)
+        outcomes = []
+        for k, trial in enumerate(self.trials):
+            curves = [{name: v[k] for name, v in report.items()} for report in self.history]
+            diverged = int(self.trainer.diverged_epoch[k])
+            if diverged >= 0:
+                message = f"the head's loss of epoch {diverged + 1} is not finite"
+                outcome = Outcome("diverged", diverged + 1, curves[:diverged], message)
+            else:
+                own = {name: split.one(k) for name, split in logits.items()}
+                outcome = _outcome(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
+            outcomes.append((trial, outcome))
+        self.write(outcomes)
+        return {"epoch": self.trainer.epoch, **_summary(outcomes), tune.result.DONE: True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save the population: safetensors, and its curves as JSON."""
+        tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
+        save_file(tensors, Path(checkpoint_dir) / CHECKPOINT)
+        (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take a saved population back."""
+        self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
+        self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
+
+
+def trainable(name: str) -> type[tune.Trainable]:
+    """The Trainable bound to a method, e.g. ``MacCalTrainable``.
+
+    A post-hoc method is bound to the network's own head; behind another head it is the
+    ``posthoc`` slot in the configuration of that head's class.
+
+    Args:
+        name: a name of the method registry.
+
+    Raises:
+        UserError: the method is unknown.
+    """
+    base = HeadTrainable if METHODS[name].kind == "head" else NetworkTrainable
+    title = "".join(part.capitalize() for part in name.split("_"))
+    return type(f"{title}Trainable", (base,), {"method": name, "__doc__": METHODS[name].title})
+
+
+def _trial(plain: Mapping[str, Any]) -> PlannedTrial:
+    return PlannedTrial(TrialSpec.build(**plain["spec"]), plain["rung"], plain["label"])
+
+
+def _outcome(
+    logits: dict[str, SplitLogits], trial: PlannedTrial, epoch: int, curves: list[dict[str, float]]
+) -> Outcome:
+    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc)
+    if evaluation is None:
+        return Outcome("diverged", epoch, curves, message="the logits are not finite")
+    return Outcome("done", epoch, curves, evaluation=evaluation)
+
+
+def _summary(outcomes: list[tuple[PlannedTrial, Outcome]]) -> dict[str, Any]:
+    """What a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
+    outcome = outcomes[0][1]
+    metrics = outcome.evaluation.metrics if outcome.evaluation else {}
+    seen = {name: value for name, value in metrics.items() if name.startswith("select/")}
+    return {"status": outcome.status, **seen}
