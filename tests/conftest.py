@@ -13,6 +13,9 @@ from tune_calib.spec import TrialSpec
 
 CPU = torch.device("cpu")
 
+# As every head trial runs: the exact tests of the populations rest on it.
+torch.set_num_threads(1)
+
 
 def small_spec(**head) -> TrialSpec:
     slots = {"network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"}}

@@ -23,7 +23,7 @@ def trainer(**network) -> NetworkTrainer:
 
 
 def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
-    return trained.selected().state_dict()
+    return trained.selected()
 
 
 @pytest.mark.parametrize("method", NETWORKS)

@@ -84,7 +84,7 @@ def test_every_method_round_trips_in_its_slot(name):
         ({"network": {}, "head": {"method": "mac_cal", "params": {"q0": float("inf")}}}, "q0"),
         (
             {"network": {}, "head": {"method": "mac_cal", "params": {"mask_scale": "inverted"}}},
-            "compounds",
+            "would compound",
         ),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
 
 def test_the_bank_holds_what_the_network_says(trained, bank):
     spec = small_spec()
-    network, _ = load_network(spec, trained)
+    network = load_network(spec, trained, CPU).network
     split = bank.test()
     logits = split.features @ network.head.weight.T + network.head.bias
     assert torch.allclose(logits, split.logits, atol=1e-5)

@@ -90,6 +90,16 @@ class Params(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+NEEDS = {
+    "features": "the features that the head sees",
+    "indices": "the position of each sample in the training split",
+    "epoch_logits": "all training-mode logits of an epoch",
+    "calib_pass": "a pass over calib after each epoch",
+    "two_forward_passes": "two forward passes a step",
+    "stages": "a backbone that can be run stage by stage",
+}
+
+
 @dataclass(frozen=True)
 class MethodInfo:
     """What the rest of the program may know of a method without running it.
@@ -103,6 +113,7 @@ class MethodInfo:
         url: where to read it.
         params: model of the hyper-parameters, with the defaults of the paper.
         implementation: the class that carries the method out.
+        needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
         per_head: hyper-parameters that may differ between the heads of one population.
         slot_defaults: recipe that goes with the method (fields of its slot, e.g. ``lr``).
         dataset_defaults: hyper-parameters that the paper sets otherwise for a data set.
@@ -116,6 +127,7 @@ class MethodInfo:
     url: str
     params: type[Params]
     implementation: type[Any]
+    needs: frozenset[str] = frozenset()
     per_head: frozenset[str] = frozenset()
     slot_defaults: dict[str, Any] | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None

@@ -9,6 +9,7 @@ Three tables, one file of each a Ray trial, under one folder of a sweep:
 The ``trials`` file is written last: a trial is done when its row is on disk.
 """
 
+import contextlib
 import json
 import os
 import uuid
@@ -116,7 +117,8 @@ def atomic_write(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise UserError(f"cannot write {path}: {error.strerror}; free space or mend it") from None
 
 

@@ -255,5 +255,6 @@ def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
 
 def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
     where = ".".join(str(part) for part in first["loc"])
-    return f"{where or 'spec'}: {first['msg']}, got {first['input']!r}"
+    return f"{where}: {message}, got {first['input']!r}" if where else message

@@ -6,6 +6,7 @@ import os
 import uuid
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -54,7 +55,7 @@ def _key(files: Sequence[Path]) -> str:
 
 
 def _checksum(tensor: Tensor) -> str:
-    return str(zlib.crc32(memoryview(tensor.numpy()).cast("B")))
+    return str(zlib.crc32(tensor.numpy().data))
 
 
 def _read(path: Path) -> Source:
@@ -88,5 +89,6 @@ def _write(path: Path, source: Source) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise UserError(f"cannot write {path}: {error}; free space or mend it") from None

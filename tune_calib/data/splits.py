@@ -103,7 +103,7 @@ def fraction_counts(counts: Counts, fraction: float) -> Counts:
         (C,), summing to round(fraction * N), each within one of fraction * counts.
     """
     exact = counts * fraction
-    kept = np.floor(exact).astype(np.int64)
+    kept: Counts = np.floor(exact).astype(np.int64)
     missing = round(float(counts.sum()) * fraction) - int(kept.sum())
     by_remainder = np.argsort(kept - exact, kind="stable")
     kept[by_remainder[: max(0, missing)]] += 1
@@ -120,9 +120,11 @@ def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
         counts: (C,), samples there are.
         imbalance: largest class over smallest, >= 1.
     """
-    profile = imbalance ** (-np.arange(len(counts)) / max(1, len(counts) - 1))
+    exponents = np.arange(len(counts)) / max(1, len(counts) - 1)
+    profile = np.power(1 / imbalance, exponents)
     # The margin keeps 45 from becoming 44 by the last bit of the power.
-    return np.floor(float((counts / profile).min()) * profile + 1e-6).astype(np.int64)
+    tail: Counts = np.floor((counts / profile).min() * profile + 1e-6).astype(np.int64)
+    return tail
 
 
 def add_label_noise(train: Split, fraction: float, classes: int) -> Split:

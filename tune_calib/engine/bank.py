@@ -17,6 +17,7 @@ from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import EVALUATION_BATCH, predict
 from tune_calib.engine.store import generator, read_manifest, write_folder
+from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.registry import Params
 from tune_calib.seeds import child_seed
@@ -108,6 +109,7 @@ class FeatureBank:
 def build_bank(
     folder: Path,
     key: BankKey,
+    method: NetworkMethod,
     network: Network,
     info: DatasetInfo,
     development: Development,
@@ -119,6 +121,7 @@ def build_bank(
     Args:
         folder: where the bank will lie.
         key: what it is made of.
+        method: the method that trained the network.
         network: the trained network, on the device of the splits.
         info: the data set.
         development: train, select, calib.
@@ -129,13 +132,15 @@ def build_bank(
     def fill(path: Path) -> None:
         for view in range(max(1, key.views)):
             split = _view(development.train, info, key, view)
-            _write_split(path / f"train-{view:03d}.arrow", network, split, info, key.bn_mode)
+            outputs = predict(method, network, split, info, key.bn_mode)
+            _write_split(path / f"train-{view:03d}.arrow", *outputs, split.labels)
         for name, split in {
             "select": development.select,
             "calib": development.calib,
             "test": test,
         }.items():
-            _write_split(path / f"{name}.arrow", network, split, info, "eval")
+            outputs = predict(method, network, split, info)
+            _write_split(path / f"{name}.arrow", *outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
@@ -151,11 +156,8 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:
     return Split(torch.cat(images), train.labels, train.indices)
 
 
-def _write_split(
-    path: Path, network: Network, split: Split, info: DatasetInfo, bn_mode: str
-) -> None:
-    features, logits = predict(network, split, info, bn_mode)
-    _write_arrow(path, {"features": features, "logits": logits, "label": split.labels[:, None]})
+def _write_split(path: Path, features: Tensor, logits: Tensor, labels: Tensor) -> None:
+    _write_arrow(path, {"features": features, "logits": logits, "label": labels[:, None]})
 
 
 def _write_arrow(path: Path, columns: dict[str, Tensor]) -> None:

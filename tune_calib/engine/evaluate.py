@@ -10,11 +10,11 @@ from tune_calib.data.splits import Development
 from tune_calib.engine.bank import FeatureBank
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import TrainedNetwork
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import nll_from_logits
 from tune_calib.metrics.summary import evaluate
-from tune_calib.models.network import Network
 from tune_calib.names import column
 from tune_calib.registry import METHODS
 from tune_calib.spec import PostHocSlot
@@ -50,14 +50,15 @@ class Evaluation:
 
 
 def network_logits(
-    network: Network, info: DatasetInfo, development: Development, test: Split
+    trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split
 ) -> dict[str, SplitLogits]:
     """Logits of a network's own head on ``select``, ``calib`` and ``test``."""
     splits = {"select": development.select, "calib": development.calib, "test": test}
-    return {
-        name: SplitLogits(predict(network, split, info)[1].unsqueeze(0), split.labels)
-        for name, split in splits.items()
-    }
+    logits = {}
+    for name, split in splits.items():
+        outputs = predict(trained.method, trained.network, split, info)
+        logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
+    return logits
 
 
 def population_logits(trainer: PopulationTrainer, bank: FeatureBank) -> dict[str, SplitLogits]:

@@ -17,7 +17,13 @@ from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
-from tune_calib.methods._base import NetworkContext, NetworkMethod
+from tune_calib.methods._base import (
+    Batch,
+    EpochFeedback,
+    NetworkContext,
+    NetworkMethod,
+    Step,
+)
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.models.build import build_network
@@ -53,16 +59,10 @@ class NetworkTrainer:
         self.device = device
         self.train = development.train.to(device)
         self.select = development.select.to(device)
-        self.network = build(spec).to(device)
-        info = METHODS[self.slot.method]
-        context = NetworkContext(
-            classes=self.info.classes,
-            width=self.network.width,
-            samples=len(self.train),
-            epochs=self.slot.epochs,
-            seed=self.slot.seed,
-        )
-        self.method: NetworkMethod = info.implementation(self.slot.params, context).to(device)
+        network, method = build(spec, len(self.train))
+        self.network, self.method = network.to(device), method.to(device)
+        needs = METHODS[self.slot.method].needs
+        self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.optimizer = _optimizer(self.slot, self.network, self.method)
         self.epoch = 0
         self.best = Best()
@@ -87,7 +87,11 @@ class NetworkTrainer:
         lr = self.learning_rate()
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        report = {"lr": lr, **self._train_epoch(), **self._judge()}
+        chance = generator(child_seed(self.slot.seed, "method", self.epoch))
+        self.method.begin_epoch(self.epoch, chance)
+        report = {"lr": lr, **self._train_epoch()}
+        report |= self.method.end_epoch(self.epoch, self._feedback())
+        report |= self._judge()
         self._keep_best(report)
         self.epoch += 1
         return report
@@ -107,6 +111,7 @@ class NetworkTrainer:
 
     def _train_epoch(self) -> dict[str, float]:
         self.network.train()
+        self.method.train()
         chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
         total = correct = torch.zeros((), device=self.device)
         seen = 0
@@ -114,26 +119,40 @@ class NetworkTrainer:
             images = self.train.images[batch]
             if self.slot.augment == "standard":
                 images = random_crop_flip(images, self.info.padding, self.info.flip, chance)
-            loss, logits = self._step(normalise(images, self.info), self.train.labels[batch], batch)
-            total = total + loss * len(batch)
-            correct = correct + (logits.argmax(1) == self.train.labels[batch]).sum()
+            labels = self.train.labels[batch]
+            step = self._step(Batch(normalise(images, self.info), labels, batch))
+            total = total + step.loss * len(batch)
+            correct = correct + (step.logits.argmax(1) == labels).sum()
             seen += len(batch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
         return {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
 
-    def _step(self, images: Tensor, labels: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-        output = self.network(images)
-        loss = self.method.loss(output.logits, labels, output.features, indices)
+    def _step(self, batch: Batch) -> Step:
+        step = self.method.step(self.network, batch)
         self.optimizer.zero_grad(set_to_none=True)
-        (loss * len(labels) if self.slot.loss_reduction == "sum" else loss).backward()
+        size = len(batch.labels) if self.slot.loss_reduction == "sum" else 1
+        (step.loss * size).backward()
+        parameters = list(self.network.parameters())
+        trained = {id(parameter) for parameter in self.method.trained(parameters)}
+        for parameter in parameters:
+            if id(parameter) not in trained:
+                parameter.grad = None  # which keeps decay and momentum off it too
         if self.slot.clip_grad_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.slot.clip_grad_norm)
+            nn.utils.clip_grad_norm_(parameters, self.slot.clip_grad_norm)
         self.optimizer.step()
-        return loss.detach(), output.logits.detach()
+        logits = step.logits.detach()
+        self.method.after_step(logits, batch.labels, batch.indices)
+        return Step(step.loss.detach(), logits)
+
+    def _feedback(self) -> EpochFeedback | None:
+        if self.calib is None:
+            return None
+        logits = predict(self.method, self.network, self.calib, self.info)[1]
+        return EpochFeedback(logits, self.calib.labels)
 
     def _judge(self) -> dict[str, float]:
-        logits = predict(self.network, self.select, self.info)[1].double()
+        logits = predict(self.method, self.network, self.select, self.info)[1].double()
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
         probs, labels = logits.softmax(1), self.select.labels
@@ -151,22 +170,26 @@ class NetworkTrainer:
             "min_val_nll": -report["select/nll"],
         }[rule]
         if score > self.best.score:
-            weights = {} if rule == "last" else _copy(self.network.state_dict())
+            weights = {} if rule == "last" else _copy(self._weights())
             self.best = Best(score, self.epoch, weights)
 
-    def selected(self) -> Network:
-        """The network with the weights of the epoch that ``select`` names."""
-        if self.best.weights:
-            self.network.load_state_dict(self.best.weights)
-        return self.network
+    def _weights(self) -> dict[str, Tensor]:
+        network, method = self.network.state_dict(), self.method.state_dict()
+        return {**nest("network", network), **nest("method", method)}
+
+    def selected(self) -> dict[str, Tensor]:
+        """Weights of network and method at the epoch that ``select`` names, taken up as well."""
+        weights = self.best.weights or self._weights()
+        self.network.load_state_dict(unnest("network", weights))
+        self.method.load_state_dict(unnest("method", weights))
+        return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """All that a resumed run needs: tensors, and what JSON can hold."""
         optimizer = self.optimizer.state_dict()["state"]
         moments = {f"{i}.{key}": value for i, s in optimizer.items() for key, value in s.items()}
         tensors = {
-            **nest("network", self.network.state_dict()),
-            **nest("method", self.method.state_dict()),
+            **self._weights(),
             **nest("optimizer", {k: v for k, v in moments.items() if isinstance(v, Tensor)}),
             **nest("best", self.best.weights),
         }
@@ -191,22 +214,33 @@ class NetworkTrainer:
         self.best = Best(about["best_score"], about["best_epoch"], weights)
 
 
-def build(spec: TrialSpec) -> Network:
-    """The untrained network of a spec."""
+def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
+    """The untrained network of a spec and its method.
+
+    Args:
+        spec: data and network slots are read.
+        samples: size of the training split.
+    """
     info: DatasetInfo = DATASETS[spec.data.dataset]
     slot = spec.network
-    return build_network(
+    network = build_network(
         slot.backbone, slot.init, info.channels, info.size, info.classes, slot.seed
     )
+    context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)
+    method: NetworkMethod = METHODS[slot.method].implementation(slot.params, context)
+    method.adapt(network)
+    # A quarter to a third less time for a convolution on a CPU, and no slower on a GPU.
+    return network.to(memory_format=torch.channels_last), method
 
 
 @torch.no_grad()
 def predict(
-    network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
+    method: NetworkMethod, network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
 ) -> tuple[Tensor, Tensor]:
     """Features (N, D) and logits (N, C) of a split.
 
     Args:
+        method: the method that trained the network; it may have a say in the logits.
         network: in evaluation mode afterwards, but for what ``bn_mode`` says.
         split: the images.
         info: their data set.
@@ -214,11 +248,12 @@ def predict(
             ones drift, as TST's code does.
     """
     network.eval()
+    method.eval()
     if bn_mode == "train":
         for module in network.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.train()
-    outputs = [network(normalise(x, info)) for x in split.images.split(EVALUATION_BATCH)]
+    outputs = [method(network, normalise(x, info)) for x in split.images.split(EVALUATION_BATCH)]
     return torch.cat([o.features for o in outputs]), torch.cat([o.logits for o in outputs])
 
 

@@ -8,6 +8,15 @@ from torch import Tensor
 from tune_calib.spec import HeadSlot
 
 
+def squared_norms(tensor: Tensor) -> Tensor:
+    """Squared L2 norm of each head's part: (K, ...) to (K,).
+
+    One sum a head: a sum over one axis of all of them orders its terms by K, and the last bit of
+    a head's numbers would depend on the population.
+    """
+    return torch.stack([part.square().sum() for part in tensor])
+
+
 class StackedOptimizer:
     """SGD, Adam or AdamW as torch.optim defines them, with per-head rates.
 
@@ -63,7 +72,9 @@ class StackedOptimizer:
         if self.clip is None:
             return
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        squares = sum((g.flatten(1).square().sum(1) for g in gradients), start=torch.zeros(()))
+        squares = torch.zeros_like(self.lr[:, 0, 0])
+        for gradient in gradients:
+            squares = squares + squared_norms(gradient)
         factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
         for gradient in gradients:
             gradient.mul_(factor[:, None, None])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.engine.bank import FeatureBank, FeatureSplit
-from tune_calib.engine.optim import StackedOptimizer
+from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.metrics.calibration import ece
@@ -135,9 +135,8 @@ class PopulationTrainer:
         for name, parameter in self.method.parameters.items():
             if name not in masks or parameter.grad is None:
                 continue
-            squares = parameter.grad.square()
-            kept = kept + (squares * masks[name]).flatten(1).sum(1)
-            masked = masked + (squares * (1 - masks[name])).flatten(1).sum(1)
+            kept = kept + squared_norms(parameter.grad * masks[name])
+            masked = masked + squared_norms(parameter.grad * (1 - masks[name]))
         return {"grad_norm_kept": kept.sqrt(), "grad_norm_masked": masked.sqrt()} if masks else {}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:

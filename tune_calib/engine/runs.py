@@ -2,15 +2,17 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.network import NetworkTrainer, build, predict
-from tune_calib.engine.store import Store, is_whole, read_tensors, write_tensors
+from tune_calib.engine.store import Store, is_whole, read_tensors, unnest, write_tensors
+from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
@@ -69,15 +71,16 @@ class NetworkRun:
         return report
 
     def _finish(self, trainer: NetworkTrainer) -> None:
-        network = trainer.selected()
+        weights = trainer.selected()
         splits = {"train": trainer.train, "select": trainer.select}
         about = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
             "history": self.history,
-            "accuracy": {k: _accuracy(network, split, trainer.info) for k, split in splits.items()},
+            "samples": len(trainer.train),
+            "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
-        write_tensors(self.artifact, network.state_dict(), about)
+        write_tensors(self.artifact, weights, about)
         shutil.rmtree(self.checkpoint, ignore_errors=True)
         self.trainer = None
 
@@ -86,16 +89,26 @@ class NetworkRun:
         self._lock.release()
 
 
-def load_network(spec: TrialSpec, store: Store) -> tuple[Network, dict[str, Any]]:
-    """The trained network of a spec and the manifest of its artifact.
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network, the method that trained it, and the manifest of their artifact."""
+
+    network: Network
+    method: NetworkMethod
+    about: dict[str, Any]
+
+
+def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
+    """Read the trained network of a spec.
 
     Raises:
         DamagedFileError: it is not there, or not whole.
     """
     tensors, about = read_tensors(store.folder("networks", spec.network_id))
-    network = build(spec)
-    network.load_state_dict(tensors)
-    return network, about
+    network, method = build(spec, about["samples"])
+    network.load_state_dict(unnest("network", tensors))
+    method.load_state_dict(unnest("method", tensors))
+    return TrainedNetwork(network.to(device), method.to(device), about)
 
 
 def ensure_bank(
@@ -117,20 +130,21 @@ def ensure_bank(
     folder = store.folder("banks", key.identity)
     with store.lock("bank", key.identity):
         if not is_whole(folder):
-            network, about = load_network(spec, store)
+            trained = load_network(spec, store, device)
             development, test = splits()
             build_bank(
                 folder,
                 key,
-                network.to(device),
+                trained.method,
+                trained.network,
                 DATASETS[spec.data.dataset],
                 development.to(device),
                 test.to(device),
-                {"accuracy": about["accuracy"], "key": key.model_dump()},
+                {"accuracy": trained.about["accuracy"], "key": key.model_dump()},
             )
     return FeatureBank(folder)
 
 
-def _accuracy(network: Network, split: Split, info: DatasetInfo) -> float:
-    logits = predict(network, split, info)[1]
+def _accuracy(trainer: NetworkTrainer, split: Split) -> float:
+    logits = predict(trainer.method, trainer.network, split, trainer.info)[1]
     return float((logits.argmax(1) == split.labels).double().mean())

@@ -34,10 +34,39 @@ class NetworkContext:
     seed: int
 
 
-class NetworkMethod(nn.Module):
-    """A loss over the whole network, with what state it needs.
+@dataclass(frozen=True)
+class Batch:
+    """Images (N, ...) float32, normalised and augmented; labels (N,); indices (N,) int64."""
 
-    Buffers and parameters registered here are part of the checkpoint.
+    images: Tensor
+    labels: Tensor
+    indices: Tensor
+
+
+@dataclass(frozen=True)
+class Step:
+    """Mean loss of a batch, and the logits (N, C) that its accuracy is counted on."""
+
+    loss: Tensor
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class EpochFeedback:
+    """Logits (N, C) and labels (N,) of the split ``calib``, in evaluation mode, after an epoch.
+
+    ``test`` can not be among what a method learns from, and ``select`` stays unseen too.
+    """
+
+    logits: Tensor
+    labels: Tensor
+
+
+class NetworkMethod(nn.Module):
+    """A way to train the whole network, with what state it needs.
+
+    Buffers and parameters registered here are part of the checkpoint; parameters are trained
+    by the network's optimiser, but their gradient is not clipped.
 
     Args:
         params: the method's hyper-parameters.
@@ -48,6 +77,47 @@ class NetworkMethod(nn.Module):
         super().__init__()
         self.params = params
         self.context = context
+
+    def adapt(self, network: Any) -> None:
+        """Make modules that depend on the network; called once, before the optimiser is made."""
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Before the first batch of an epoch (0-based).
+
+        Args:
+            epoch: which one.
+            generator: of the CPU, seeded by (seed, epoch): the only source of chance, so that
+                a resumed run needs no state of it.
+        """
+
+    def step(self, network: Any, batch: Batch) -> Step:
+        """Mean loss of a batch; the default is one forward pass and ``loss``."""
+        output = network(batch.images)
+        loss = self.loss(output.logits, batch.labels, output.features, batch.indices)
+        return Step(loss, output.logits)
+
+    def trained(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
+        """Those of the network's parameters that the optimiser moves in this epoch."""
+        return parameters
+
+    def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
+        """After the optimiser's step, with the detached logits of the batch."""
+
+    def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
+        """After the last batch.
+
+        Args:
+            epoch: which one, 0-based.
+            feedback: only for a method whose record needs ``calib_pass``.
+
+        Returns:
+            What to record of the epoch.
+        """
+        return {}
+
+    def forward(self, network: Any, images: Tensor) -> Any:
+        """Features and logits at evaluation; the default is the network's own."""
+        return network(images)
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Mean loss of a batch.

@@ -58,8 +58,8 @@ def apply_stack(
 ) -> Tensor:
     """Run K perceptrons by batched matrix products.
 
-    One ``bmm`` a layer gives the same bits for head k whatever K is; a single flat product over
-    all heads is no faster and does not.
+    One ``bmm`` a layer on one thread gives the same bits for head k whatever K is; a single flat
+    product over all heads is no faster and does not.
 
     Args:
         parameters: as ``init_stack`` gives them.

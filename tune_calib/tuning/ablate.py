@@ -23,6 +23,7 @@ from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
 
 MANIFEST = "sweep.json"
 ALL_EPOCHS = 10**9
+HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,8 @@ def ablate(request: Request) -> list[str]:
 
 def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
     """Networks first, then the heads of those that are finished."""
-    whole = make_plan(planned, set())
+    threads = _threads(len(make_plan(planned, set()).networks))
     plan = make_plan(planned, _done(request.out))
-    threads = _threads(len(whole.networks))
     network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
     errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)
     store = Store(request.store)
@@ -96,20 +96,22 @@ def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[
         for trial in make_plan(planned, _done(request.out)).populations
         if store.folder("networks", trial.trials[0].spec.network_id).exists()
     ]
-    threads = _threads(len(whole.populations))
-    head_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
+    # One thread: with more, a lone head's products are summed in another order than a
+    # population's, and its last digits would depend on K. Populations run side by side instead.
+    resources = Resources(HEAD_THREADS, request.gpus)
+    head_run = replace(run, threads=HEAD_THREADS)
     return errors + run_wave(
         "heads", HeadTrainable, populations, head_run, resources, epochs_per_step=ALL_EPOCHS
     )
 
 
-def _threads(trials: int) -> int:
-    """Torch threads of a trial.
+def _threads(networks: int) -> int:
+    """Torch threads of a network trial: all cores, shared among the networks of the sweep.
 
     They depend on what is planned and not on what is left, since another number of threads can
     change the last digits.
     """
-    return max(1, (os.cpu_count() or 1) // trials)
+    return max(1, (os.cpu_count() or 1) // networks)
 
 
 def _done(out: Path) -> set[str]:

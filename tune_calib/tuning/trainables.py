@@ -140,12 +140,11 @@ class NetworkTrainable(_SpecTrainable):
         return {"epoch": epoch, "status": "diverged", tune.result.DONE: True}
 
     def _end(self) -> dict[str, Any]:
-        network, about = load_network(self.spec, self.store)
-        info = DATASETS[self.spec.data.dataset]
+        trained = load_network(self.spec, self.store, self.device)
+        about, info = trained.about, DATASETS[self.spec.data.dataset]
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
-        test = self.test_split().to(self.device)
-        logits = network_logits(network.to(self.device), info, self.splits, test)
+        logits = network_logits(trained, info, self.splits, self.test_split().to(self.device))
         outcomes = [
             (trial, _outcome(logits, trial, about["epoch"], about["history"]))
             for trial in self.trials

@@ -72,7 +72,7 @@ def locate(root: Path | None) -> tuple[Path, ...]:
 
 
 def load(root: Path | None) -> Source:
-    """Read and decode CIFAR-10 (about three seconds).
+    """Read and decode CIFAR-10 (some five seconds).
 
     Raises:
         DataNotFoundError: the root does not hold it.

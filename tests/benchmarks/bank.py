@@ -1,0 +1,44 @@
+"""(d) Feature bank: bytes, and build time against one forward pass over the data."""
+
+import tempfile
+
+from pathlib import Path
+
+from tests.benchmarks.common import CPU, digits, seconds
+from tune_calib.data.augment import normalise
+from tune_calib.engine.bank import build_bank
+from tune_calib.engine.network import EVALUATION_BATCH
+
+
+def main() -> None:
+    """Print bytes and ratio for one view of the training split."""
+    import torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        setting = digits(Path(folder) / "store", views=1)
+        trained, info = setting.trained, setting.info
+        network = trained.network.eval()
+        development, test = setting.development, setting.test
+        splits = [development.train, development.select, development.calib, test]
+
+        @torch.no_grad()
+        def forward() -> None:
+            for split in splits:
+                for images in split.images.split(EVALUATION_BATCH):
+                    network(normalise(images, info))
+
+        def build() -> None:
+            key = setting.bank.about["key"]
+            from tune_calib.engine.bank import BankKey
+
+            target = Path(folder) / "bank"
+            build_bank(target, BankKey(**key), trained.method, network, info, development, test, {})
+
+        once, built = seconds(forward, 5), seconds(build, 5)
+        size = sum(path.stat().st_size for path in (Path(folder) / "bank").iterdir())
+    samples = sum(len(split) for split in splits)
+    print(
+        f"{samples} images of digits, D = {setting.trained.network.width}, one view, device {CPU}"
+    )
+    print(f"{size} bytes ({size / samples:.0f} a sample)")
+    print(f"forward {once:.3f} s, build {built:.3f} s, ratio {built / once:.2f} (aim: 1.3)")

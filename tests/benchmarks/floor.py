@@ -1,0 +1,91 @@
+"""(b) Seconds per head and epoch against the bare arithmetic, at the measured product rate."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks.common import CPU, digits, head_slots, seconds
+from tune_calib.engine.bank import FeatureBank, FeatureSplit
+from tune_calib.engine.population import PopulationTrainer
+
+SAMPLES, WIDTH, HIDDEN, CLASSES, BATCH = 15_000, 512, 128, 10, 128
+POPULATIONS = (1, 4, 16, 64)
+
+
+class MemoryBank(FeatureBank):
+    """Random features in the place of a bank's files."""
+
+    def __init__(self, real: FeatureBank) -> None:
+        self.about = {**real.about, "train_views": 1}
+        chance = torch.Generator().manual_seed(0)
+        self.weight = torch.randn(CLASSES, WIDTH, generator=chance) / WIDTH
+        self.split = self._random(SAMPLES, chance)
+        self.small = self._random(500, chance)
+
+    def _random(self, samples: int, chance: torch.Generator) -> FeatureSplit:
+        features = torch.rand(samples, WIDTH, generator=chance)
+        labels = torch.randint(CLASSES, (samples,), generator=chance)
+        return FeatureSplit(features, features @ self.weight.T, labels)
+
+    def train(self, view: int = 0) -> FeatureSplit:
+        return self.split
+
+    def select(self) -> FeatureSplit:
+        return self.small
+
+    def own_head(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.weight, torch.zeros(CLASSES)
+
+
+def bare_arithmetic(heads: int) -> float:
+    """Seconds for the six products of a step, times the steps of an epoch, by the best form.
+
+    Two forward and four backward, each counted at the rate that the same product reaches alone.
+    """
+    x = torch.randn(heads, BATCH, WIDTH)
+    u = torch.randn(heads, WIDTH, HIDDEN)
+    h = torch.randn(heads, BATCH, HIDDEN)
+    v = torch.randn(heads, HIDDEN, CLASSES)
+    g = torch.randn(heads, BATCH, CLASSES)
+    products = [
+        lambda: torch.bmm(x, u),
+        lambda: torch.bmm(h, v),
+        lambda: torch.bmm(h.transpose(1, 2), g),
+        lambda: torch.bmm(g, v.transpose(1, 2)),
+        lambda: torch.bmm(x.transpose(1, 2), h),
+        lambda: torch.bmm(h, u.transpose(1, 2)),
+    ]
+    repeats = max(3, 200 // heads)
+    step = sum(seconds(lambda p=p: [p() for _ in range(repeats)]) / repeats for p in products)
+    return step * SAMPLES / BATCH
+
+
+def peak_rate() -> float:
+    """FLOP/s of a large square product."""
+    a = torch.randn(1024, 1024)
+    return 2 * 1024**3 / seconds(lambda: a @ a, repeats=5)
+
+
+def main() -> None:
+    """Print a row for each K."""
+    with tempfile.TemporaryDirectory() as folder:
+        bank = MemoryBank(digits(Path(folder)).bank)
+    rate = peak_rate()
+    flop = 6 * 2 * SAMPLES * (WIDTH * HIDDEN + HIDDEN * CLASSES) / 2
+    print(f"{WIDTH}-{HIDDEN}-{CLASSES} heads, {SAMPLES} samples, batch {BATCH}, one thread")
+    print(f"large square product: {rate / 1e9:.0f} GFLOP/s")
+    print("  K   s/head/epoch   products alone   ratio   ratio to peak rate")
+    for heads in POPULATIONS:
+        slots = head_slots(heads, params={"width": HIDDEN}, epochs=3, batch_size=BATCH)
+        trainer = PopulationTrainer(slots, bank, 0, CPU)
+        next(trainer)
+        start = time.perf_counter()
+        next(trainer)
+        epoch = time.perf_counter() - start
+        floor = bare_arithmetic(heads)
+        print(
+            f"{heads:3d}   {epoch / heads:12.4f}   {floor / heads:14.4f}   {epoch / floor:5.2f}"
+            f"   {epoch / heads / (flop / rate):5.2f}"
+        )

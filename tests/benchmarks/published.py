@@ -1,0 +1,84 @@
+"""(a) Head retraining as published, the backbone run at every epoch, against the population."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.benchmarks.common import CPU, Setting, digits
+from tune_calib.data.augment import normalise, random_crop_flip
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.population import PopulationTrainer, population_key
+from tune_calib.engine.runs import ensure_bank
+from tune_calib.engine.store import Store
+from tune_calib.spec import HeadSlot
+
+HEAD_SEEDS = 5
+
+
+def as_published(setting: Setting, slot: HeadSlot) -> None:
+    """One head, module and optimiser of its own, features computed anew at every epoch."""
+    network = setting.trained.network.eval()
+    info, train = setting.info, setting.development.train
+    width, classes = network.width, info.classes
+    sizes = (width, classes) if slot.params.shape == "linear" else (width, width // 4, classes)
+    layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+    head = nn.Sequential(*[m for layer in layers for m in (layer, nn.ReLU())][:-1])
+    optimizer = torch.optim.SGD(head.parameters(), lr=slot.lr, momentum=0.9, weight_decay=5e-4)
+    chance = torch.Generator().manual_seed(slot.seed)
+    for _ in range(slot.epochs):
+        masks = [(torch.rand_like(layer.weight) < 0.5).float() for layer in layers]
+        with torch.no_grad():
+            for layer, mask in zip(layers, masks, strict=True):
+                layer.weight.mul_(mask)
+        for batch in torch.randperm(len(train)).split(slot.batch_size):
+            images = random_crop_flip(train.images[batch], info.padding, info.flip, chance)
+            with torch.no_grad():
+                features = network(normalise(images, info)).features
+            optimizer.zero_grad()
+            F.cross_entropy(head(features), train.labels[batch]).backward()
+            for layer, mask in zip(layers, masks, strict=True):
+                layer.weight.grad.mul_(mask)
+            optimizer.step()
+
+
+def ladder_heads(setting: Setting) -> list[HeadSlot]:
+    """The five head rungs of the ladder, for every head seed."""
+    from ablations._ladder import Seeds, expand
+    from tune_calib.registry import LADDERS
+
+    seeds = Seeds((0,), tuple(range(HEAD_SEEDS)), is_paired=False)
+    settings = {"network": {"epochs": 1}}
+    planned = expand(LADDERS["mac_cal"], settings, seeds, with_controls=False)
+    return [trial.spec.head for trial in planned if trial.spec.head is not None]
+
+
+def main() -> None:
+    """Print the ratio of wall times; the bank's building counts as ours."""
+    with tempfile.TemporaryDirectory() as folder:
+        setting = digits(Path(folder) / "first")
+        slots = ladder_heads(setting)
+        start = time.perf_counter()
+        for slot in slots:
+            as_published(setting, slot)
+        published = time.perf_counter() - start
+
+        start = time.perf_counter()
+        store = Store(Path(folder) / "first")
+        key = bank_key(setting.spec, slots[0]).model_copy(update={"views": slots[0].views})
+        (store.folder("banks", key.identity)).rename(Path(folder) / "old")
+        bank = ensure_bank(
+            setting.spec, key, store, lambda: (setting.development, setting.test), CPU
+        )
+        groups: dict[str, list[HeadSlot]] = {}
+        for slot in slots:
+            groups.setdefault(population_key(slot), []).append(slot)
+        for group in groups.values():
+            list(PopulationTrainer(group, bank, 0, CPU))
+        ours = time.perf_counter() - start
+    print(f"{len(slots)} heads of the ladder, {slots[0].epochs} epochs, digits, one thread")
+    print(f"as published {published:.1f} s, bank + populations {ours:.2f} s")
+    print(f"ratio {published / ours:.1f} (aim: 50)")

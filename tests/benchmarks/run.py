@@ -1,0 +1,29 @@
+"""Benchmarks of the harness: ratios measured in one run on one machine (``make bench``).
+
+python -m tests.benchmarks.run [published] [floor] [ray] [bank]
+"""
+
+import sys
+
+import torch
+
+from tests.benchmarks import bank, floor, published, ray_trials
+
+PARTS = {
+    "published": published.main,
+    "floor": floor.main,
+    "ray": ray_trials.main,
+    "bank": bank.main,
+}
+
+
+def main() -> None:
+    """Run the parts that are named, or all of them."""
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or PARTS:
+        print(f"\n== {name} ==", flush=True)
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,497 @@
+"""Data: splits, loaders and their errors, cache, augmentation."""
+
+import io
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch.nn import functional as F
+
+from tune_calib.data.augment import normalise, random_crop_flip
+from tune_calib.data.base import Split
+from tune_calib.data.cache import load_source
+from tune_calib.data.datasets import cifar10
+from tune_calib.data.huggingface import read_images
+from tune_calib.data.splits import (
+    Development,
+    add_label_noise,
+    fraction_counts,
+    imbalance_counts,
+    load_development,
+    load_test,
+)
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.registry import DATASETS
+from tune_calib.spec import DataSlot
+
+REAL_CIFAR10 = Path(__file__).parents[2] / "shared" / "data" / "cifar10"
+
+CIFAR10 = DataSlot(dataset="cifar10")
+
+
+def encode(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind)
+    return buffer.getvalue()
+
+
+def pictures(samples: int, seed: int, size: int = 32) -> np.ndarray:
+    shape = (samples, size, size, 3)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def write_parquet(path: Path, pixels: np.ndarray, labels: list[int], column: str = "img") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images = [{"bytes": encode(image), "path": None} for image in pixels]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({column: pa.array(images, kind), "label": pa.array(labels, pa.int64())})
+    pq.write_table(table, path)
+    return path
+
+
+def labels_of(samples: int) -> list[int]:
+    return [i % 10 for i in range(samples)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    write_parquet(folder / "train.parquet", pictures(200, 0), labels_of(200))
+    write_parquet(folder / "test.parquet", pictures(30, 1), labels_of(30))
+    return folder
+
+
+def is_one_line(error: pytest.ExceptionInfo[UserError]) -> bool:
+    return "\n" not in str(error.value)
+
+
+def parts(development: Development) -> list[Split]:
+    return [development.train, development.select, development.calib]
+
+
+# --- digits
+
+
+def test_digits_are_split_as_documented():
+    development, test = load_development(DataSlot(), None), load_test(DataSlot(), None)
+    order = np.random.RandomState(1).permutation(1797)
+    assert test.indices.tolist() == order[:797].tolist()
+    assert development.select.indices.tolist() == order[797:1047].tolist()
+    assert development.calib.indices.tolist() == order[1047:1297].tolist()
+    assert development.train.indices.tolist() == order[1297:].tolist()
+    everything = torch.cat([s.indices for s in [*parts(development), test]])
+    assert sorted(everything.tolist()) == list(range(1797))
+
+
+def test_digits_have_the_declared_format_and_constants():
+    info, train = DATASETS["digits"], load_development(DataSlot(), None).train
+    assert train.images.dtype == torch.uint8
+    assert train.labels.dtype == train.indices.dtype == torch.int64
+    assert train.images.shape == (500, info.channels, info.size, info.size)
+    assert int(train.images.max()) == 255
+    normalised = normalise(train.images, info)
+    assert abs(float(normalised.mean())) < 1e-3
+    assert abs(float(normalised.std()) - 1) < 1e-2
+
+
+def test_splits_move_to_a_device_together():
+    development = load_development(DataSlot(), None).to("meta")
+    assert all(s.images.device.type == "meta" for s in parts(development))
+
+
+# --- CIFAR-10
+
+
+def test_cifar_split_has_the_published_ids_and_leaves_numpy_alone():
+    before = np.random.get_state()[1].tolist()
+    train, validation = cifar10.split(50_000)
+    assert np.random.get_state()[1].tolist() == before
+    assert train[:5].tolist() == [45573, 39021, 36044, 45885, 19497]
+    assert validation[:5].tolist() == [26247, 35067, 34590, 16668, 12196]
+    assert len(validation) == 5000
+    assert sorted(torch.cat([train, validation]).tolist()) == list(range(50_000))
+
+
+def test_tiny_cifar_is_read_exactly_and_split_without_overlap(root: Path):
+    development = load_development(CIFAR10, root)
+    assert [len(s) for s in parts(development)] == [180, 10, 10]
+    everything = torch.cat([s.indices for s in parts(development)])
+    assert sorted(everything.tolist()) == list(range(200))
+    pixels = torch.from_numpy(pictures(200, 0)).permute(0, 3, 1, 2)
+    for split in parts(development):
+        assert torch.equal(split.images, pixels[split.indices])
+        assert torch.equal(split.labels, split.indices % 10)
+    test = load_test(CIFAR10, root)
+    assert torch.equal(test.images, torch.from_numpy(pictures(30, 1)).permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
+def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: str):
+    folder, pixels = tmp_path / place, pictures(40, 0)
+    for shard in range(2):
+        rows = slice(20 * shard, 20 * shard + 20)
+        name = f"train-{shard:05d}-of-00002.parquet"
+        write_parquet(folder / name, pixels[rows], labels_of(20), "image")
+    write_parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), "image")
+    source = cifar10.load(tmp_path)
+    assert torch.equal(source.train.images, torch.from_numpy(pixels).permute(0, 3, 1, 2))
+    assert source.train.indices.tolist() == list(range(40))
+
+
+@pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-10 is not here")
+def test_the_real_cifar10(tmp_path: Path):
+    development = load_development(CIFAR10, REAL_CIFAR10, tmp_path)
+    assert [len(s) for s in parts(development)] == [45_000, 2_500, 2_500]
+    assert development.train.indices[:2].tolist() == [45573, 39021]
+    assert development.select.indices[:2].tolist() == [26247, 35067]
+    test = load_test(CIFAR10, REAL_CIFAR10, tmp_path)
+    assert test.labels.bincount().tolist() == [1000] * 10
+    info = DATASETS["cifar10"]
+    mean = (test.images.float() / 255).mean((0, 2, 3))
+    assert torch.allclose(mean, torch.tensor(info.mean), atol=0.01)
+
+
+# --- errors of the user
+
+
+def test_no_root_says_how_to_get_the_data():
+    with pytest.raises(DataNotFoundError, match=r"--data-root.*train\.parquet.*CIFAR10") as error:
+        load_development(CIFAR10, None)
+    assert is_one_line(error)
+
+
+def test_absent_and_empty_roots_are_named(tmp_path: Path):
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(DataNotFoundError, match=str(path)) as error:
+            load_development(CIFAR10, path)
+        assert is_one_line(error)
+
+
+def test_half_a_data_set_is_refused(root: Path):
+    (root / "test.parquet").unlink()
+    with pytest.raises(DataNotFoundError, match=r"no test\.parquet"):
+        load_development(CIFAR10, root)
+
+
+def test_missing_shards_are_refused(root: Path):
+    (root / "train.parquet").rename(root / "train-00000-of-00002.parquet")
+    with pytest.raises(DataNotFoundError, match="1 of 2"):
+        load_development(CIFAR10, root)
+
+
+def test_truncated_parquet_is_refused(root: Path):
+    path = root / "train.parquet"
+    content = path.read_bytes()
+    for length in (0, 3, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(DamagedFileError, match=str(path)) as error:
+            load_development(CIFAR10, root)
+        assert is_one_line(error)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": [1, 2]},
+        {"img": [b"a", b"b"], "label": [0, 1]},
+        {"img": [{"path": "a"}], "label": [0]},
+        {"img": [{"bytes": b"a"}], "fine_label": [0]},
+        {"img": [{"bytes": b"a"}], "label": ["cat"]},
+    ],
+)
+def test_foreign_columns_are_refused(root: Path, columns: dict):
+    pq.write_table(pa.table(columns), root / "train.parquet")
+    with pytest.raises(DamagedFileError, match="expected img or image") as error:
+        load_development(CIFAR10, root)
+    assert is_one_line(error)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_labels_out_of_range_are_refused(root: Path, label: int):
+    write_parquet(root / "train.parquet", pictures(20, 0), [label] + [0] * 19)
+    with pytest.raises(DamagedFileError, match=rf"label {label}, expected 0\.\.9"):
+        load_development(CIFAR10, root)
+
+
+def test_wrong_image_size_is_refused(root: Path):
+    write_parquet(root / "train.parquet", pictures(20, 0, size=64), labels_of(20))
+    with pytest.raises(DamagedFileError, match="64x64 pixels, expected 32x32"):
+        load_development(CIFAR10, root)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
+def test_damaged_images_are_refused(root: Path, content: bytes):
+    pq.write_table(pa.table({"img": [{"bytes": content}], "label": [0]}), root / "train.parquet")
+    with pytest.raises(DamagedFileError, match="row 0 is no readable"):
+        load_development(CIFAR10, root)
+
+
+def test_nulls_and_empty_files_are_refused(root: Path):
+    kind = pa.struct([("bytes", pa.binary())])
+    for images, labels, message in (
+        ([None, {"bytes": b"a"}], [0, 1], "without image bytes"),
+        ([{"bytes": None}], [0], "without image bytes"),
+        ([{"bytes": b"a"}], [None], "without image bytes"),
+        ([], [], "no rows"),
+    ):
+        table = pa.table({"img": pa.array(images, kind), "label": pa.array(labels, pa.int64())})
+        pq.write_table(table, root / "train.parquet")
+        with pytest.raises(DamagedFileError, match=message):
+            load_development(CIFAR10, root)
+
+
+def test_too_few_images_are_refused(root: Path):
+    write_parquet(root / "train.parquet", pictures(10, 0), labels_of(10))
+    with pytest.raises(DamagedFileError, match="too few"):
+        load_development(CIFAR10, root)
+
+
+@pytest.mark.parametrize("below", ["", "cifar-10-batches-py"])
+def test_a_wrong_torchvision_folder_is_one_line_and_never_unpickled(tmp_path: Path, below: str):
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
+        (folder / name).write_bytes(b"cos\nabort\n(tR.")
+    with pytest.raises(DamagedFileError, match="checksums") as error:
+        load_development(CIFAR10, tmp_path / below)
+    assert is_one_line(error)
+
+
+def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
+    # A real one cannot be made small: torchvision compares the MD5 of every file.
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    (folder / "test_batch").write_bytes(b"")
+    seen = []
+
+    def stub(root: str, train: bool, download: bool):
+        seen.append((root, train, download))
+        return SimpleNamespace(data=pictures(20, int(train)), targets=labels_of(20))
+
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", stub)
+    source = cifar10.load(tmp_path)
+    assert seen == [(str(tmp_path), True, False), (str(tmp_path), False, False)]
+    assert torch.equal(
+        source.train.images[3], torch.from_numpy(pictures(20, 1)[3]).permute(2, 0, 1)
+    )
+    assert source.test.labels.dtype == torch.int64
+
+
+def test_grey_images_can_be_read(tmp_path: Path):
+    path = write_parquet(tmp_path / "train.parquet", pictures(3, 0, size=8), [0, 1, 2])
+    assert read_images([path], channels=1, size=8, classes=3).images.shape == (3, 1, 8, 8)
+
+
+# --- cache
+
+
+def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkeypatch):
+    cache = tmp_path / "cache"
+    first = load_development(CIFAR10, root, cache)
+    assert [p.suffix for p in cache.iterdir()] == [".safetensors"]
+    monkeypatch.setattr(cifar10, "read_images", lambda *_: pytest.fail("decoded again"))
+    second = load_development(CIFAR10, root, cache)
+    plain = parts(first) + parts(second)
+    for a, b in zip(plain[:3], plain[3:], strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.labels, b.labels)
+    assert len(load_test(CIFAR10, root, cache)) == 30
+
+
+def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
+    cache = tmp_path / "cache"
+    load_development(CIFAR10, root, cache)
+    write_parquet(root / "train.parquet", pictures(100, 3), labels_of(100))
+    assert len(load_development(CIFAR10, root, cache).train) == 90
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "foreign"])
+def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
+    cache, info = tmp_path / "cache", DATASETS["cifar10"]
+    expected = load_source(info, root, cache).train.images.clone()
+    (path,) = cache.iterdir()
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        content[-10] ^= 1
+    path.write_bytes(
+        {
+            "empty": b"",
+            "truncated": content[: len(content) // 2],
+            "flipped": content,
+            "foreign": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ",
+        }[damage]
+    )
+    source = load_source(info, root, cache)
+    assert torch.equal(source.train.images, expected)
+    assert torch.equal(source.test.labels, torch.arange(30) % 10)
+    assert list(cache.iterdir()) == [path]
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write") as error:
+        load_development(CIFAR10, root, tmp_path / "file" / "cache")
+    assert is_one_line(error)
+
+
+# --- what a data slot does to train
+
+
+def test_the_other_splits_stay_clean():
+    plain = load_development(DataSlot(), None)
+    slot = DataSlot(train_fraction=0.7, label_noise=0.3, imbalance=5)
+    shaped = load_development(slot, None)
+    for name in ("select", "calib"):
+        assert torch.equal(getattr(plain, name).images, getattr(shaped, name).images)
+        assert torch.equal(getattr(plain, name).labels, getattr(shaped, name).labels)
+    assert torch.equal(load_test(slot, None).labels, load_test(DataSlot(), None).labels)
+    assert set(shaped.train.indices.tolist()) < set(plain.train.indices.tolist())
+
+
+def test_loading_is_deterministic_and_ignores_global_seeds():
+    slot = DataSlot(train_fraction=0.7, label_noise=0.3, imbalance=5)
+    first = load_development(slot, None).train
+    torch.manual_seed(7)
+    np.random.seed(7)
+    second = load_development(slot, None).train
+    assert torch.equal(first.indices, second.indices)
+    assert torch.equal(first.labels, second.labels)
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.999])
+def test_train_fraction_is_stratified(fraction: float):
+    whole = load_development(DataSlot(), None).train
+    train = load_development(DataSlot(train_fraction=fraction), None).train
+    assert len(train) == round(fraction * len(whole))
+    kept, all_ = train.labels.bincount(minlength=10), whole.labels.bincount(minlength=10)
+    assert bool(((kept - fraction * all_).abs() < 1).all())
+
+
+def test_a_smaller_fraction_is_part_of_a_larger_one():
+    small, large = (
+        load_development(DataSlot(train_fraction=f), None).train.indices.tolist()
+        for f in (0.2, 0.6)
+    )
+    assert set(small) < set(large)
+
+
+def test_fraction_counts_by_largest_remainders():
+    counts = np.array([7, 5, 3])
+    assert fraction_counts(counts, 1.0).tolist() == [7, 5, 3]
+    assert fraction_counts(counts, 0.5).tolist() == [4, 3, 1]
+
+
+def test_imbalance_profile_is_the_published_one():
+    counts = imbalance_counts(np.full(10, 5000), 100)
+    published = [int(5000 * 0.01 ** (k / 9) + 1e-6) for k in range(10)]
+    assert counts.tolist() == published
+    assert (counts[0], counts[-1]) == (5000, 50)
+
+
+def test_imbalance_never_asks_for_more_than_there_is():
+    available = np.array([4, 50, 50])
+    counts = imbalance_counts(available, 4)
+    assert counts.tolist() == [4, 2, 1]
+    train = load_development(DataSlot(imbalance=10), None).train
+    sizes = train.labels.bincount(minlength=10)
+    assert sizes.tolist() == sorted(sizes.tolist(), reverse=True)
+    assert 8 < float(sizes[0] / sizes[-1]) < 13
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.2, 0.75])
+def test_label_noise_changes_exactly_that_share_to_other_classes(noise: float):
+    clean = load_development(DataSlot(), None).train
+    noisy = load_development(DataSlot(label_noise=noise), None).train
+    changed = clean.labels != noisy.labels
+    assert int(changed.sum()) == round(noise * len(clean))
+    assert torch.equal(clean.indices, noisy.indices)
+    assert 0 <= int(noisy.labels.min()) <= int(noisy.labels.max()) < 10
+
+
+def test_label_noise_is_uniform_over_the_other_classes():
+    labels = torch.zeros(20_000, dtype=torch.int64)
+    split = Split(torch.zeros(20_000, 1, 1, 1, dtype=torch.uint8), labels, torch.arange(20_000))
+    counts = add_label_noise(split, 0.9, 10).labels.bincount(minlength=10)
+    assert int(counts[0]) == 2000
+    assert bool(((counts[1:] - 2000).abs() < 5 * 2000**0.5).all())
+    assert int(labels.sum()) == 0
+
+
+def test_noise_and_imbalance_act_in_the_documented_order():
+    sizes = load_development(DataSlot(imbalance=10), None).train
+    both = load_development(DataSlot(imbalance=10, label_noise=0.2), None).train
+    assert torch.equal(sizes.indices, both.indices)
+    assert int((sizes.labels != both.labels).sum()) == round(0.2 * len(sizes))
+
+
+@pytest.mark.parametrize("slot", [DataSlot(train_fraction=0.01), DataSlot(imbalance=1000)])
+def test_a_class_without_samples_is_an_error(slot: DataSlot):
+    with pytest.raises(UserError, match="no training sample left") as error:
+        load_development(slot, None)
+    assert is_one_line(error)
+
+
+# --- augmentation
+
+
+def naive(images: torch.Tensor, padding: int, flip: bool, seed: int) -> torch.Tensor:
+    generator, samples = torch.Generator().manual_seed(seed), len(images)
+    rows = columns = torch.full((samples,), padding)
+    bits = torch.zeros(samples)
+    if padding:
+        rows, columns = torch.randint(0, 2 * padding + 1, (2, samples), generator=generator)
+    if flip:
+        bits = torch.randint(0, 2, (samples,), generator=generator)
+    result = []
+    for image, row, column, bit in zip(images, rows, columns, bits, strict=True):
+        border = F.pad(image, [padding] * 4)
+        crop = border[:, row : row + image.shape[1], column : column + image.shape[2]]
+        result.append(crop.flip(2) if bit else crop)
+    return torch.stack(result)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 8, 8), (64, 3, 32, 32), (5, 3, 6, 9)])
+def test_augmentation_equals_the_naive_one(padding: int, flip: bool, shape: tuple[int, ...]):
+    images = torch.randint(0, 256, shape, dtype=torch.uint8)
+    before = images.clone()
+    generator = torch.Generator().manual_seed(3)
+    augmented = random_crop_flip(images, padding, flip, generator)
+    assert augmented.dtype == torch.uint8
+    assert augmented.is_contiguous()
+    assert torch.equal(augmented, naive(images, padding, flip, 3))
+    assert torch.equal(images, before)
+
+
+def test_augmentation_reaches_every_offset_and_both_sides():
+    images = torch.zeros(4000, 1, 3, 3, dtype=torch.uint8)
+    images[:, :, 1, 1] = 255
+    augmented = random_crop_flip(images, 1, True, torch.Generator().manual_seed(0))
+    positions = augmented.flatten(1).argmax(1).bincount(minlength=9)
+    assert bool((positions > 300).all())
+
+
+def test_normalisation_is_that_of_torchvision():
+    from torchvision.transforms.functional import normalize
+
+    info, images = DATASETS["cifar10"], torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8)
+    expected = normalize(images.float() / 255, list(info.mean), list(info.std))
+    normalised = normalise(images, info)
+    assert normalised.dtype == torch.float32
+    assert torch.equal(normalised, expected)
+
+
+def test_cache_and_root_may_be_read_only(root: Path, tmp_path: Path):
+    cache = tmp_path / "cache"
+    load_development(CIFAR10, root, cache)
+    copy = shutil.copytree(cache, tmp_path / "copy")
+    copy.chmod(0o555)
+    assert len(load_development(CIFAR10, root, copy).train) == 180
+    copy.chmod(0o755)

@@ -1,0 +1,89 @@
+"""Every method of the registry has a record that the program and its readers can rely on."""
+
+import math
+import pkgutil
+
+import pytest
+import torch
+
+import tune_calib.methods
+from tune_calib.methods._base import nll
+from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
+from tune_calib.registry import METHODS, NEEDS, MethodInfo, Registry
+from tune_calib.spec import HeadSlot, NetworkSlot, PostHocSlot
+
+SLOTS = {"network": NetworkSlot, "head": HeadSlot, "posthoc": PostHocSlot}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_record_is_whole(name):
+    info = METHODS[name]
+    slot = SLOTS[info.kind]
+    assert info.name == name
+    assert info.needs <= set(NEEDS)
+    assert info.per_head <= set(info.params.model_fields)
+    assert set(info.slot_defaults or {}) <= set(slot.model_fields)
+    assert not set(info.params.model_fields) & set(slot.model_fields)
+    assert 2000 < info.year < 2100
+    assert info.url.startswith("https://")
+    for values in (info.dataset_defaults or {}).values():
+        info.params(**values)
+
+
+def test_every_file_of_methods_registers_something():
+    files = {m.name for m in pkgutil.iter_modules(tune_calib.methods.__path__)}
+    implementing = {METHODS[name].implementation.__module__.rpartition(".")[2] for name in METHODS}
+    assert implementing == {name for name in files if not name.startswith("_")}
+
+
+def test_a_name_is_registered_once():
+    registry: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
+    registry.register("x", METHODS["ce"])
+    with pytest.raises(ValueError, match="twice"):
+        registry.register("x", METHODS["ce"])
+
+
+def logits_and_labels(scale: float):
+    chance = torch.Generator().manual_seed(0)
+    logits = torch.randn(1, 400, 5, generator=chance) * torch.tensor([2.0, 1.0])[:, None, None]
+    labels = torch.multinomial(logits[0].softmax(-1), 1, generator=chance).squeeze(1)
+    return logits * scale, labels
+
+
+@pytest.mark.parametrize("scale", [0.2, 1.0, 8.0])
+def test_the_temperature_is_the_minimum_of_the_nll(scale):
+    logits, labels = logits_and_labels(scale)
+    scaling = TemperatureScaling(TemperatureParams())
+    scaling.fit(logits, labels)
+    for k in range(2):
+        best = float(scaling.temperature[k])
+
+        def value(temperature, k=k):
+            log_probs = (logits[k].double() / temperature).log_softmax(-1)
+            return float(nll(log_probs[None], labels))
+
+        assert value(best) <= min(value(best * (1 + step)) for step in (-1e-3, 1e-3))
+    assert torch.equal(scaling.transform(logits).argmax(-1), logits.argmax(-1))
+
+
+def test_a_head_under_a_temperature_is_fitted_on_calib_alone(bank):
+    from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+
+    splits = {"select": bank.select(), "calib": bank.calib(), "test": bank.test()}
+    logits = {k: SplitLogits(8 * s.logits[None], s.labels) for k, s in splits.items()}
+    plain = evaluate_one(logits, None)
+    scaled = evaluate_one(logits, PostHocSlot(method="temperature"))
+    assert scaled.metrics["test/accuracy"] == plain.metrics["test/accuracy"]
+    assert scaled.metrics["test/nll"] < plain.metrics["test/nll"]
+    changed = {**logits, "calib": SplitLogits(logits["calib"].logits / 3, splits["calib"].labels)}
+    again = evaluate_one(changed, PostHocSlot(method="temperature"))
+    ratio = scaled.fitted["temperature"] / again.fitted["temperature"]
+    assert ratio == pytest.approx(3, rel=1e-4)
+
+
+def test_logits_that_are_not_finite_are_not_evaluated(bank):
+    from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+
+    split = bank.select()
+    bad = SplitLogits(torch.full_like(split.logits[None], math.nan), split.labels)
+    assert evaluate_one({"select": bad, "calib": bad, "test": bad}, None) is None

@@ -1,0 +1,181 @@
+"""Models: parameter counts of the papers, features, initialisation, errors."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from tune_calib.errors import UserError
+from tune_calib.models.backbones.narrow_resnet import DEPTHS
+from tune_calib.models.build import build_network
+from tune_calib.models.network import Network, Output
+from tune_calib.registry import BACKBONES
+from tune_calib.spec import NetworkSlot
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "expected"),
+    [
+        ("resnet50", 10, 23_520_842),
+        ("resnet50", 100, 23_705_252),
+        ("resnet101", 10, 42_512_970),
+        ("resnet101", 100, 42_697_380),
+        ("resnet110", 10, 45_864_522),
+        ("resnet110", 100, 46_048_932),
+        ("wrn26_10", 10, 36_481_434),
+        ("wrn26_10", 100, 36_539_124),
+        ("densenet121", 10, 6_956_298),
+        ("densenet121", 100, 7_048_548),
+    ],
+)
+def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expected: int):
+    with torch.device("meta"):
+        backbone, width = BACKBONES[name].build(3, 32, "reference")
+        network = Network(backbone, width, classes)
+    assert parameters(network) == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])
+def test_narrow_resnets_have_the_published_trunk(name: str, expected: int):
+    # Table 1 of ARCHITECTURES counts a classifier on 64 channels and no widening to 512.
+    backbone, _ = BACKBONES[name].build(3, 32, "reference")
+    widening = 64 * 512 + 2 * 512
+    assert parameters(backbone) - widening + 64 * 10 + 10 == expected
+
+
+def convolutions(module: nn.Module) -> int:
+    return sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in module.modules())
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_narrow_resnets_have_the_depth_of_their_name(depth: int):
+    backbone, _ = BACKBONES[f"resnet{depth}"].build(3, 32, "reference")
+    assert convolutions(backbone) == depth - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "channels", "size"),
+    [
+        *((name, 3, 32) for name in ("small_cnn", "resnet8", "resnet20")),
+        *((name, 1, 8) for name in ("small_cnn", "resnet8", "resnet10t")),
+    ],
+)
+def test_features_are_non_negative_and_feed_the_head(name: str, channels: int, size: int):
+    network = build_network(name, "reference", channels, size, 7, seed=0).eval()
+    with torch.no_grad():
+        output = network(torch.randn(3, channels, size, size))
+    assert isinstance(output, Output)
+    assert output.features.shape == (3, network.width)
+    assert output.logits.shape == (3, 7)
+    assert float(output.features.min()) >= 0
+    assert torch.equal(output.logits, network.head(output.features))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "width"), [("resnet110", 2048), ("wrn26_10", 640), ("densenet121", 1024)]
+)
+def test_the_large_networks_run_forward_and_backward(name: str, width: int):
+    network = build_network(name, "reference", 3, 32, 10, seed=0)
+    output = network(torch.randn(2, 3, 32, 32))
+    output.logits.sum().backward()
+    assert output.features.shape == (2, width)
+    assert float(output.features.detach().min()) >= 0
+    assert all(p.grad is not None for p in network.parameters())
+
+
+@pytest.mark.parametrize("name", ["resnet8", "resnet10t"])
+def test_weights_depend_on_the_seed_alone(name: str):
+    torch.manual_seed(1)
+    first = build_network(name, "reference", 3, 32, 10, seed=0).state_dict()
+    torch.manual_seed(2)
+    again = build_network(name, "reference", 3, 32, 10, seed=0).state_dict()
+    other = build_network(name, "reference", 3, 32, 10, seed=1).state_dict()
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not torch.equal(first["head.weight"], other["head.weight"])
+
+
+def test_building_leaves_the_global_generator_alone():
+    before = torch.get_rng_state()
+    build_network("small_cnn", "reference", 1, 8, 10, seed=0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def last_scales(backbone: nn.Module) -> list[float]:
+    modules = dict(backbone.named_modules())
+    blocks = [m for n, m in modules.items() if n.endswith("bn2")]
+    return [float(m.weight.detach().abs().sum()) for m in blocks if isinstance(m, nn.BatchNorm2d)]
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet8"])
+def test_reference_and_timm_initialisation_differ_as_documented(name: str):
+    torch.manual_seed(0)
+    reference, _ = BACKBONES[name].build(3, 32, "reference")
+    timm, _ = BACKBONES[name].build(3, 32, "timm")
+    assert min(last_scales(reference)) > 0
+    assert max(last_scales(timm)) == 0
+    for kind, backbone in (("reference", reference), ("timm", timm)):
+        for module in backbone.modules():
+            if isinstance(module, nn.Conv2d) and module.weight.numel() > 4000:
+                weight = module.weight
+                fan_in, fan_out = weight[0].numel(), weight.shape[0] * weight[0, 0].numel()
+                expected = (1 / 3 / fan_in) ** 0.5 if kind == "reference" else (2 / fan_out) ** 0.5
+                assert float(weight.detach().std()) == pytest.approx(expected, rel=0.06)
+
+
+def test_wide_resnet_is_drawn_with_fan_out_in_both_initialisations():
+    for init in ("reference", "timm"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            backbone, _ = BACKBONES["wrn26_10"].build(3, 32, init)
+        first = backbone.layer1[0]
+        assert float(first.conv1.weight.detach().std()) == pytest.approx(
+            (2 / 1440) ** 0.5, rel=0.05
+        )
+        scale = 0.0 if init == "timm" else 1.0
+        assert bool((first.bn2.weight == scale).all())
+        assert bool((first.downsample[1].weight == 1).all())
+
+
+def test_resnets_of_timm_get_the_cifar_stem_on_small_images_only():
+    with torch.device("meta"):
+        small, _ = BACKBONES["resnet18"].build(3, 64, "reference")
+        large, _ = BACKBONES["resnet18"].build(3, 96, "reference")
+        deep, _ = BACKBONES["resnet18d"].build(1, 32, "timm")
+    assert small.conv1.kernel_size == deep.conv1.kernel_size == (3, 3)
+    assert deep.conv1.in_channels == 1
+    assert isinstance(small.maxpool, nn.Identity)
+    assert large.conv1.kernel_size == (7, 7)
+    assert isinstance(large.maxpool, nn.MaxPool2d)
+
+
+def test_other_families_of_timm_work():
+    network = build_network("vit_tiny_patch16_224", "timm", 3, 32, 10, seed=0)
+    assert network(torch.randn(2, 3, 32, 32)).features.shape == (2, network.width)
+    assert network.training
+
+
+def test_a_model_that_cannot_take_the_images_is_one_line():
+    with pytest.raises(UserError, match="cannot run 'vit_tiny_patch16_224' on 1x8x8") as error:
+        build_network("vit_tiny_patch16_224", "reference", 1, 8, 10, seed=0)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["resnet2O", "no_such_model", "resnet50.a1_in1k", ""])
+def test_unknown_backbones_are_refused(name: str):
+    with pytest.raises(UserError, match="unknown backbone"):
+        NetworkSlot(backbone=name, params={})
+
+
+def test_the_registry_does_not_import_timm():
+    code = (
+        "import sys; from tune_calib.registry import BACKBONES; BACKBONES['resnet8']; "
+        "sys.exit('timm' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,120 @@
+"""Mixup inference in training (Wang et al., ICML 2023, PMLR 202): train on unmixed outputs.
+
+Two mixtures of the same two samples go through the network, and the pair of linear equations is
+solved for the outputs of the samples themselves, so that the loss needs no mixed labels. MIT-L
+solves at the logits; MIT-A (the paper's final method) at every stage, mixing anew before the next.
+
+Differences from the authors' code (dengbaowang/Mixup-Inference-in-Training): shares closer than
+1e-4, which margin 0 allows there and which divide by zero, are drawn again; chance comes from the
+epoch's generator. Stages of other networks than ResNets are ours (``Network.stages``).
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import Batch, NetworkMethod, Step
+from tune_calib.methods._mixing import draw_beta, draw_shares, mix, permutation, unmix
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class MitParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        alpha: both parameters of the Beta distribution of the shares, >= 0; 0 mixes nothing.
+        margin: smallest difference of the two shares, in [0, 0.9].
+    """
+
+    alpha: float = Field(1.0, ge=0)
+    margin: float = Field(0.5, ge=0, le=0.9)
+
+
+def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) -> Tensor:
+    """Half the mean cross entropy of each of the unmixed logits, (N, C), with its labels (N,)."""
+    return 0.5 * F.cross_entropy(first, labels) + 0.5 * F.cross_entropy(second, partners)
+
+
+class _Mit(NetworkMethod):
+    """What the two variants share; evaluation is the ordinary forward pass."""
+
+    chance: torch.Generator
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Take the source of the epoch's shares and permutations."""
+        self.chance = generator
+
+    def sections(self, network: Any) -> list[Any]:
+        """Parts of the network behind each of which the mixtures are solved, in order."""
+        raise NotImplementedError
+
+    def draw(self) -> float:
+        """One Beta variable."""
+        return draw_beta(self.params.alpha, self.chance)
+
+    def step(self, network: Any, batch: Batch) -> Step:
+        """Two forward passes of every section, each normalised by the statistics of its own."""
+        order = permutation(len(batch.labels), self.chance, batch.labels.device)
+        first, second = batch.images, batch.images[order]
+        for section in self.sections(network):
+            share1, share2 = draw_shares(self.draw, self.params.margin)
+            mixed1 = section(mix(first, second, share1))
+            mixed2 = section(mix(first, second, share2))
+            first, second = unmix(mixed1, mixed2, share1, share2)
+        return Step(mit_loss(first, second, batch.labels, batch.labels[order]), first)
+
+
+class MitLogits(_Mit):
+    """MIT-L: solved once, at the logits."""
+
+    def sections(self, network: Any) -> list[Any]:
+        """The whole network."""
+        return [partial(_logits, network)]
+
+
+class MitAll(_Mit):
+    """MIT-A: solved behind every stage; pooling and the linear head are the last section."""
+
+    def adapt(self, network: Any) -> None:
+        """Check that the backbone comes in stages.
+
+        Raises:
+            UserError: it does not.
+        """
+        network.stages()
+
+    def sections(self, network: Any) -> list[Any]:
+        """The stages, with the head behind the last of them."""
+        *stages, last = network.stages()
+        return [*stages, torch.nn.Sequential(last, network.head)]
+
+
+def _logits(network: Any, images: Tensor) -> Tensor:
+    logits: Tensor = network(images).logits
+    return logits
+
+
+for _name, _title, _class, _needs in (
+    ("mit_l", "mixup inference in training, at the logits", MitLogits, {"two_forward_passes"}),
+    ("mit_a", "mixup inference in training, at every stage", MitAll,
+     {"two_forward_passes", "stages"}),
+):
+    METHODS.register(
+        _name,
+        MethodInfo(
+            name=_name,
+            kind="network",
+            title=_title,
+            paper="Wang et al., ICML",
+            year=2023,
+            url="https://proceedings.mlr.press/v202/wang23f.html",
+            params=MitParams,
+            implementation=_class,
+            needs=frozenset(_needs),
+            slot_defaults={"weight_decay": 1e-4, "clip_grad_norm": None},
+        ),
+    )

@@ -1,0 +1,75 @@
+"""mixup (Zhang et al., ICLR 2018, https://arxiv.org/abs/1710.09412): train on convex mixtures.
+
+Each batch is mixed with a permutation of itself by one Beta-distributed share, and so is the loss.
+
+Differences from the authors' code (facebookresearch/mixup-cifar10): none in the arithmetic; share
+and permutation come from the epoch's generator instead of the global ones of numpy and torch.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import Batch, NetworkMethod, Step
+from tune_calib.methods._mixing import draw_beta, mix, permutation
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class MixupParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        alpha: both parameters of the Beta distribution of the share, >= 0; 0 mixes nothing.
+    """
+
+    alpha: float = Field(1.0, ge=0)
+
+
+def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -> Tensor:
+    """Mean cross entropy against both labels of a mixture, weighted by their shares.
+
+    Args:
+        logits: (N, C) of the mixed images.
+        labels: (N,) of the samples with share ``share``.
+        partners: (N,) labels of the samples that they were mixed with.
+        share: in [0, 1].
+
+    Returns:
+        A scalar, in nats.
+    """
+    own, other = F.cross_entropy(logits, labels), F.cross_entropy(logits, partners)
+    return share * own + (1 - share) * other
+
+
+class Mixup(NetworkMethod):
+    """One share and one permutation a batch; evaluation sees clean images."""
+
+    chance: torch.Generator
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Take the source of the epoch's shares and permutations."""
+        self.chance = generator
+
+    def step(self, network: torch.nn.Module, batch: Batch) -> Step:
+        """One forward pass of the mixed batch."""
+        share = draw_beta(self.params.alpha, self.chance)
+        order = permutation(len(batch.labels), self.chance, batch.labels.device)
+        logits = network(mix(batch.images, batch.images[order], share)).logits
+        return Step(mixup_loss(logits, batch.labels, batch.labels[order], share), logits)
+
+
+METHODS.register(
+    "mixup",
+    MethodInfo(
+        name="mixup",
+        kind="network",
+        title="mixup",
+        paper="Zhang et al., ICLR",
+        year=2018,
+        url="https://arxiv.org/abs/1710.09412",
+        params=MixupParams,
+        implementation=Mixup,
+        slot_defaults={"weight_decay": 1e-4, "clip_grad_norm": None},
+    ),
+)

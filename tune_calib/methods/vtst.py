@@ -1,0 +1,142 @@
+"""Variational two-stage training (Jordahn and Olmos, ICML 2024, https://arxiv.org/abs/2405.01196).
+
+As two-stage training, but the last hidden layer is a Gaussian: one perceptron gives its mean,
+another its log-variance, and the loss adds the KL divergence to N(0, I) divided by its width.
+
+Differences from the authors' code (Decoupled-Layers-for-Calibrated-NNs): the epoch is selected by
+the NLL of what ``predict`` gives, not by the loss of one random draw, and the body stays in
+evaluation mode unless the slot's ``bn_mode`` says otherwise.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import HeadContext, HeadMethod, nll
+from tune_calib.models.heads import apply_stack, init_stack
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.seeds import child_seed
+from tune_calib.spec import HeadSlot
+
+
+class VariationalTwoStageParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        latent: Z, width of the Gaussian layer; the layers before have 3Z.
+        kl_weight: of the KL divergence over Z, >= 0.
+        evaluation: average the probabilities of ``mc_samples`` draws (``mc``), or use the
+            mean of the Gaussian (``mean``).
+        mc_samples: draws of ``evaluation`` = ``mc``.
+    """
+
+    latent: int = Field(256, ge=1)
+    kl_weight: float = Field(1.0, ge=0)
+    evaluation: Literal["mc", "mean"] = "mc"
+    mc_samples: int = Field(10, ge=1)
+
+
+class VariationalTwoStage(HeadMethod):
+    """z = mu + exp(logvar / 2) eps, logits linear in z; 0 < variance < 1 by a log-sigmoid."""
+
+    def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
+        super().__init__(heads, context)
+        latent = self.params.latent
+        hidden = (context.width, 3 * latent, latent)
+        seeds = [head.seed for head in heads]
+        mean = init_stack((*hidden, context.classes), seeds, context.device)
+        own_seeds = [child_seed(seed, "variance") for seed in seeds]
+        variance = init_stack(hidden, own_seeds, context.device)
+        self.parameters = {
+            **{f"mean.{name}": mean[name] for name in variance},
+            **{f"variance.{name}": tensor for name, tensor in variance.items()},
+            "output.0.weight": mean["2.weight"],
+            "output.0.bias": mean["2.bias"],
+        }
+        self.kl_weight = self.per_head("kl_weight")
+        self.kl = torch.zeros_like(self.kl_weight)
+        self.step = 0
+
+    def begin_batch(self, step: int) -> None:
+        """Note which noise the batch gets."""
+        self.step = step
+
+    def training_logits(self, features: Tensor) -> Tensor:
+        """Logits of one draw; the KL divergence of the batch is kept for ``loss``."""
+        mean, log_variance = self.moments(features)
+        terms = 1 + log_variance - mean.square() - log_variance.exp()
+        self.kl = -0.5 * terms.sum(-1).mean(-1) / self.params.latent
+        return self.decode(mean, log_variance, self.noise("eps", self.step, mean))
+
+    def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross entropy plus the weighted KL divergence over Z, (K,)."""
+        return nll(log_probs, labels) + self.kl_weight * self.kl
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Logarithm of the averaged probabilities, or logits of the mean."""
+        mean, log_variance = self.moments(features)
+        if self.params.evaluation == "mean":
+            return self._output(mean)
+        total: Tensor | None = None
+        for sample in range(self.params.mc_samples):
+            noise = self.noise("mc eps", sample, mean)
+            drawn = self.decode(mean, log_variance, noise).log_softmax(-1)
+            total = drawn if total is None else torch.logaddexp(total, drawn)
+        assert total is not None
+        return total - math.log(self.params.mc_samples)
+
+    def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
+        mean = apply_stack(self._part("mean."), features, ["relu"])
+        return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
+
+    def noise(self, purpose: str, index: int, like: Tensor) -> Tensor:
+        """Standard normal (K, B, Z); head k's depends on (its seed, purpose, index) alone."""
+        drawn = []
+        for head in self.heads:
+            generator = torch.Generator().manual_seed(child_seed(head.seed, purpose, index))
+            drawn.append(torch.randn(like.shape[1:], generator=generator))
+        return torch.stack(drawn).to(like)
+
+    def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
+        """Logits (K, B, C) of z drawn with a noise (K, B, Z)."""
+        return self._output(mean + (0.5 * log_variance).exp() * noise)
+
+    def _output(self, latent: Tensor) -> Tensor:
+        return apply_stack(self._part("output."), latent, [])
+
+    def _part(self, prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(prefix): tensor
+            for name, tensor in self.parameters.items()
+            if name.startswith(prefix)
+        }
+
+
+METHODS.register(
+    "vtst",
+    MethodInfo(
+        name="vtst",
+        kind="head",
+        title="variational two-stage training",
+        paper="Jordahn and Olmos, ICML",
+        year=2024,
+        url="https://arxiv.org/abs/2405.01196",
+        params=VariationalTwoStageParams,
+        implementation=VariationalTwoStage,
+        per_head=frozenset({"kl_weight"}),
+        slot_defaults={
+            "optimizer": "adam",
+            "lr": 1e-4,
+            "weight_decay": 0.0,
+            "batch_size": 256,
+            "epochs": 40,
+            "select": "min_val_nll",
+        },
+    ),
+)

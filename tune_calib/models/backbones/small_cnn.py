@@ -1,0 +1,44 @@
+"""A small convolutional network for a CPU, from 8x8 grey to 32x32 colour."""
+
+from torch import nn
+
+from tune_calib.models.base import (
+    FEATURE_WIDTH,
+    BackboneInfo,
+    Init,
+    draw_fan_out,
+    feature_stage,
+)
+from tune_calib.registry import BACKBONES
+
+WIDTHS = (32, 64, 128)
+
+
+def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
+    """Three blocks of 3x3 convolution, BN and ReLU, then a 1x1 convolution to D = 512.
+
+    Between the blocks a 2x2 max pool halves the maps, as long as they are 8x8 or larger.
+
+    Args:
+        channels: of the images.
+        size: height and width of the images, >= 1.
+        init: ``reference``: torch's defaults; ``timm``: Kaiming normal, fan out.
+
+    Returns:
+        The extractor, with features (N, 512) >= 0, and 512.
+    """
+    layers: list[nn.Module] = []
+    for block, width in enumerate(WIDTHS):
+        if block > 0 and size >= 8:
+            layers.append(nn.MaxPool2d(2))
+            size //= 2
+        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
+        layers.append(nn.ReLU())
+        channels = width
+    extractor = nn.Sequential(*layers, *feature_stage(channels))
+    if init == "timm":
+        draw_fan_out(extractor)
+    return extractor, FEATURE_WIDTH
+
+
+BACKBONES.register("small_cnn", BackboneInfo("small_cnn", "Small CNN", build))

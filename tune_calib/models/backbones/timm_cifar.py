@@ -1,0 +1,109 @@
+"""Any classification model of timm as a backbone; ResNets get the CIFAR stem on small images.
+
+timm (https://github.com/huggingface/pytorch-image-models) is imported at the first name that our
+own backbones do not have, because that takes seconds.
+"""
+
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tune_calib.errors import UserError
+from tune_calib.models.base import (
+    BackboneInfo,
+    Init,
+    draw_fan_out,
+    reset_batch_norms,
+    reset_convolutions,
+)
+from tune_calib.registry import BACKBONES
+
+CIFAR_STEM_UP_TO = 64
+"""Largest images, in pixels, whose ResNet starts with a 3x3 convolution and no pool."""
+
+
+@lru_cache(maxsize=64)
+def resolve(name: str) -> BackboneInfo | None:
+    """Make the record of a timm name; None if timm does not know it.
+
+    A name with a tag of pre-trained weights (``resnet50.a1_in1k``) is refused: networks start
+    untrained here.
+    """
+    import timm
+
+    if "." in name or not timm.is_model(name):
+        return None
+    return BackboneInfo(name, f"{name} (timm)", partial(build, name=name))
+
+
+def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
+    """Build a timm model without its classifier.
+
+    Args:
+        channels: of the images.
+        size: height and width of the images. Up to 64 pixels, a model of timm's ResNet class
+            starts with a 3x3 convolution of stride 1 and has no max pool, as the CIFAR ResNets
+            of the calibration papers.
+        init: ``timm``: as timm draws. ``reference``: every convolution by torch's defaults and,
+            in ResNets, no BN that starts at zero.
+        name: of the model.
+
+    Returns:
+        The extractor and the number of features (2048 for a ResNet-50).
+
+    Raises:
+        UserError: the model cannot be built for such images, or gives no feature vector.
+    """
+    import timm
+    from timm.models.resnet import ResNet
+
+    create: Any = timm.create_model
+    try:
+        model = create(name, num_classes=0, in_chans=channels, **_image_size(name, size))
+        if isinstance(model, ResNet) and size <= CIFAR_STEM_UP_TO:
+            use_cifar_stem(model, channels)
+        width = _measure_width(model, channels, size)
+    except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); "
+            "choose another backbone, e.g. resnet18"
+        ) from None
+    if init == "reference":
+        reset_convolutions(model)
+        if isinstance(model, ResNet):
+            reset_batch_norms(model)
+    return model, width
+
+
+def use_cifar_stem(model: Any, channels: int) -> None:
+    """Swap the stem of a timm ResNet for a 3x3 convolution of stride 1 without a pool.
+
+    The convolution is drawn as timm draws the others: Kaiming normal, fan out.
+    """
+    model.conv1 = nn.Conv2d(channels, model.bn1.num_features, 3, 1, 1, bias=False)
+    model.maxpool = nn.Identity()
+    draw_fan_out(model.conv1)
+
+
+@torch.no_grad()
+def _measure_width(model: nn.Module, channels: int, size: int) -> int:
+    """Run one image: some models build for any size but fail on maps that become too small."""
+    features = model.eval()(torch.zeros(1, channels, size, size))
+    model.train()
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        raise ValueError("it gives no feature vector")
+    return features.shape[1]
+
+
+def _image_size(name: str, size: int) -> dict[str, int]:
+    """The size as an argument, for the models (such as ViT) that are made for one size."""
+    import timm
+
+    config = timm.get_pretrained_cfg(name)
+    return {"img_size": size} if config is not None and config.fixed_input_size else {}
+
+
+BACKBONES.register_family(resolve)

@@ -1,0 +1,61 @@
+"""What a backbone is to the rest of the program, and the parts that several of them share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+Init = Literal["reference", "timm"]
+
+FEATURE_WIDTH = 512
+"""Features of our own small backbones: as many as a ResNet-18 has."""
+
+
+@dataclass(frozen=True)
+class BackboneInfo:
+    """A backbone as registered in ``BACKBONES``.
+
+    Attributes:
+        name: registry key.
+        title: how it is printed.
+        build: from channels and size of the images and the initialisation to the untrained
+            feature extractor, (N, channels, size, size) -> (N, D), and D. It draws from the
+            global CPU generator. It raises UserError if the images do not fit.
+    """
+
+    name: str
+    title: str
+    build: Callable[[int, int, Init], tuple[nn.Module, int]]
+
+
+def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
+    """1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 1, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(1),
+    )
+
+
+def reset_convolutions(module: nn.Module) -> None:
+    """Draw every convolution by torch's defaults: U(±1/sqrt(fan_in))."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            part.reset_parameters()
+
+
+def draw_fan_out(module: nn.Module) -> None:
+    """Draw every convolution from N(0, sqrt(2 / (k * k * out))) (He et al., ICCV 2015)."""
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+
+
+def reset_batch_norms(module: nn.Module) -> None:
+    """Set the scale of every batch normalisation to one and its shift to zero."""
+    for part in module.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.reset_parameters()

@@ -1,0 +1,34 @@
+"""Builds the untrained network of a network slot."""
+
+import torch
+
+from tune_calib.models.base import BackboneInfo, Init
+from tune_calib.models.network import Network
+from tune_calib.registry import BACKBONES
+from tune_calib.seeds import child_seed
+
+
+def build_network(
+    backbone: str, init: Init, channels: int, size: int, classes: int, seed: int
+) -> Network:
+    """Build a network on the CPU; its weights depend on the arguments alone.
+
+    The global generators are as before afterwards.
+
+    Args:
+        backbone: a name of ``BACKBONES``.
+        init: ``reference``, as the code of the papers draws, or ``timm``, as timm does.
+        channels: of the images.
+        size: height and width of the images.
+        classes: number of classes.
+        seed: of the network slot.
+
+    Raises:
+        UserError: the backbone is unknown or cannot take images of that size.
+    """
+    info: BackboneInfo = BACKBONES[backbone]
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed, which would seed the GPUs too.
+        torch.default_generator.manual_seed(child_seed(seed, "init"))
+        extractor, width = info.build(channels, size, init)
+        return Network(extractor, width, classes)
