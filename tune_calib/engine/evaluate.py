@@ -13,7 +13,6 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import TrainedNetwork
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
-from tune_calib.metrics.scoring import nll_from_logits
 from tune_calib.metrics.summary import evaluate
 from tune_calib.names import column
 from tune_calib.registry import METHODS
@@ -89,10 +88,9 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
         values = logits[name].logits.double()
         if transform is not None:
             values = transform.transform(values)
-        probs, labels = values.softmax(-1), logits[name].labels
-        scores = evaluate(probs, labels, nll=nll_from_logits(values, labels))
+        scores = evaluate(values, logits[name].labels)
         metrics |= {column(name, key): float(score) for key, score in scores.items()}
-        bins[name] = bin_table(probs, labels)
+        bins[name] = bin_table(values.softmax(-1), logits[name].labels)
     fitted = transform.fitted() if transform is not None else {}
     return Evaluation(metrics, bins, {name: float(value) for name, value in fitted.items()})
 

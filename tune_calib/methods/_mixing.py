@@ -19,7 +19,7 @@ def draw_beta(alpha: float, generator: torch.Generator) -> float:
         return 1.0
     shape = torch.full((2,), alpha, dtype=torch.float64)
     first, second = torch._standard_gamma(shape, generator=generator).tolist()
-    if first + second == 0:  # a tiny alpha underflows: the limit is a fair coin
+    if first == second:  # a tiny alpha underflows in both: the limit is a fair coin
         return float(torch.randint(2, (), generator=generator))
     return float(first / (first + second))
 

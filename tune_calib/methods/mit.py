@@ -1,10 +1,13 @@
-"""Mixup inference in training (Wang et al., ICML 2023, PMLR 202): train on unmixed outputs.
+"""MIT, mixup inference in training (Wang et al., CVPR 2023): train on unmixed outputs.
+
+"On the Pitfall of Mixup for Uncertainty Calibration"; code:
+https://github.com/dengbaowang/Mixup-Inference-in-Training.
 
 Two mixtures of the same two samples go through the network, and the pair of linear equations is
 solved for the outputs of the samples themselves, so that the loss needs no mixed labels. MIT-L
 solves at the logits; MIT-A (the paper's final method) at every stage, mixing anew before the next.
 
-Differences from the authors' code (dengbaowang/Mixup-Inference-in-Training): shares closer than
+Differences from the authors' code: shares closer than
 1e-4, which margin 0 allows there and which divide by zero, are drawn again; chance comes from the
 epoch's generator. Stages of other networks than ResNets are ours (``Network.stages``).
 """
@@ -100,8 +103,12 @@ def _logits(network: Any, images: Tensor) -> Tensor:
 
 for _name, _title, _class, _needs in (
     ("mit_l", "mixup inference in training, at the logits", MitLogits, {"two_forward_passes"}),
-    ("mit_a", "mixup inference in training, at every stage", MitAll,
-     {"two_forward_passes", "stages"}),
+    (
+        "mit_a",
+        "mixup inference in training, at every stage",
+        MitAll,
+        {"two_forward_passes", "stages"},
+    ),
 ):
     METHODS.register(
         _name,
@@ -109,9 +116,9 @@ for _name, _title, _class, _needs in (
             name=_name,
             kind="network",
             title=_title,
-            paper="Wang et al., ICML",
+            paper="Wang et al., CVPR",
             year=2023,
-            url="https://proceedings.mlr.press/v202/wang23f.html",
+            url="https://github.com/dengbaowang/Mixup-Inference-in-Training",
             params=MitParams,
             implementation=_class,
             needs=frozenset(_needs),

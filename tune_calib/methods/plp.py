@@ -1,7 +1,9 @@
-"""Progressive layer pruning (Wang et al., PLP, NeurIPS 2023): freeze the network from the top.
+"""PLP, progressively layer-peeled training (Wang and Zhang, ICML 2024): freeze from the top.
 
-Cross entropy is trained as usual, but the top layers stop moving one group after the other, so
-that they do not go on growing the logits of samples that are right already.
+"Calibration Bottleneck: Over-compressed Representations are Less Calibratable",
+https://proceedings.mlr.press/v235/wang24cm.html. Cross entropy is trained as usual, but the top
+layers stop moving one group after the other, so that a classifier that is not over-trained gives
+the layers below features that can be calibrated.
 
 Differences from the authors' code (dengbaowang/PLP): a start epoch is met with ``>=``, not ``==``
 (two coinciding starts end all freezing there), and boundaries of networks without a published
@@ -28,6 +30,8 @@ PUBLISHED: dict[int, tuple[int, ...]] = {
 """Boundaries by the number of parameter tensors: how many leading ones are trained."""
 
 GROUPS = 11
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class PlpParams(Params):
@@ -60,9 +64,7 @@ def derive_boundaries(network: nn.Module) -> tuple[int, ...]:
     """Boundaries of any network: its blocks in up to 11 groups of about as many blocks each."""
     ends = block_ends(network)
     groups = min(GROUPS, len(ends))
-    return tuple(
-        ends[round(len(ends) * left / groups) - 1] for left in range(groups, 0, -1)
-    )
+    return tuple(ends[round(len(ends) * left / groups) - 1] for left in range(groups, 0, -1))
 
 
 def block_ends(network: nn.Module) -> list[int]:
@@ -73,7 +75,7 @@ def block_ends(network: nn.Module) -> list[int]:
     """
     position = {id(tensor): i for i, tensor in enumerate(network.parameters())}
     ends: list[int] = []
-    for block in _blocks(network, is_root=True):
+    for block in _blocks(network):
         tensors = list(block.parameters())
         end = 1 + max(position[id(tensor)] for tensor in tensors)
         if ends and all(tensor.ndim < 2 for tensor in tensors):
@@ -83,12 +85,11 @@ def block_ends(network: nn.Module) -> list[int]:
     return ends
 
 
-def _blocks(module: nn.Module, is_root: bool) -> Iterator[nn.Module]:
-    for child in module.children():
-        if isinstance(child, nn.Sequential | nn.ModuleList | nn.ModuleDict):
-            yield from _blocks(child, is_root=False)
-        elif is_root and child is getattr(module, "backbone", None):
-            yield from _blocks(child, is_root=False)
+def _blocks(network: nn.Module) -> Iterator[nn.Module]:
+    for child in network.children():
+        # Network.backbone holds blocks as a container does, whatever its class.
+        if isinstance(child, _CONTAINERS) or child is getattr(network, "backbone", None):
+            yield from _blocks(child)
         elif next(child.parameters(), None) is not None:
             yield child
 
@@ -129,10 +130,10 @@ METHODS.register(
     MethodInfo(
         name="plp",
         kind="network",
-        title="progressive layer pruning",
-        paper="Wang et al., NeurIPS",
-        year=2023,
-        url="https://github.com/dengbaowang/PLP",
+        title="progressively layer-peeled training",
+        paper="Wang and Zhang, ICML",
+        year=2024,
+        url="https://proceedings.mlr.press/v235/wang24cm.html",
         params=PlpParams,
         implementation=Plp,
         slot_defaults={"weight_decay": 5e-4, "clip_grad_norm": None},

@@ -82,13 +82,19 @@ class VariationalTwoStage(HeadMethod):
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
             return self._output(mean)
-        total: Tensor | None = None
+        # The logarithm of a running sum, by exp and log alone: torch.logaddexp rounds an entry by
+        # its place in the tensor, and a head's numbers must not depend on its population.
+        highest = total = torch.zeros(())
         for sample in range(self.params.mc_samples):
             noise = self.noise("mc eps", sample, mean)
             drawn = self.decode(mean, log_variance, noise).log_softmax(-1)
-            total = drawn if total is None else torch.logaddexp(total, drawn)
-        assert total is not None
-        return total - math.log(self.params.mc_samples)
+            if sample == 0:
+                highest, total = drawn, torch.ones_like(drawn)
+                continue
+            top = torch.maximum(highest, drawn)
+            total = total * (highest - top).exp() + (drawn - top).exp()
+            highest = top
+        return highest + total.log() - math.log(self.params.mc_samples)
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""

@@ -1,21 +1,131 @@
-from typing import NamedTuple
+"""Reliability bins of top-label confidence, batched over leading axes."""
+
+from typing import Literal, NamedTuple
+
 import torch
 from torch import Tensor
 
+from tune_calib.metrics.validation import check
+
+Convention = Literal["right", "left", "ceil"]
+
+
 class BinTable(NamedTuple):
+    """A reliability diagram.
+
+    Attributes:
+        count: (..., B), samples in each bin.
+        confidence: (..., B), their mean confidence; 0 in an empty bin.
+        accuracy: (..., B), share of them that is right; 0 in an empty bin.
+        lower: (..., B) or (B,), lower edge of each bin.
+        upper: (..., B) or (B,), upper edge of each bin.
+    """
+
     count: Tensor
     confidence: Tensor
     accuracy: Tensor
     lower: Tensor
     upper: Tensor
 
-def bin_table(probs: Tensor, labels: Tensor, bins: int = 15, convention: str = "right") -> BinTable:
-    conf, pred = probs.max(-1)
-    ok = (pred == labels).to(probs.dtype)
-    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype)
-    idx = (torch.bucketize(conf.contiguous(), edges) - 1).clamp(0, bins - 1)
-    shape = (*conf.shape[:-1], bins)
-    z = torch.zeros(shape, dtype=probs.dtype)
-    count = z.scatter_add(-1, idx, torch.ones_like(conf))
-    n = count.clamp(min=1)
-    return BinTable(count, z.scatter_add(-1, idx, conf) / n, z.scatter_add(-1, idx, ok) / n, edges[:-1], edges[1:])
+    @property
+    def gap(self) -> Tensor:
+        """Confidence minus accuracy, (..., B): positive where over-confident."""
+        return self.confidence - self.accuracy
+
+
+def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Confidence (..., N) and correctness (..., N) in {0, 1} of the largest probability."""
+    confidence, predicted = probs.max(-1)
+    return confidence, (predicted == labels).to(probs.dtype)
+
+
+def bin_table(
+    probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = "right"
+) -> BinTable:
+    """Equal-width bins of confidence.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        bins: B.
+        convention: ``right``: (lo, hi], the papers'; ``left``: [lo, hi) with one more bin for
+            confidence 1, as torchmetrics and BalCAL; ``ceil``: bin ceil(B conf - 1), the loop
+            of Mukhoti's code, which rounds some edges up.
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
+    """
+    check(probs, labels)
+    confidence, correct = top_label(probs, labels)
+    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
+    if convention == "left":
+        index = torch.bucketize(confidence.contiguous(), edges, right=True) - 1
+        upper = torch.cat([edges[1:], edges[-1:]])
+        return _tabulate(confidence, correct, index, edges, upper)
+    if convention == "ceil":
+        index = torch.ceil(bins * confidence - 1).long().clamp(0, bins - 1)
+    else:
+        index = torch.bucketize(confidence.contiguous(), edges) - 1
+    return _tabulate(confidence, correct, index, edges[:-1], edges[1:])
+
+
+def _tabulate(
+    confidence: Tensor, correct: Tensor, index: Tensor, lower: Tensor, upper: Tensor
+) -> BinTable:
+    """Sum up bins; index -1 (a value in no bin) is left out."""
+    bins = lower.shape[-1]
+    inside = index >= 0
+    # One more bin at the front takes what belongs to none.
+    zeros = torch.zeros(
+        *confidence.shape[:-1], bins + 1, dtype=confidence.dtype, device=confidence.device
+    )
+    place = index.clamp(max=bins - 1) + 1
+    count = zeros.scatter_add(-1, place, inside.to(confidence.dtype))[..., 1:]
+    total = count.clamp(min=1)
+    mean_confidence = zeros.scatter_add(-1, place, confidence)[..., 1:] / total
+    mean_correct = zeros.scatter_add(-1, place, correct)[..., 1:] / total
+    return BinTable(count, mean_confidence, mean_correct, lower, upper)
+
+
+def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
+    """Adaptive bins of Mukhoti et al. (NeurIPS 2020): edges interpolate the sorted confidences.
+
+    The traps of their code are kept, since all tables rest on it: bins are (lo, hi], so the
+    smallest confidence is in none; equal confidences share a bin or fall into none.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: B.
+    """
+    check(probs, labels)
+    confidence, correct = top_label(probs, labels)
+    samples = confidence.shape[-1]
+    ordered = confidence.sort(-1).values
+    # numpy.interp at j N/B over positions 0..N-1, the last edge clamped to the largest.
+    position = torch.linspace(0, samples, bins + 1, dtype=torch.float64, device=probs.device)
+    below = position.floor().long().clamp(max=samples - 1)
+    above = (below + 1).clamp(max=samples - 1)
+    share = (position - below).clamp(0, 1)
+    low, high = ordered[..., below].double(), ordered[..., above].double()
+    edges = low + (high - low) * share
+    index = torch.searchsorted(edges.contiguous(), confidence.double().contiguous()) - 1
+    index = torch.where(index >= bins, -1, index)
+    return _tabulate(confidence, correct, index, edges[..., :-1], edges[..., 1:])
+
+
+def equal_mass_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
+    """Adaptive bins of PLP: N // B sorted samples a bin, the rest in the last.
+
+    With N < B the reference gives NaN; here all samples share the last bin.
+    """
+    check(probs, labels)
+    confidence, correct = top_label(probs, labels)
+    samples = confidence.shape[-1]
+    ordered, order = confidence.sort(dim=-1, stable=True)
+    size = samples // bins
+    ranks = torch.arange(samples, device=probs.device)
+    index = (ranks // size).clamp(max=bins - 1) if size else torch.full_like(ranks, bins - 1)
+    index = index.expand(confidence.shape)
+    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
+    return _tabulate(ordered, correct.gather(-1, order), index, edges[:-1], edges[1:])

@@ -1,5 +1,134 @@
+"""Calibration errors over reliability bins: (..., N, C) and (N,) to (...), fractions in [0, 1].
+
+Sources: ECE, MCE: Naeini et al., AAAI 2015 and Guo et al., ICML 2017. AECE, classwise ECE:
+Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE). All inputs are
+checked by ``validation.check``, which raises ValueError.
+"""
+
+import torch
 from torch import Tensor
-from tune_calib.metrics.binning import bin_table
-def ece(probs: Tensor, labels: Tensor) -> Tensor:
-    t = bin_table(probs, labels)
-    return (t.count / len(labels) * (t.confidence - t.accuracy).abs()).sum(-1)
+
+from tune_calib.metrics.binning import (
+    BinTable,
+    Convention,
+    adaptive_table,
+    bin_table,
+    equal_mass_table,
+)
+from tune_calib.metrics.validation import check
+
+
+def ece_of(table: BinTable, samples: int) -> Tensor:
+    """Sum over bins of n_b/N |gap_b|."""
+    return (table.count / samples * table.gap.abs()).sum(-1)
+
+
+def mce_of(table: BinTable) -> Tensor:
+    """Largest |gap_b|; empty bins count 0."""
+    return table.gap.abs().amax(-1)
+
+
+def ace_of(table: BinTable) -> Tensor:
+    """Unweighted mean of |gap_b| over the bins that are not empty."""
+    return table.gap.abs().sum(-1) / (table.count > 0).sum(-1).clamp(min=1)
+
+
+def rmsce_of(table: BinTable, samples: int) -> Tensor:
+    """Root of the sum over bins of n_b/N gap_b^2."""
+    return (table.count / samples * table.gap.square()).sum(-1).sqrt()
+
+
+def o_ece_of(table: BinTable, samples: int) -> Tensor:
+    """Over-confident part of the ECE."""
+    return (table.count / samples * table.gap.clamp(min=0)).sum(-1)
+
+
+def u_ece_of(table: BinTable, samples: int) -> Tensor:
+    """Under-confident part of the ECE."""
+    return (table.count / samples * (-table.gap).clamp(min=0)).sum(-1)
+
+
+def ece(probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = "right") -> Tensor:
+    """Expected calibration error.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        bins: number of equal-width bins.
+        convention: of the bins' edges, see ``bin_table``.
+
+    Returns:
+        (...), in [0, 1].
+    """
+    return ece_of(bin_table(probs, labels, bins, convention), len(labels))
+
+
+def mce(probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = "right") -> Tensor:
+    """Maximum calibration error; arguments as ``ece``."""
+    return mce_of(bin_table(probs, labels, bins, convention))
+
+
+def ace(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Average calibration error: unweighted over bins; arguments as ``ece``."""
+    return ace_of(bin_table(probs, labels, bins))
+
+
+def rmsce(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Root mean square calibration error; arguments as ``ece``."""
+    return rmsce_of(bin_table(probs, labels, bins), len(labels))
+
+
+def o_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Over-confident part of the ECE; arguments as ``ece``."""
+    return o_ece_of(bin_table(probs, labels, bins), len(labels))
+
+
+def u_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Under-confident part of the ECE; arguments as ``ece``."""
+    return u_ece_of(bin_table(probs, labels, bins), len(labels))
+
+
+def oe_thulasidasan(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Over-confidence error of Thulasidasan et al. (NeurIPS 2019): the gap times the confidence."""
+    table = bin_table(probs, labels, bins)
+    return (table.count / len(labels) * table.confidence * table.gap.clamp(min=0)).sum(-1)
+
+
+def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:
+    """Adaptive ECE.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of bins.
+        equal_mass: PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
+
+    Returns:
+        (...), in [0, 1].
+    """
+    table = (equal_mass_table if equal_mass else adaptive_table)(probs, labels, bins)
+    return ece_of(table, len(labels))
+
+
+def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = False) -> Tensor:
+    """Classwise ECE: bins of p[:, k] against 1[y = k], averaged over classes.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of equal-width bins (lo, hi]; p = 0 is in none.
+        all_classes: average over all C (SCE of MDCA) instead of 0..max(labels) (Mukhoti).
+
+    Returns:
+        (...), in [0, 1].
+    """
+    check(probs, labels)
+    classes = probs.shape[-1] if all_classes else int(labels.max()) + 1
+    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
+    scores = probs[..., :classes].transpose(-1, -2).contiguous()
+    is_class = (labels == torch.arange(classes, device=labels.device)[:, None]).to(probs.dtype)
+    place = torch.bucketize(scores, edges)  # 0 takes what is in no bin
+    zeros = torch.zeros(*scores.shape[:-1], bins + 2, dtype=probs.dtype, device=probs.device)
+    # n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N
+    gaps = zeros.scatter_add(-1, place, scores - is_class)[..., 1 : bins + 1]
+    return gaps.abs().sum(-1).mean(-1) / len(labels)

@@ -1,6 +1,45 @@
+"""Accuracy and proper scores: (..., N, C) and (N,) to (...)."""
+
+from typing import Literal
+
+import torch
 from torch import Tensor
+
+from tune_calib.metrics.validation import check
+
+
 def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
+    """Share of right predictions, in [0, 1]; arguments as ``brier``."""
+    check(probs, labels)
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
+
+
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    lp = logits.log_softmax(-1)
-    return -lp.gather(-1, labels.expand(lp.shape[:-1]).unsqueeze(-1)).squeeze(-1).mean(-1)
+    """Negative log-likelihood in nats, exact on saturated logits too.
+
+    Args:
+        logits: (..., N, C), unnormalised, finite.
+        labels: (N,), int64.
+
+    Raises:
+        ValueError: a logit is not finite.
+    """
+    if not bool(logits.isfinite().all()):
+        raise ValueError("logits must be finite, got NaN or infinity")
+    log_probs = logits.log_softmax(-1)
+    targets = labels.expand(log_probs.shape[:-1]).unsqueeze(-1)
+    return -log_probs.gather(-1, targets).squeeze(-1).mean(-1)
+
+
+def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] = "sum") -> Tensor:
+    """Brier score, the mean over samples of the squared distance to the one-hot label.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` (TST, BalCAL).
+    """
+    check(probs, labels)
+    target = torch.nn.functional.one_hot(labels, probs.shape[-1]).to(probs.dtype)
+    squares = (probs - target).square()
+    return (squares.sum(-1) if normalisation == "sum" else squares.mean(-1)).mean(-1)

@@ -1,5 +1,46 @@
+"""All metrics of ``names.METRICS`` that need one labelled split."""
+
 from torch import Tensor
-from tune_calib.metrics.calibration import ece
-from tune_calib.metrics.scoring import accuracy
-def evaluate(probs: Tensor, labels: Tensor, nll: Tensor | None = None) -> dict[str, Tensor]:
-    return {"ece": ece(probs, labels), "accuracy": accuracy(probs, labels), "nll": nll}
+
+from tune_calib.metrics.binning import bin_table
+from tune_calib.metrics.calibration import (
+    ace_of,
+    aece,
+    cece,
+    ece_of,
+    mce_of,
+    o_ece_of,
+    rmsce_of,
+    u_ece_of,
+)
+from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
+
+
+def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Every metric of a population on one split; the bins are counted once.
+
+    Args:
+        logits: (..., N, C), unnormalised (or log-probabilities), finite.
+        labels: (N,), int64.
+
+    Returns:
+        Name to (...); fractions in [0, 1], NLL in nats, Brier summed over classes.
+
+    Raises:
+        ValueError: an input is out of range or not finite.
+    """
+    probs, samples = logits.softmax(-1), len(labels)
+    table = bin_table(probs, labels)
+    return {
+        "accuracy": accuracy(probs, labels),
+        "ece": ece_of(table, samples),
+        "aece": aece(probs, labels),
+        "mce": mce_of(table),
+        "ace": ace_of(table),
+        "rmsce": rmsce_of(table, samples),
+        "cece": cece(probs, labels),
+        "o_ece": o_ece_of(table, samples),
+        "u_ece": u_ece_of(table, samples),
+        "nll": nll_from_logits(logits, labels),
+        "brier": brier(probs, labels),
+    }

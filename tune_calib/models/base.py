@@ -1,8 +1,9 @@
 """What a backbone is to the rest of the program, and the parts that several of them share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 from torch import nn
 
@@ -27,6 +28,23 @@ class BackboneInfo:
     name: str
     title: str
     build: Callable[[int, int, Init], tuple[nn.Module, int]]
+
+
+def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:
+    """Tell how a backbone is cut into stages, for ``Network.stages``.
+
+    Args:
+        backbone: the extractor.
+        cut: gives parts of the extractor that, one after the other, are the extractor. The last
+            one pools the maps of the one before, (N, D, h, w) -> (N, D).
+    """
+    # Not as an attribute: modules of timm have a ``stages`` of their own, and it is no state.
+    vars(backbone)["cut_into_stages"] = cut
+
+
+def cut_sequential(backbone: nn.Sequential, bounds: Sequence[int]) -> list[nn.Module]:
+    """Cut a sequence before the positions ``bounds``."""
+    return [backbone[start:end] for start, end in pairwise((0, *bounds, len(backbone)))]
 
 
 def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:

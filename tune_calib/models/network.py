@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from tune_calib.errors import UserError
+
 
 class Output(NamedTuple):
     """What a network gives.
@@ -41,3 +43,21 @@ class Network(nn.Module):
         """Give features and logits of normalised images (N, channels, size, size)."""
         features = self.backbone(images)
         return Output(features, self.head(features))
+
+    def stages(self) -> list[nn.Module]:
+        """Give parts of the backbone that, one after the other, are the backbone.
+
+        The last one pools the maps of the one before, (N, D, h, w) -> (N, D). The parts share
+        their weights and their mode with the backbone.
+
+        Raises:
+            UserError: the backbone does not say how it is cut.
+        """
+        cut = getattr(self.backbone, "cut_into_stages", None)
+        if cut is None:
+            raise UserError(
+                f"this backbone ({type(self.backbone).__name__}) cannot be run stage by stage; "
+                "choose e.g. small_cnn, resnet18 or densenet121"
+            )
+        stages: list[nn.Module] = cut(self.backbone)
+        return stages

@@ -66,14 +66,15 @@ def ablate(request: Request) -> list[str]:
     """
     planned = expand(request.ladder, request.settings, request.seeds, request.with_controls)
     data = planned[0].spec.data
+    manifest = _manifest_of(request, planned)
     # In the driver, so that a missing root is one line before anything starts.
     load_development(data, request.data_root, request.store / "images")
-    sweep = _open_sweep(request, planned)
+    atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
     run = Run(
         out=str(request.out.resolve()),
         store=str(request.store.resolve()),
         data_root=str(request.data_root.resolve()) if request.data_root else None,
-        sweep=sweep,
+        sweep=manifest["sweep"],
         ladder=request.ladder.name,
         device="cuda" if request.gpus else "cpu",
     )
@@ -127,8 +128,8 @@ def _only_driver(out: Path) -> Iterator[None]:
         raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
 
 
-def _open_sweep(request: Request, planned: list[PlannedTrial]) -> str:
-    """Write the manifest of the sweep; one that is there must ask the same question.
+def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:
+    """What the folder of the sweep says of it; what it says already must be the same question.
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
     """
@@ -139,17 +140,17 @@ def _open_sweep(request: Request, planned: list[PlannedTrial]) -> str:
     }
     text = json.dumps(question, sort_keys=True)
     identity = hashlib.sha256(text.encode()).hexdigest()[:16]
-    manifest = _manifest(request, planned, identity)
-    path = request.out / MANIFEST
+    manifest = _new_manifest(request, planned, identity)
+    path, out = request.out / MANIFEST, request.out
     if path.exists():
-        manifest = _extend(_read_manifest(path), manifest, request.out)
-    elif request.out.exists() and any(not p.name.startswith(".") for p in request.out.iterdir()):
-        raise UserError(f"--out {request.out} holds other files and no sweep; name an empty folder")
-    atomic_write(path, json.dumps(manifest, indent=1).encode())
-    return identity
+        return _extend(_read_manifest(path), manifest, out)
+    foreign = [p.name for p in out.iterdir() if p.name != "store"] if out.exists() else []
+    if foreign:
+        raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
+    return manifest
 
 
-def _manifest(request: Request, planned: list[PlannedTrial], identity: str) -> dict[str, Any]:
+def _new_manifest(request: Request, planned: list[PlannedTrial], identity: str) -> dict[str, Any]:
     used = sorted({trial.rung for trial in planned})
     return {
         "version": 1,

@@ -32,6 +32,10 @@ class Progress(tune.Callback):
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, transient=True) if sys.stderr.isatty() else None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Ray pickles its callbacks for a restore, which is not used."""
+        return {}
+
     def __enter__(self) -> "Progress":
         """Begin to show."""
         if self.live is not None:

@@ -18,6 +18,8 @@ from tune_calib.models.base import (
     FEATURE_WIDTH,
     BackboneInfo,
     Init,
+    cut_sequential,
+    declare_stages,
     draw_fan_out,
     feature_stage,
 )
@@ -73,11 +75,15 @@ def build(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Modul
     layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False)]
     layers += [nn.BatchNorm2d(width), nn.ReLU()]
     blocks: list[BasicBlock] = []
+    bounds: list[int] = []
     for stage_width, stride in STAGES:
+        bounds.append(len(layers) + len(blocks))
         for index in range((depth - 2) // 6):
             blocks.append(BasicBlock(width, stage_width, stride if index == 0 else 1))
             width = stage_width
+    bounds.append(len(layers) + len(blocks))
     extractor = nn.Sequential(*layers, *blocks, *feature_stage(width))
+    declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
     if init == "timm":
         draw_fan_out(extractor)
         for block in blocks:

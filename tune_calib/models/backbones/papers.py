@@ -9,8 +9,18 @@ from typing import Any
 
 from torch import nn
 
-from tune_calib.models.backbones.timm_cifar import use_cifar_stem
-from tune_calib.models.base import BackboneInfo, Init, draw_fan_out, reset_convolutions
+from tune_calib.models.backbones.timm_cifar import (
+    densenet_stages,
+    resnet_stages,
+    use_cifar_stem,
+)
+from tune_calib.models.base import (
+    BackboneInfo,
+    Init,
+    declare_stages,
+    draw_fan_out,
+    reset_convolutions,
+)
 from tune_calib.registry import BACKBONES
 
 
@@ -34,6 +44,7 @@ def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
         zero_init_last=init == "timm",
     )
     use_cifar_stem(model, channels)
+    declare_stages(model, resnet_stages)
     if init == "reference":
         reset_convolutions(model)
     return model, int(model.num_features)
@@ -69,6 +80,7 @@ def wrn26_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     first = model.layer1[0]
     first.conv1 = nn.Conv2d(16, 160, 3, 1, 1, bias=False)
     first.downsample = nn.Sequential(nn.Conv2d(16, 160, 1, bias=False), nn.BatchNorm2d(160))
+    declare_stages(model, resnet_stages)
     draw_fan_out(model)
     return model, int(model.num_features)
 
@@ -90,6 +102,7 @@ def densenet121(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     model.features.conv0 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
     model.features.norm0 = nn.Identity()
     model.features.pool0 = nn.Identity()
+    declare_stages(model, densenet_stages)
     if init == "reference":
         reset_convolutions(model)
     else:

@@ -1,11 +1,15 @@
 """A small convolutional network for a CPU, from 8x8 grey to 32x32 colour."""
 
+from functools import partial
+
 from torch import nn
 
 from tune_calib.models.base import (
     FEATURE_WIDTH,
     BackboneInfo,
     Init,
+    cut_sequential,
+    declare_stages,
     draw_fan_out,
     feature_stage,
 )
@@ -28,14 +32,17 @@ def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
         The extractor, with features (N, 512) >= 0, and 512.
     """
     layers: list[nn.Module] = []
+    bounds: list[int] = []
     for block, width in enumerate(WIDTHS):
         if block > 0 and size >= 8:
             layers.append(nn.MaxPool2d(2))
             size //= 2
         layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
         layers.append(nn.ReLU())
+        bounds.append(len(layers))
         channels = width
     extractor = nn.Sequential(*layers, *feature_stage(channels))
+    declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
     if init == "timm":
         draw_fan_out(extractor)
     return extractor, FEATURE_WIDTH

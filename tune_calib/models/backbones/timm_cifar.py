@@ -14,6 +14,7 @@ from tune_calib.errors import UserError
 from tune_calib.models.base import (
     BackboneInfo,
     Init,
+    declare_stages,
     draw_fan_out,
     reset_batch_norms,
     reset_convolutions,
@@ -57,6 +58,7 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         UserError: the model cannot be built for such images, or gives no feature vector.
     """
     import timm
+    from timm.models.densenet import DenseNet
     from timm.models.resnet import ResNet
 
     create: Any = timm.create_model
@@ -71,6 +73,10 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
             f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); "
             "choose another backbone, e.g. resnet18"
         ) from None
+    if isinstance(model, ResNet):
+        declare_stages(model, resnet_stages)
+    elif isinstance(model, DenseNet):
+        declare_stages(model, densenet_stages)
     if init == "reference":
         reset_convolutions(model)
         if isinstance(model, ResNet):
@@ -86,6 +92,25 @@ def use_cifar_stem(model: Any, channels: int) -> None:
     model.conv1 = nn.Conv2d(channels, model.bn1.num_features, 3, 1, 1, bias=False)
     model.maxpool = nn.Identity()
     draw_fan_out(model.conv1)
+
+
+def resnet_stages(model: Any) -> list[nn.Module]:
+    """Cut a timm ResNet: stem, up to four groups of blocks, pool."""
+    stem = nn.Sequential(model.conv1, model.bn1, model.act1, model.maxpool)
+    groups = [model.layer1, model.layer2, model.layer3, model.layer4]
+    groups = [group for group in groups if not isinstance(group, nn.Identity)]
+    return [stem, *groups, model.global_pool]
+
+
+def densenet_stages(model: Any) -> list[nn.Module]:
+    """Cut a timm DenseNet: stem, dense blocks with the transition behind each, pool."""
+    parts = dict(model.features.named_children())
+    stages: list[list[nn.Module]] = [[]]
+    for name, part in parts.items():
+        if name.startswith("denseblock"):
+            stages.append([])
+        stages[-1].append(part)
+    return [*(nn.Sequential(*stage) for stage in stages), model.global_pool]
 
 
 @torch.no_grad()

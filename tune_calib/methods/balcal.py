@@ -1,0 +1,237 @@
+"""BalCAL (Ni et al., CVPR 2025, https://arxiv.org/abs/2504.10007): balance two classifiers.
+
+Beside the linear head, a fixed simplex ETF classifies normalised features, which bounds its
+confidence; the two logits are mixed, with a share that is searched after each epoch so that the
+confidence meets ``delta`` times the accuracy.
+
+Differences from the authors' code (JianiNi/BalCAL): the ETF is a buffer and so part of the
+checkpoint (theirs is drawn anew at evaluation); the search always takes the softmax (theirs skips
+it when all logits lie in [0, 1]); the adaptor stands on the maps that the backbone pools (theirs,
+in a pre-activation network, before the last BN and ReLU); with ``select: min_val_nll`` an epoch is
+judged by the NLL of the mixture, not by the sum of the two cross entropies.
+"""
+
+import math
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tune_calib.errors import UserError
+from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.models.network import Output
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.seeds import child_seed
+
+FIRST_SHARE = 0.8
+
+TOLERANCE = 1e-4
+
+
+class BalCalParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        delta: target of confidence over accuracy on the training batches, in (0, 1].
+    """
+
+    delta: float = Field(0.95, gt=0, le=1)
+
+
+def simplex_etf(orthonormal: Tensor) -> Tensor:
+    """Simplex equiangular tight frame from orthonormal columns (D, C), C >= 2.
+
+    Returns:
+        (D, C): columns of unit length, with cosine -1 / (C - 1) between any two.
+    """
+    classes = orthonormal.shape[1]
+    centred = orthonormal - orthonormal.mean(1, keepdim=True)
+    return math.sqrt(classes / (classes - 1)) * centred
+
+
+def draw_etf(width: int, classes: int, seed: int) -> Tensor:
+    """Draw a simplex ETF (D, C) from the QR decomposition of uniform numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    uniform = torch.rand(width, classes, generator=generator, dtype=torch.float64)
+    return simplex_etf(torch.linalg.qr(uniform).Q).float()
+
+
+def column_scale(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Scale of each class by its share of a batch: sqrt((N / U) / n_k), 1 for an absent class.
+
+    Args:
+        labels: (N,) int64.
+        classes: C.
+        dtype: of the result.
+
+    Returns:
+        (C,); U is the number of classes that are present, n_k the samples of class k.
+    """
+    counts = (labels[:, None] == torch.arange(classes, device=labels.device)).sum(0).to(dtype)
+    balanced = len(labels) / (counts > 0).sum().to(dtype)
+    return torch.where(counts > 0, (balanced / counts.clamp(min=1)).sqrt(), 1.0)
+
+
+def balcal_loss(linear: Tensor, etf: Tensor, labels: Tensor, share: Tensor) -> Tensor:
+    """Weighted mean cross entropy of the two logits (N, C); labels (N,); a scalar, in nats."""
+    return share * F.cross_entropy(linear, labels) + (1 - share) * F.cross_entropy(etf, labels)
+
+
+def find_share(linear: Tensor, etf: Tensor, labels: Tensor, delta: float) -> float:
+    """Bisect for the share of the linear logits at which confidence = delta x accuracy.
+
+    Args:
+        linear: (N, C) logits of an epoch.
+        etf: (N, C) logits of an epoch.
+        labels: (N,).
+        delta: target of confidence over accuracy.
+
+    Returns:
+        1 if the linear head alone is not too confident; else the last midpoint that is nearer
+        to the target than the linear head alone, or 1 if none is.
+    """
+
+    def shortfall(share: float) -> float:
+        probs = (share * linear + (1 - share) * etf).softmax(1)
+        confidence, predicted = probs.max(1)
+        right = (predicted == labels).to(probs.dtype).mean()
+        return float(delta * right - confidence.mean())
+
+    alone = shortfall(1.0)
+    if alone > 0:
+        return 1.0
+    low, high, answer = 0.0, 1.0, 1.0
+    while high - low > TOLERANCE:
+        middle = (low + high) / 2
+        short = shortfall(middle)
+        if abs(short) < abs(alone):
+            answer = middle
+        if short > 0:
+            low = middle
+        else:
+            high = middle
+    return answer
+
+
+class Adaptor(nn.Module):
+    """Maps (N, D, h, w) of the trunk to those that the ETF sees, same shape and >= 0.
+
+    A residual branch BN, ReLU, 3x3 convolution to D / 2, and the same back to D; BN, ReLU behind.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        half = max(1, width // 2)
+        self.branch = nn.Sequential(
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, half, 3, padding=1, bias=False),
+            nn.BatchNorm2d(half),
+            nn.ReLU(),
+            nn.Conv2d(half, width, 3, padding=1, bias=False),
+        )
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Add the branch, normalise, ReLU."""
+        return F.relu(self.norm(maps + self.branch(maps)))
+
+
+class BalCal(NetworkMethod):
+    """Linear head and ETF head on one trunk; both send it gradients."""
+
+    share: Tensor
+    etf: Tensor
+    adaptor: Adaptor
+
+    def __init__(self, params: Any, context: NetworkContext) -> None:
+        super().__init__(params, context)
+        if context.width < context.classes:
+            raise UserError(
+                f"balcal needs as many features as classes, got {context.width} features "
+                f"for {context.classes} classes; choose a wider backbone"
+            )
+        self.register_buffer("share", torch.tensor(FIRST_SHARE, dtype=torch.float64))
+        seed = child_seed(context.seed, "etf")
+        self.register_buffer("etf", draw_etf(context.width, context.classes, seed))
+        self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def adapt(self, network: Any) -> None:
+        """Make the adaptor.
+
+        Raises:
+            UserError: the backbone does not say where its pooling begins.
+        """
+        network.stages()
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(child_seed(self.context.seed, "adaptor"))
+            self.adaptor = Adaptor(self.context.width)
+        self.adaptor.to(memory_format=torch.channels_last)
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Forget the logits of an earlier epoch."""
+        self.seen = []
+
+    def heads(self, network: Any, images: Tensor) -> tuple[Output, Tensor]:
+        """What the network gives, and the unit features (N, D) that the ETF sees."""
+        *stages, pool = network.stages()
+        maps = images
+        for stage in stages:
+            maps = stage(maps)
+        features = pool(maps)
+        return Output(features, network.head(features)), F.normalize(pool(self.adaptor(maps)))
+
+    def step(self, network: Any, batch: Batch) -> Step:
+        """Loss of both heads; their logits are kept for the search."""
+        labels = batch.labels
+        output, unit = self.heads(network, batch.images)
+        linear = output.logits
+        scale = column_scale(labels, self.context.classes, unit.dtype)
+        etf = unit @ (self.etf * scale)
+        self.seen.append((linear.detach(), etf.detach(), labels))
+        loss = balcal_loss(linear, etf, labels, self.share)
+        return Step(loss, self.share * linear + (1 - self.share) * etf)
+
+    def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
+        """Search the share on the epoch's own training logits; record the one it was run with."""
+        used = float(self.share)
+        linear, etf, labels = (torch.cat(parts) for parts in zip(*self.seen, strict=True))
+        self.seen = []
+        self.share.fill_(find_share(linear.double(), etf.double(), labels, self.params.delta))
+        return {"balcal/share": used}
+
+    def forward(self, network: Any, images: Tensor) -> Output:
+        """The network's own features, and the mixed logits, without the scale of a batch."""
+        output, unit = self.heads(network, images)
+        return Output(output.features, self.mixed(output.logits, unit))
+
+    def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
+        """Logits (N, C) at evaluation, from those of the linear head and the unit features."""
+        return self.share * linear + (1 - self.share) * (unit @ self.etf)
+
+
+METHODS.register(
+    "balcal",
+    MethodInfo(
+        name="balcal",
+        kind="network",
+        title="balanced linear and simplex ETF classifiers",
+        paper="Ni et al., CVPR",
+        year=2025,
+        url="https://arxiv.org/abs/2504.10007",
+        params=BalCalParams,
+        implementation=BalCal,
+        needs=frozenset({"epoch_logits", "stages"}),
+        slot_defaults={
+            "optimizer": "adam",
+            "lr": 1e-4,
+            "weight_decay": 0.0,
+            "batch_size": 256,
+            "milestones": (),
+            "clip_grad_norm": None,
+            "select": "min_val_nll",
+        },
+    ),
+)

@@ -1,0 +1,65 @@
+"""Detection of foreign inputs: AUROC and FPR95, by scikit-learn's exact ranks."""
+
+from typing import Literal
+
+import numpy as np
+from sklearn.metrics import roc_auc_score, roc_curve
+from torch import Tensor
+
+
+def max_prob(probs: Tensor) -> Tensor:
+    """Score that is high on the set the network was trained on: (..., C) to (...)."""
+    return probs.amax(-1)
+
+
+def entropy(probs: Tensor) -> Tensor:
+    """Score that is high on foreign inputs, in nats: (..., C) to (...)."""
+    return -(probs * probs.clamp(min=1e-300).log()).sum(-1)
+
+
+def auroc(positive: Tensor, negative: Tensor) -> float:
+    """Probability that a positive scores above a negative, ties counted half.
+
+    Args:
+        positive: (N,), scores of the class that should score high; finite.
+        negative: (M,), scores of the other; finite.
+
+    Raises:
+        ValueError: a score is not finite, or a class is empty.
+    """
+    return float(roc_auc_score(*_joined(positive, negative)))
+
+
+def fpr95(
+    positive: Tensor, negative: Tensor, method: Literal["roc", "percentile"] = "roc"
+) -> float:
+    """Share of negatives accepted where 95 % of the positives are.
+
+    Args:
+        positive: (N,), scores of the class that should score high; finite.
+        negative: (M,), scores of the other; finite.
+        method: ``roc`` interpolates the ROC at a true-positive rate of .95; ``percentile``
+            accepts at and above the 5th percentile of the positives.
+
+    Raises:
+        ValueError: a score is not finite, or a class is empty.
+    """
+    truth, scores = _joined(positive, negative)
+    if method == "percentile":
+        threshold = np.percentile(scores[truth == 1], 5)
+        return float((scores[truth == 0] >= threshold).mean())
+    false_positive, true_positive, _ = roc_curve(truth, scores, drop_intermediate=False)
+    return float(np.interp(0.95, true_positive, false_positive))
+
+
+def _joined(
+    positive: Tensor, negative: Tensor
+) -> tuple[
+    np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]
+]:
+    parts = [positive.detach().double().cpu().numpy(), negative.detach().double().cpu().numpy()]
+    for name, part in zip(("positive", "negative"), parts, strict=True):
+        if part.ndim != 1 or len(part) == 0 or not np.isfinite(part).all():
+            raise ValueError(f"{name} must be a list of finite scores, got shape {part.shape}")
+    truth = np.repeat([1, 0], [len(parts[0]), len(parts[1])])
+    return truth, np.concatenate(parts)

@@ -1,0 +1,36 @@
+"""One check of what every metric is given."""
+
+import torch
+from torch import Tensor
+
+# Rows of float32 softmax over a thousand classes sum to 1 within this.
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+
+
+def check(probs: Tensor, labels: Tensor) -> None:
+    """Refuse probabilities and labels that no metric is defined on.
+
+    Args:
+        probs: (..., N, C), float32 or float64, rows sum to 1.
+        labels: (N,), int64, in [0, C).
+
+    Raises:
+        ValueError: names the argument, the rule and what came.
+    """
+    if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
+        shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"
+        raise ValueError(f"probs must be (..., N, C) and labels (N,), got {shapes}")
+    if len(labels) == 0:
+        raise ValueError("labels must hold at least one sample, got none")
+    if probs.dtype not in _TOLERANCE:
+        raise ValueError(f"probs must be float32 or float64, got {probs.dtype}; convert them")
+    tolerance = _TOLERANCE[probs.dtype]
+    low, high = float(probs.min()), float(probs.max())
+    if not (low >= 0 and high <= 1 + tolerance):
+        raise ValueError(f"probs must be in [0, 1], got [{low}, {high}]; apply softmax to logits")
+    error = float((probs.sum(-1) - 1).abs().max())
+    if not error <= tolerance:
+        raise ValueError(f"rows of probs must sum to 1, got a row off by {error}")
+    first, last = int(labels.min()), int(labels.max())
+    if not (0 <= first and last < probs.shape[-1]):
+        raise ValueError(f"labels must be in [0, {probs.shape[-1]}), got [{first}, {last}]")
