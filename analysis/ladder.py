@@ -1,0 +1,94 @@
+"""A ladder as numbers: mean, spread and changes of every rung."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from analysis.load import Sweep
+from analysis.published import published
+from tune_calib.names import METRICS, column
+
+TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
+
+
+def ladder_table(
+    sweep: Sweep, metrics: Sequence[str] = TABLE_METRICS, split: str = "test"
+) -> pd.DataFrame:
+    """Mean and spread of every rung and metric.
+
+    Args:
+        sweep: the sweep.
+        metrics: names of ``names.METRICS``.
+        split: ``select`` or ``test``.
+
+    Returns:
+        One row a (rung, metric): rung, label, is_control, metric, n, mean, sd (with n - 1; NaN
+        below two), change_before (mean minus that of the rung before; NaN for the first rung
+        and the controls), change_base (mean minus that of the first rung), statuses. Fractions.
+        Only trials that are done enter.
+    """
+    rows = []
+    for metric in metrics:
+        base = before = float("nan")
+        for place, rung in enumerate(sweep.rungs):
+            values = _values(sweep, rung["index"], column(split, metric))
+            mean = values.mean() if len(values) else float("nan")
+            base = mean if place == 0 else base
+            rows.append(
+                {
+                    "rung": rung["index"],
+                    "label": rung["label"],
+                    "is_control": rung["is_control"],
+                    "metric": metric,
+                    "n": len(values),
+                    "mean": mean,
+                    "sd": values.std(ddof=1) if len(values) > 1 else float("nan"),
+                    "change_before": float("nan") if rung["is_control"] else mean - before,
+                    "change_base": float("nan") if place == 0 else mean - base,
+                    "statuses": sweep.statuses(rung["index"]),
+                }
+            )
+            before = mean
+    return pd.DataFrame(rows)
+
+
+def _values(sweep: Sweep, rung: int, name: str) -> "pd.Series[float]":
+    rows = sweep.of_rung(rung)
+    if name not in rows:
+        return pd.Series(dtype=float)
+    return rows[name].dropna()
+
+
+def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
+    """What the paper prints for each rung.
+
+    Returns:
+        Index: label of the rung; one column a (dataset, architecture); fractions. Empty if the
+        ladder follows no published table.
+    """
+    if not sweep.manifest["published"]:
+        return pd.DataFrame()
+    table = published(sweep.manifest["published"])
+    table = table[table["metric"] == metric]
+    labels = {rung["published"]: rung["label"] for rung in sweep.rungs if rung["published"]}
+    table = table[table["method"].isin(labels)]
+    wide = table.pivot(index="method", columns=["dataset", "arch"], values="value")
+    return wide.rename(index=labels)
+
+
+def varied(sweep: Sweep) -> str:
+    """What the spread is over, in words."""
+    networks, heads = len(sweep.manifest["network_seeds"]), len(sweep.manifest["head_seeds"])
+    if sweep.manifest["paired_seeds"]:
+        return f"{networks} seeds, network and head vary together"
+    if networks == 1:
+        return f"{heads} head seeds on 1 network: the spread is that of the head alone"
+    if heads == 1:
+        return f"{networks} networks with 1 head seed each: the spread is that of the network"
+    return f"{networks} networks x {heads} head seeds: both vary"
+
+
+def best_first(metric: str, means: "pd.Series[float]") -> list[float]:
+    """The best and the second-best value of a metric; ties share a place."""
+    ranked = sorted(means.dropna().unique(), reverse=METRICS[metric].direction == "max")
+    return ranked[:2]

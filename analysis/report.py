@@ -1,0 +1,74 @@
+"""The report of a ladder: tables, figures, and the text that is printed."""
+
+from pathlib import Path
+
+from analysis import figures, reliability, style, tables
+from analysis.ladder import ladder_table
+from analysis.load import Sweep, load
+from tune_calib.results import atomic_write
+
+
+def write_report(out: Path) -> str:
+    """Write ``tables/`` and ``figures/`` of a sweep.
+
+    Args:
+        out: folder of the sweep.
+
+    Returns:
+        What to print: the table, what is missing or diverged, the files that were written.
+
+    Raises:
+        UserError: the folder holds no sweep, or a file of it is damaged.
+    """
+    sweep = load(out)
+    if sweep.trials.empty:
+        return f"{out}: no result yet, {sweep.missing} trials planned"
+    written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")
+    lines = [tables.plain(sweep), *_troubles(sweep)]
+    return "\n".join([*lines, "Written: " + ", ".join(str(path) for path in written)])
+
+
+def _write_tables(sweep: Sweep, folder: Path) -> list[Path]:
+    texts = {
+        "ladder.md": tables.markdown(sweep),
+        "ladder.tex": tables.latex(sweep),
+        "ladder.csv": ladder_table(sweep).to_csv(index=False),
+    }
+    for name, text in texts.items():
+        atomic_write(folder / name, text.encode())
+    return [folder / name for name in texts]
+
+
+def _write_figures(sweep: Sweep, folder: Path) -> list[Path]:
+    style.apply()
+    drawn = {
+        "reliability": reliability.draw(sweep),
+        "sparsity": figures.draw_sparsity(sweep),
+        "tradeoff": figures.draw_tradeoff(sweep),
+    }
+    return [
+        style.save(figure, folder, name)[0] for name, figure in drawn.items() if figure is not None
+    ]
+
+
+def _troubles(sweep: Sweep) -> list[str]:
+    """One line for each way in which a trial ended badly."""
+    bad = sweep.trials[sweep.trials["status"] != "done"]
+    groups = bad.groupby(["rung_label", "status", "message"], dropna=False, sort=False).size()
+    return [
+        f"{count} x {label}: {status}, {message}"
+        for (label, status, message), count in groups.items()
+    ]
+
+
+def status(out: Path) -> str:
+    """Say what of a sweep is done.
+
+    Raises:
+        UserError: the folder holds no sweep, or a file of it is damaged.
+    """
+    sweep = load(out)
+    planned = len(sweep.manifest["planned"])
+    lines = [f"{out}: {planned - sweep.missing} of {planned} trials have a result"]
+    lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
+    return "\n".join([*lines, f"again or go on: {sweep.manifest['command']}"])

@@ -1,0 +1,50 @@
+"""One style for every figure: widths of a two-column paper, colour-blind-safe, stable bytes."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import seaborn as sns
+from matplotlib.figure import Figure
+
+COLUMN_IN, TEXT_IN = 3.4, 7.0
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
+FORMATS = ("png", "svg", "pdf")
+
+# No date and no version, so that the same results give the same bytes.
+_METADATA = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def apply() -> None:
+    """Set the style; called before a figure is drawn."""
+    mpl.use("Agg")
+    sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
+    mpl.rcParams.update(
+        {"svg.hashsalt": "tune-calib", "pdf.fonttype": 42, "figure.constrained_layout.use": True}
+    )
+
+
+def color(index: int) -> tuple[float, float, float]:
+    """Colour of the index-th rung or method."""
+    palette = sns.color_palette("colorblind")
+    return palette[index % len(palette)]
+
+
+def marker(index: int) -> str:
+    """Marker of the index-th rung or method."""
+    return MARKERS[index % len(MARKERS)]
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG (200 dpi), SVG and PDF and close it."""
+    import matplotlib.pyplot as plt
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.{kind}" for kind in FORMATS]
+    for path, kind in zip(paths, FORMATS, strict=True):
+        figure.savefig(path, dpi=200, metadata=_METADATA[kind])
+    plt.close(figure)
+    return paths
