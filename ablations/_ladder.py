@@ -4,13 +4,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
+
 from tune_calib.errors import UserError
 from tune_calib.registry import METHODS, nearest
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, PostHocSlot, TrialSpec
 
 Settings = Mapping[str, Mapping[str, Any]]
 
-_SLOTS = {"data": DataSlot, "network": NetworkSlot, "head": HeadSlot, "posthoc": PostHocSlot}
+_SLOTS: dict[str, type[BaseModel]] = {
+    "data": DataSlot,
+    "network": NetworkSlot,
+    "head": HeadSlot,
+    "posthoc": PostHocSlot,
+}
 
 
 @dataclass(frozen=True)

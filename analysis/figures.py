@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import style
@@ -53,7 +54,7 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
     return figure
 
 
-def _line(axis: plt.Axes, curve: pd.DataFrame, index: int, label: str | None, style_: str) -> None:
+def _line(axis: Axes, curve: pd.DataFrame, index: int, label: str | None, style_: str) -> None:
     color = style.color(index)
     axis.plot(curve.index, curve["mean"], style_, color=color, label=label, linewidth=1.2)
     axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
@@ -69,13 +70,13 @@ def draw_tradeoff(sweep: Sweep) -> Figure:
             continue
         index, label = rung["index"], f"{rung['label']} (n = {len(rows)})"
         x, y = 100 * rows["test/accuracy"], 100 * rows["test/ece"]
-        spread = {"xerr": x.std(ddof=1), "yerr": y.std(ddof=1)} if len(rows) > 1 else {}
+        spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
         color, shape = style.color(index), style.marker(index)
         axis.scatter(x, y, s=8, color=color, alpha=0.4, marker=shape, linewidths=0)
         face = "white" if rung["is_control"] else color
         axis.errorbar(
-            x.mean(), y.mean(), **spread, color=color, marker=shape, markersize=6,
-            markerfacecolor=face, linestyle="none", elinewidth=0.8, label=label,
+            x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
+            markersize=6, markerfacecolor=face, linestyle="none", elinewidth=0.8, label=label,
         )  # fmt: skip
         if not rung["is_control"]:
             path.append((x.mean(), y.mean()))

@@ -1,5 +1,6 @@
 """The report of a ladder: tables, figures, and the text that is printed."""
 
+from collections import Counter
 from pathlib import Path
 
 from analysis import figures, reliability, style, tables
@@ -54,11 +55,8 @@ def _write_figures(sweep: Sweep, folder: Path) -> list[Path]:
 def _troubles(sweep: Sweep) -> list[str]:
     """One line for each way in which a trial ended badly."""
     bad = sweep.trials[sweep.trials["status"] != "done"]
-    groups = bad.groupby(["rung_label", "status", "message"], dropna=False, sort=False).size()
-    return [
-        f"{count} x {label}: {status}, {message}"
-        for (label, status, message), count in groups.items()
-    ]
+    told = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
+    return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
 
 
 def status(out: Path) -> str:

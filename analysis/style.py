@@ -29,8 +29,8 @@ def apply() -> None:
 
 def color(index: int) -> tuple[float, float, float]:
     """Colour of the index-th rung or method."""
-    palette = sns.color_palette("colorblind")
-    return palette[index % len(palette)]
+    red, green, blue = sns.color_palette("colorblind")[index % 10]
+    return float(red), float(green), float(blue)
 
 
 def marker(index: int) -> str:

@@ -2,11 +2,18 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
-from analysis.ladder import best_first, ladder_table, published_columns, varied
+from analysis.ladder import (
+    TABLE_METRICS,
+    best_first,
+    ladder_table,
+    published_columns,
+    varied,
+)
 from analysis.load import Sweep
 from tune_calib.names import METRICS
 
@@ -42,7 +49,7 @@ def caption(sweep: Sweep) -> str:
     return ". ".join(parts) + "."
 
 
-def wide_table(sweep: Sweep, mark: Mark) -> pd.DataFrame:
+def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
     """One row a rung, cells as text.
 
     Args:
@@ -55,7 +62,7 @@ def wide_table(sweep: Sweep, mark: Mark) -> pd.DataFrame:
     for rung in sweep.rungs:
         of_rung = tidy[tidy["rung"] == rung["index"]].set_index("metric")
         cells = {"rung": rung["label"]}
-        for metric in of_rung.index:
+        for metric in TABLE_METRICS:
             places = best_first(metric, tidy[tidy["metric"] == metric]["mean"])
             cells[title(metric)] = _cell(metric, of_rung.loc[metric], places, mark)
         ece = of_rung.loc["ece"]
@@ -66,10 +73,10 @@ def wide_table(sweep: Sweep, mark: Mark) -> pd.DataFrame:
             value = printed[key].get(rung["label"], math.nan)
             cells[f"paper: {_DATASETS.get(key[0], key[0])} {key[1]}"] = number("ece", value)
         rows.append(cells)
-    return pd.DataFrame(rows)
+    return rows
 
 
-def _cell(metric: str, row: "pd.Series[float]", places: list[float], mark: Mark) -> str:
+def _cell(metric: str, row: "pd.Series[Any]", places: list[float], mark: Mark) -> str:
     if row["n"] == 0:
         return str(row["statuses"])
     text = number(metric, row["mean"])
@@ -81,29 +88,27 @@ def _cell(metric: str, row: "pd.Series[float]", places: list[float], mark: Mark)
 def markdown(sweep: Sweep) -> str:
     """The table in Markdown, best bold, second underlined."""
     marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
-    table = wide_table(sweep, lambda text, place: marks[place].format(text))
-    body = tabulate(
-        table, headers="keys", tablefmt="github", showindex=False, disable_numparse=True
-    )
+    rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
+    body = tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{_paper_note(sweep)}\n"
 
 
 def plain(sweep: Sweep) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
     marks = {0: "{}", 1: "{} *", 2: "{} '"}
-    table = wide_table(sweep, lambda text, place: marks[place].format(text))
-    table = table.rename(columns=lambda name: name.replace(" ", "\n", 1))
-    body = tabulate(table, headers="keys", showindex=False, disable_numparse=True)
+    rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
+    heads = [name.replace(" ", "\n", 1) for name in rows[0]]
+    body = tabulate([list(row.values()) for row in rows], heads, disable_numparse=True)
     return f"{body}\n{caption(sweep)} * best, ' second.{_paper_note(sweep)}"
 
 
 def latex(sweep: Sweep) -> str:
     """The table in LaTeX (booktabs), the paper's columns under a head of their own."""
     marks = {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
-    table = wide_table(sweep, lambda text, place: marks[place].format(_escape(text)))
-    table = table.drop(columns="trials")
-    ours = [name for name in table if not name.startswith("paper: ")]
-    theirs = [name for name in table if name.startswith("paper: ")]
+    rows = wide_rows(sweep, lambda text, place: marks[place].format(_escape(text)))
+    names = [name for name in rows[0] if name != "trials"]
+    ours = [name for name in names if not name.startswith("paper: ")]
+    theirs = [name for name in names if name.startswith("paper: ")]
     heads = [*ours, *(name.removeprefix("paper: ") for name in theirs)]
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule"]
     if theirs:
@@ -113,7 +118,8 @@ def latex(sweep: Sweep) -> str:
         lines += [spans, rule]
     lines += [" & ".join(_head(head) for head in heads) + r" \\", r"\midrule"]
     was_control = False
-    for rung, cells in zip(sweep.rungs, table.to_numpy().tolist(), strict=True):
+    for rung, row in zip(sweep.rungs, rows, strict=True):
+        cells = [row[name] for name in names]
         if rung["is_control"] and not was_control:
             lines.append(r"\midrule")
         was_control = rung["is_control"]

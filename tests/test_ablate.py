@@ -18,7 +18,16 @@ from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable, trainable
 
-QUICK = "--epochs 2 --head-epochs 2 --set network.augment=none --set head.augment=none".split()
+QUICK = [
+    "--epochs",
+    "2",
+    "--head-epochs",
+    "2",
+    "--set",
+    "network.augment=none",
+    "--set",
+    "head.augment=none",
+]
 UNSTABLE_COLUMNS = {"wall_s", "peak_memory_bytes", "actor_resets", "population"}
 
 

@@ -130,9 +130,10 @@ def write_results(out: Path, name: str, tables: dict[TableName, list[dict[str, A
         name: file name without suffix; the same name overwrites.
         tables: rows of each table.
     """
-    for table in ("curves", "bins", "trials"):
-        rows = tables.get(table, [])  # type: ignore[call-overload]
-        arrow = pa.Table.from_pylist(rows, schema=_schema(table, rows))  # type: ignore[arg-type]
+    order: tuple[TableName, ...] = ("curves", "bins", "trials")
+    for table in order:
+        rows = tables.get(table, [])
+        arrow = pa.Table.from_pylist(rows, schema=_schema(table, rows))
         sink = pa.BufferOutputStream()
         pq.write_table(arrow, sink, compression="zstd")
         atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())

@@ -21,8 +21,6 @@ from pydantic import (
 from tune_calib.errors import UserError
 from tune_calib.registry import BACKBONES, DATASETS, METHODS, MethodInfo, Params, nearest
 
-SPEC_VERSION = 1
-
 Optimizer = Literal["sgd", "adam", "adamw"]
 
 
@@ -178,7 +176,7 @@ class PostHocSlot(MethodSlot):
 class TrialSpec(Slot):
     """One pipeline: data + network + optional head + optional post-hoc."""
 
-    version: Literal[1] = SPEC_VERSION
+    version: Literal[1] = 1
     data: DataSlot = DataSlot()
     network: NetworkSlot
     head: HeadSlot | None = None

@@ -1,7 +1,6 @@
 """(d) Feature bank: bytes, and build time against one forward pass over the data."""
 
 import tempfile
-
 from pathlib import Path
 
 from tests.benchmarks.common import CPU, digits, seconds

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -25,7 +26,7 @@ def as_published(setting: Setting, slot: HeadSlot) -> None:
     info, train = setting.info, setting.development.train
     width, classes = network.width, info.classes
     sizes = (width, classes) if slot.params.shape == "linear" else (width, width // 4, classes)
-    layers = [nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False)]
+    layers = [nn.Linear(a, b) for a, b in pairwise(sizes)]
     head = nn.Sequential(*[m for layer in layers for m in (layer, nn.ReLU())][:-1])
     optimizer = torch.optim.SGD(head.parameters(), lr=slot.lr, momentum=0.9, weight_decay=5e-4)
     chance = torch.Generator().manual_seed(slot.seed)

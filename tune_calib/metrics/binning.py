@@ -1,6 +1,7 @@
 """Reliability bins of top-label confidence, batched over leading axes."""
 
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from tune_calib.metrics.validation import check
 Convention = Literal["right", "left", "ceil"]
 
 
-class BinTable(NamedTuple):
+@dataclass(frozen=True)
+class BinTable:
     """A reliability diagram.
 
     Attributes:

@@ -32,5 +32,5 @@ def check(probs: Tensor, labels: Tensor) -> None:
     if not error <= tolerance:
         raise ValueError(f"rows of probs must sum to 1, got a row off by {error}")
     first, last = int(labels.min()), int(labels.max())
-    if not (0 <= first and last < probs.shape[-1]):
+    if not (first >= 0 and last < probs.shape[-1]):
         raise ValueError(f"labels must be in [0, {probs.shape[-1]}), got [{first}, {last}]")

@@ -1,6 +1,6 @@
 """Heads with a leading population axis: K multi-layer perceptrons in stacked weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -14,7 +14,11 @@ Activation = Literal["relu", "gelu", "none"]
 
 HeadShape = Literal["linear", "bottleneck"]
 
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "none": lambda x: x}
+_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "none": lambda x: x,
+}
 
 
 def layer_sizes(

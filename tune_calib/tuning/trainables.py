@@ -73,7 +73,7 @@ class _SpecTrainable(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take up another trial; equal to a fresh actor."""
-        self.cleanup()
+        self.cleanup()  # type: ignore[no-untyped-call]
         self.resets += 1
         self.setup(new_config)
         return True
