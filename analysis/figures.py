@@ -38,7 +38,7 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
     titles = {
         "q": "keep probability q",
         "tau": "largest step τ of q",
-        "train/accuracy": "on train: accuracy —, confidence - -",
+        "train/accuracy": "train: accuracy (solid),\nconfidence (dashed)",
     }
     for axis, (name, text) in zip(axes, titles.items(), strict=True):
         for rung in rungs:
@@ -47,7 +47,8 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
             if name == "train/accuracy":
                 curve = trajectory(sweep, index, "train/confidence")
                 _line(axis, curve, index, None, "--")
-        axis.set(xlabel="epoch of stage II", title=text)
+        axis.set(xlabel="epoch of stage II")
+        axis.set_title(text, fontsize=8)
     axes[0].set_ylabel("fraction")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(rungs), frameon=False)
@@ -83,6 +84,6 @@ def draw_tradeoff(sweep: Sweep) -> Figure:
     axis.plot(*zip(*path, strict=True), color="0.6", linewidth=0.8, zorder=0) if path else None
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=7)
-    axis.set_title(f"mean ± sd; {varied(sweep)}", fontsize=7)
+    figure.legend(loc="outside right center", frameon=False, fontsize=7)
+    figure.suptitle(f"mean ± sd; {varied(sweep)}", fontsize=7, x=0.02, ha="left")
     return figure

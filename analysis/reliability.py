@@ -39,47 +39,52 @@ def draw(sweep: Sweep) -> Figure:
     """One panel a rung: accuracy against confidence above, share of samples below."""
     rungs = sweep.rungs
     rows = -(-len(rungs) // COLUMNS)
-    figure = plt.figure(figsize=(style.TEXT_IN, 2.55 * rows))
+    figure = plt.figure(figsize=(style.TEXT_IN, 2.7 * rows + 0.4))
     grid = figure.add_gridspec(2 * rows, COLUMNS, height_ratios=[3, 1] * rows)
-    for place, rung in enumerate(rungs):
+    tables = [pooled_bins(sweep, rung["index"]) for rung in rungs]
+    tallest = max((table["share"].max() for table in tables if len(table)), default=1.0)
+    for place, (rung, bins) in enumerate(zip(rungs, tables, strict=True)):
         row, column = divmod(place, COLUMNS)
         upper = figure.add_subplot(grid[2 * row, column])
         lower = figure.add_subplot(grid[2 * row + 1, column], sharex=upper)
-        _panel(upper, lower, sweep, rung["index"], rung["label"])
+        upper.set_title(f"{rung['label']}\n{_numbers(sweep, rung['index'])}", fontsize=6.5)
+        _diagram(upper, bins)
+        width = bins["upper"] - bins["lower"]
+        lower.bar(bins["lower"], bins["share"], width, align="edge", color="0.45")
+        lower.set(ylim=(0, 1.05 * tallest), xticks=np.linspace(0, 1, 3))
         if column == 0:
             upper.set_ylabel("accuracy")
             lower.set_ylabel("share")
         if place >= len(rungs) - COLUMNS:
             lower.set_xlabel("confidence")
-    figure.suptitle("Reliability on test: bins (lo, hi], all seeds pooled", fontsize=9)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.suptitle("Reliability on test: bins (lo, hi], trials of a rung pooled", fontsize=8)
     return figure
 
 
-def _panel(upper: Axes, lower: Axes, sweep: Sweep, rung: int, label: str) -> None:
-    bins = pooled_bins(sweep, rung)
-    upper.set_title(label, fontsize=7)
-    upper.plot([0, 1], [0, 1], color="0.4", linewidth=0.8, linestyle="--")
-    upper.set(xlim=(0, 1), ylim=(0, 1))
-    upper.tick_params(labelbottom=False)
+def _numbers(sweep: Sweep, rung: int) -> str:
     rows = sweep.of_rung(rung)
     if rows.empty:
-        upper.text(0.5, 0.5, sweep.statuses(rung) or "no result", ha="center", fontsize=7)
-        return
-    width = bins["upper"] - bins["lower"]
-    filled = bins["count"] > 0
-    shown = bins[filled]
-    upper.bar(
-        shown["lower"], shown["accuracy"], width[filled], align="edge",
-        color=style.color(0), edgecolor="white", linewidth=0.5, label="accuracy",
-    )  # fmt: skip
-    over = shown["confidence"] - shown["accuracy"]
-    upper.bar(
-        shown["lower"], over, width[filled], bottom=shown["accuracy"], align="edge", color="none",
-        edgecolor=style.color(3), hatch="////", linewidth=0.5, label="gap to confidence",
-    )  # fmt: skip
+        return sweep.statuses(rung)
     ece = 100 * rows["test/ece"]
     spread = f" ± {ece.std(ddof=1):.2f}" if len(ece) > 1 else ""
-    text = f"ECE {ece.mean():.2f}{spread} %\nacc. {100 * rows['test/accuracy'].mean():.1f} %"
-    upper.text(0.04, 0.96, f"{text}\nn = {len(rows)}", va="top", fontsize=6.5)
-    lower.bar(bins["lower"], bins["share"], width, align="edge", color="0.45", edgecolor="white")
-    lower.set(ylim=(0, 1), xticks=np.linspace(0, 1, 3))
+    accuracy = 100 * rows["test/accuracy"].mean()
+    return f"ECE {ece.mean():.2f}{spread} %\naccuracy {accuracy:.1f} %, n = {len(rows)}"
+
+
+def _diagram(axis: Axes, bins: pd.DataFrame) -> None:
+    shown = bins[bins["count"] > 0]
+    width = shown["upper"] - shown["lower"]
+    axis.bar(
+        shown["lower"], shown["accuracy"], width, align="edge", color=style.color(9),
+        edgecolor="white", linewidth=0.5, label="accuracy of the bin",
+    )  # fmt: skip
+    axis.bar(
+        shown["lower"], shown["confidence"] - shown["accuracy"], width, bottom=shown["accuracy"],
+        align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
+        label="gap to its mean confidence",
+    )  # fmt: skip
+    axis.plot([0, 1], [0, 1], color="0.2", linewidth=0.8, linestyle="--", label="calibrated")
+    axis.set(xlim=(0, 1), ylim=(0, 1))
+    axis.tick_params(labelbottom=False)

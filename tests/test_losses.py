@@ -1,0 +1,194 @@
+"""Gradients of the losses, degenerate batches, and what the stateful ones keep."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tune_calib.methods import cpc
+from tune_calib.methods._base import EpochFeedback, NetworkContext
+from tune_calib.registry import METHODS
+
+NAMES = [
+    *("mbls", "acls", "fl", "flsd", "dfl", "brier", "ecp", "cpc", "mmce", "mmce_weighted"),
+    *("mdca", "adafocal", "crl", "fedlas_ls", "fedlas_mbls"),
+]
+SAMPLES, CLASSES, WIDTH = 6, 4, 3
+
+
+def build(name, classes=CLASSES, **params):
+    info = METHODS[name]
+    context = NetworkContext(classes=classes, width=WIDTH, samples=20, epochs=10, seed=0)
+    method = info.implementation(info.params(**params), context)
+    method.begin_epoch(0, torch.Generator().manual_seed(0))
+    return method
+
+
+def batch(samples=SAMPLES, classes=CLASSES, scale=1.0, dtype=torch.float64):
+    chance = torch.Generator().manual_seed(3)
+    logits = scale * torch.randn(samples, classes, generator=chance, dtype=dtype)
+    labels = torch.randint(classes, (samples,), generator=chance)
+    features = torch.randn(samples, WIDTH, generator=chance, dtype=dtype)
+    return logits.requires_grad_(), labels, features, torch.arange(samples)
+
+
+VARIANTS = [
+    *((name, {}) for name in NAMES),
+    ("acls", {"positive_distance": "max_minus_min", "margin": 0.3}),
+    ("mbls", {"margin": 0.3}),
+    ("fl", {"gamma": 0.5}),
+    ("ecp", {"entropy_reduction": "sum_classes"}),
+    ("mmce_weighted", {"normalisation": "paper"}),
+    ("mdca", {"pairing": "nll"}),
+    ("mdca", {"pairing": "ls_wrong_only"}),
+    ("crl", {"target": "entropy"}),
+    ("crl", {"target": "margin"}),
+    ("fedlas_mbls", {"margin": 0.3}),
+    *(("fedlas_ls", {"gate": gate}) for gate in ("positive", "negative", "oracle")),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), VARIANTS, ids=str)
+def test_gradients_are_those_of_finite_differences(name, params):
+    method = build(name, **params).double().eval()
+    logits, labels, features, indices = batch()
+    if name == "crl":
+        method.n_correct.copy_(torch.arange(20) * 7 % 5)
+        method.max_correct.fill_(5)
+    if name == "adafocal":
+        method.gamma.copy_(torch.tensor([3.0, -1.5, 0.5]).repeat(5))
+    assert torch.autograd.gradcheck(lambda z: method.loss(z, labels, features, indices), (logits,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("samples", [1, 2, 6])
+@pytest.mark.parametrize("name", NAMES)
+def test_degenerate_batches_are_finite(name, samples, classes, scale, dtype):
+    logits, drawn, features, indices = batch(samples, classes, scale, dtype)
+    highest = logits.argmax(1)
+    for labels in (drawn, highest, (highest + 1) % classes):
+        method = build(name, classes).to(dtype)
+        logits.grad = None
+        loss = method.loss(logits, labels, features, indices)
+        loss.backward()
+        method.after_step(logits.detach(), labels, indices)
+        gradients = [p.grad for p in method.parameters() if p.grad is not None]
+        finite = [loss, logits.grad, *gradients, *method.state_dict().values()]
+        assert all(bool(tensor.isfinite().all()) for tensor in finite)
+
+
+@pytest.mark.parametrize("gamma", [0.2, 0.5, 1.0])
+def test_a_focal_gradient_vanishes_at_certainty_in_single_precision(gamma):
+    method = build("adafocal", gamma_initial=gamma)
+    logits = torch.tensor([[17.3, 0.0, 0.0]], requires_grad=True)
+    zero = torch.zeros(1, dtype=torch.int64)
+    method.loss(logits, zero, torch.zeros(1, 1), zero).backward()
+    assert float(logits.grad.abs().max()) < 1e-6
+
+
+def test_pairs_in_chunks_equal_pairs_at_once():
+    values, gradients = [], []
+    for largest in (1, 40, 10**6):
+        wrong = batch()[0].detach().requires_grad_()
+        value = cpc.exclusion(wrong, largest)
+        value.backward()
+        values.append(value.detach())
+        gradients.append(wrong.grad)
+    for value, gradient in zip(values[:-1], gradients[:-1], strict=True):
+        torch.testing.assert_close(value, values[-1])
+        torch.testing.assert_close(gradient, gradients[-1])
+
+
+def test_adafocal_moves_gamma_up_where_it_is_too_sure():
+    method = build("adafocal")
+    logits, labels, *_ = batch(samples=90)
+    wrong = EpochFeedback(logits.detach() * 5, (logits.argmax(1) + 1) % CLASSES)
+    report = method.end_epoch(0, wrong)
+    assert (method.gamma > 1).all()
+    assert 1 < report["adafocal/gamma_min"] <= report["adafocal/gamma_max"]
+    assert torch.equal(method.upper[:-1], method.lower[1:])
+    right = EpochFeedback(logits.detach() * 1e-3, logits.argmax(1))
+    for epoch in range(1, 6):
+        method.end_epoch(epoch, right)
+    assert (method.gamma < 0).all()
+    assert float(method.gamma.min()) >= method.params.gamma_min
+
+
+def test_crl_counts_and_advances_as_the_paper():
+    method = build("crl")
+    logits, labels, features, indices = batch()
+    maxima = []
+    for epoch in range(4):
+        method.after_step(logits.detach(), labels, indices + 4)
+        method.end_epoch(epoch, None)
+        maxima.append(int(method.max_correct))
+    assert maxima == [1, 2, 3, 4]
+    expected = torch.zeros(20, dtype=torch.int64)
+    expected[4 : 4 + SAMPLES] = 4 * (logits.argmax(1) == labels).long()
+    assert torch.equal(method.n_correct, expected)
+
+
+def test_crl_is_cross_entropy_while_all_were_right_equally_often():
+    method = build("crl")
+    method.n_correct.fill_(1)
+    logits, labels, features, indices = batch()
+    loss = method.loss(logits, labels, features, indices)
+    torch.testing.assert_close(loss, F.cross_entropy(logits, labels))
+
+
+def test_fedlas_with_beta_0_is_label_smoothing():
+    logits, labels, features, indices = batch()
+    loss = build("fedlas_ls", beta=0).double().loss(logits, labels, features, indices)
+    smoothed = F.cross_entropy(logits, labels, label_smoothing=0.05)
+    torch.testing.assert_close(loss, smoothed)
+
+
+def test_the_oracle_smooths_a_confident_mistake_most():
+    method = build("fedlas_ls", gate="oracle", normalise=False).double()
+    logits, _, features, _ = batch()
+    amounts = []
+    for labels in (logits.argmax(1), (logits.argmax(1) + 1) % CLASSES):
+        record = method.sample_record(logits, labels, features)
+        amounts.append(record["amount"])
+        assert torch.equal(record["gate"] < 0, record["correct"])
+    assert (amounts[1] > amounts[0]).all()
+
+
+@pytest.mark.parametrize(
+    "indicator",
+    ["norm_l1", "norm_l2", "norm_linf", "max_prob", "max_logit", "constant", "random"],
+)
+@pytest.mark.parametrize("gate", ["learned", "positive", "negative", "random", "oracle"])
+def test_every_gate_and_indicator_trains_and_records_the_same_twice(gate, indicator):
+    logits, labels, features, indices = batch(dtype=torch.float32)
+    losses = []
+    for _ in range(2):
+        torch.manual_seed(len(losses))
+        method = build("fedlas_ls", gate=gate, indicator=indicator)
+        first = method.sample_record(logits, labels, features)
+        loss = method.loss(logits, labels, features, indices)
+        assert len(list(method.parameters())) == (4 if gate == "learned" else 0)
+        loss.backward()
+        method.eval()
+        state = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+        method.loss(logits, labels, features, indices)
+        method.sample_record(logits, labels, features)
+        assert all(torch.equal(state[name], t) for name, t in method.state_dict().items())
+        assert all(value.shape == (SAMPLES,) for value in first.values())
+        losses.append(loss.detach())
+    assert torch.equal(*losses)
+
+
+def test_the_gate_learns_by_making_the_loss_small():
+    method = build("fedlas_ls").double()
+    logits, labels, features, indices = batch()
+    method.loss(logits, labels, features, indices).backward()
+    assert all(bool(p.grad.any()) for p in method.parameters())
+    assert not features.requires_grad
+
+
+def test_a_batch_of_one_leaves_the_moments_of_fedlas_as_they_are():
+    method = build("fedlas_mbls").double()
+    method.loss(*batch(samples=1))
+    assert (float(method.mean), float(method.deviation)) == (20.0, 100.0)

@@ -1,0 +1,31 @@
+"""Terms that several losses are made of; logits are (N, C), labels (N,) int64."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
+    """Logarithm of the probability of the right class, (N,) <= 0."""
+    return logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
+
+
+def one_minus_exp(log_probs: Tensor) -> Tensor:
+    """1 - p from log p, without the cancellation near p = 1; same shape."""
+    return -torch.expm1(log_probs)
+
+
+def power(base: Tensor, exponent: Tensor | float) -> Tensor:
+    """Power of a base >= 0, with a finite gradient at 0 for exponents below 1 as well."""
+    return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
+
+
+def focal_terms(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
+    """Focal loss of each sample: (1 - p_t) ** gamma * -log p_t, (N,)."""
+    log_probs = label_log_probs(logits, labels)
+    return power(one_minus_exp(log_probs), gamma) * -log_probs
+
+
+def margin_excess(logits: Tensor, margin: float) -> Tensor:
+    """Mean over classes of relu(max_l z_l - z_k - margin), (N,); the maximum takes a gradient."""
+    return F.relu(logits.max(1, keepdim=True).values - logits - margin).mean(1)

@@ -1,0 +1,145 @@
+"""AdaFocal (Ghosh et al., NeurIPS 2022, https://arxiv.org/abs/2211.11838): feedback on gamma.
+
+A focal loss whose exponent belongs to a bin of the right class's probability, and is moved after
+each epoch by that bin's gap of confidence and accuracy on held-out data; negative exponents are an
+inverse focal loss, for bins that are not sure enough.
+
+The feedback comes from ``calib``. Differences from the authors' code: the bins are part of the
+checkpoint (theirs are written to a text file and never read back), and 1 - p is computed from
+log p, so that it is not rounded to 0 near p = 1.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tune_calib.errors import DivergedError
+from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
+from tune_calib.methods._functional import label_log_probs, one_minus_exp
+from tune_calib.metrics.binning import adaptive_table
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+SHIFT = 1e-20
+"""Keeps the gradient of exponents below 1 finite at probability 1."""
+
+
+class AdaFocalParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        bins: number of bins, >= 1.
+        lam: rate at which a gap moves an exponent, >= 0.
+        gamma_initial: exponent of every bin at the start.
+        switch_pt: an exponent nearer to 0 than this changes its sign, >= 0.
+        gamma_max: largest exponent, > 0.
+        gamma_min: smallest exponent, < 0.
+    """
+
+    bins: int = Field(15, ge=1)
+    lam: float = Field(1.0, ge=0)
+    gamma_initial: float = 1.0
+    switch_pt: float = Field(0.2, ge=0)
+    gamma_max: float = Field(20.0, gt=0)
+    gamma_min: float = Field(-2.0, lt=0)
+
+
+class Bins(NamedTuple):
+    """Bins [lower, upper) of probability, each (B,) float64.
+
+    Attributes:
+        lower: lower edges.
+        upper: upper edges, each the lower edge of the next.
+        gamma: exponents.
+        gap: confidence minus accuracy that ``gamma`` was moved by; 0 for an empty bin.
+    """
+
+    lower: Tensor
+    upper: Tensor
+    gamma: Tensor
+    gap: Tensor
+
+
+def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams) -> Bins:
+    """New bins of equal mass, and the exponents moved by their gaps.
+
+    Args:
+        gamma: (B,), the exponents so far.
+        logits: (N, C) of held-out data; binned in single precision, as by the authors.
+        labels: (N,).
+        params: the hyper-parameters.
+    """
+    table = adaptive_table(logits.softmax(1).float(), labels, len(gamma))
+    gap = table.gap.to(gamma)
+    moved = gamma * (params.lam * torch.where(gamma > 0, gap, -gap)).exp()
+    switched = torch.where(gamma > 0, -params.switch_pt, params.switch_pt).to(gamma)
+    moved = torch.where(moved.abs() < params.switch_pt, switched, moved)
+    moved = moved.clamp(params.gamma_min, params.gamma_max)
+    return Bins(table.lower.to(gamma), table.upper.to(gamma), moved, gap)
+
+
+class AdaFocal(NetworkMethod):
+    """Mean of ``(1 - sign(g) p[y]) ** |g| * -log p[y]``, g the exponent of the bin of p[y]."""
+
+    lower: Tensor
+    upper: Tensor
+    gamma: Tensor
+
+    def __init__(self, params: Any, context: NetworkContext) -> None:
+        super().__init__(params, context)
+        edges = torch.arange(params.bins + 1, dtype=torch.float64) / params.bins
+        self.register_buffer("lower", edges[:-1].clone())
+        self.register_buffer("upper", edges[1:].clone())
+        self.register_buffer("gamma", torch.full_like(self.lower, params.gamma_initial))
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean loss; no gradient through the exponents."""
+        log_probs = label_log_probs(logits, labels)
+        gamma = self.exponents(log_probs.detach().exp()).to(log_probs.dtype)
+        focal = one_minus_exp(log_probs)
+        inverse = 1 - gamma.sign() * log_probs.exp()
+        base = torch.where(gamma > 0, focal, inverse) + SHIFT
+        return (base ** gamma.abs() * -log_probs).mean()
+
+    def exponents(self, probs: Tensor) -> Tensor:
+        """Exponent of each sample from its p[y]: (N,) to (N,) float64.
+
+        What lies below the first bin belongs to it, what lies above the last to that.
+        """
+        index = torch.bucketize(probs.to(self.lower.dtype), self.lower[1:], right=True)
+        return self.gamma[index]
+
+    def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
+        """Move the exponents by the gaps on ``calib``; record their range.
+
+        Raises:
+            DivergedError: the logits are not finite.
+        """
+        if feedback is None:
+            raise ValueError("adafocal needs the logits of calib after each epoch, got none")
+        if not bool(feedback.logits.isfinite().all()):
+            raise DivergedError(f"the logits of epoch {epoch + 1} are not finite")
+        bins = update(self.gamma, feedback.logits, feedback.labels, self.params)
+        self.lower.copy_(bins.lower)
+        self.upper.copy_(bins.upper)
+        self.gamma.copy_(bins.gamma)
+        lowest, highest = self.gamma.aminmax()
+        return {"adafocal/gamma_min": float(lowest), "adafocal/gamma_max": float(highest)}
+
+
+METHODS.register(
+    "adafocal",
+    MethodInfo(
+        name="adafocal",
+        kind="network",
+        title="AdaFocal: focal loss with calibration feedback",
+        paper="Ghosh et al., NeurIPS",
+        year=2022,
+        url="https://arxiv.org/abs/2211.11838",
+        params=AdaFocalParams,
+        implementation=AdaFocal,
+        needs=frozenset({"calib_pass"}),
+        slot_defaults={"loss_reduction": "sum", "clip_grad_norm": 2.0},
+    ),
+)

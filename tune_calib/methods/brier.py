@@ -1,0 +1,37 @@
+"""Brier score as a loss (Brier, 1950; for calibration: Mukhoti et al., NeurIPS 2020).
+
+https://arxiv.org/abs/2002.09437. The squared distance of the probabilities from the one-hot label,
+summed over classes. The mean over samples is part of it: unlike the other losses of that paper it
+is never summed over the batch, which the recipe says.
+"""
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import NetworkMethod, NoParams
+from tune_calib.registry import METHODS, MethodInfo
+
+
+class Brier(NetworkMethod):
+    """Mean of ``sum_k (p[k] - 1[k = y]) ** 2``."""
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean Brier score, in [0, 2]."""
+        onehot = F.one_hot(labels, logits.shape[1])
+        return (logits.softmax(1) - onehot).square().sum(1).mean()
+
+
+METHODS.register(
+    "brier",
+    MethodInfo(
+        name="brier",
+        kind="network",
+        title="Brier score",
+        paper="Mukhoti et al., NeurIPS",
+        year=2020,
+        url="https://arxiv.org/abs/2002.09437",
+        params=NoParams,
+        implementation=Brier,
+        slot_defaults={"loss_reduction": "mean"},
+    ),
+)

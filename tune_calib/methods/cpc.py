@@ -1,0 +1,99 @@
+"""Calibration by pairwise constraints (Cheng and Vasconcelos, CVPR 2022).
+
+Cross entropy, binary discrimination of the right class against each other class, and binary
+exclusion: between two wrong classes neither should win. As in the code (by-liu/CALS) the second
+constraint runs over ordered pairs, each with itself too. With two classes there is no pair of
+wrong classes: the term is 0 where the code divides by 0. Beyond ``LARGEST`` pairs the samples are
+taken in chunks whose pairs are computed again in the backward pass, so that memory is bounded.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+LARGEST = 2**24
+"""Pairs (samples x classes^2) that are held at a time."""
+
+SHIFT = 1e-10
+
+
+class PairwiseConstraintsParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        lambda_bdc: weight of the binary discrimination constraints, >= 0.
+        lambda_bec: weight of the binary exclusion constraints, >= 0.
+    """
+
+    lambda_bdc: float = Field(0.1, ge=0)
+    lambda_bec: float = Field(1.0, ge=0)
+
+
+def wrong_pairs(wrong: Tensor) -> Tensor:
+    """Sum of ``-0.5 log sigmoid(z_j - z_k)`` over all pairs of wrong classes: (N, C - 1) to ()."""
+    return -0.5 * F.logsigmoid(wrong[:, :, None] - wrong[:, None, :] + SHIFT).sum()
+
+
+def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
+    """Mean binary exclusion term.
+
+    Args:
+        wrong: (N, C - 1), logits of the wrong classes.
+        largest: pairs that are held at a time.
+
+    Returns:
+        A scalar; 0 for C = 2.
+    """
+    samples, classes = wrong.shape
+    if classes < 2:
+        return wrong.new_zeros(())
+    size = max(1, largest // classes**2)
+    if size >= samples:
+        total = wrong_pairs(wrong)
+    else:
+        parts = [
+            checkpoint(wrong_pairs, chunk, use_reentrant=False, preserve_rng_state=False)
+            for chunk in wrong.split(size)
+        ]
+        total = torch.stack(parts).sum()
+    return total / (samples * classes * (classes - 1))
+
+
+class PairwiseConstraints(NetworkMethod):
+    """Cross entropy plus the weighted means of both constraints."""
+
+    params: PairwiseConstraintsParams
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean cross entropy, in nats, plus the weighted constraints."""
+        others = F.one_hot(labels, logits.shape[1]) == 0
+        wrong = logits[others].view(len(logits), -1)
+        discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()
+        return (
+            F.cross_entropy(logits, labels)
+            + self.params.lambda_bdc * discrimination
+            + self.params.lambda_bec * exclusion(wrong)
+        )
+
+
+METHODS.register(
+    "cpc",
+    MethodInfo(
+        name="cpc",
+        kind="network",
+        title="calibration by pairwise constraints",
+        paper="Cheng and Vasconcelos, CVPR",
+        year=2022,
+        url=(
+            "https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_"
+            "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html"
+        ),
+        params=PairwiseConstraintsParams,
+        implementation=PairwiseConstraints,
+    ),
+)

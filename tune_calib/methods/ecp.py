@@ -1,0 +1,59 @@
+"""Entropy (confidence) penalty (Pereyra et al., ICLR workshop 2017).
+
+https://arxiv.org/abs/1701.06548. Cross entropy minus a share of the entropy. By default the
+entropy is the mean over classes, as in the code all published comparisons rest on (by-liu/MbLS);
+the paper sums it, so that its weight is C times larger.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+SMALLEST = 1e-10
+"""Probabilities are clipped to [SMALLEST, 1 - SMALLEST] in the entropy."""
+
+
+class EntropyPenaltyParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        alpha: weight of the entropy, >= 0.
+        entropy_reduction: over classes.
+    """
+
+    alpha: float = Field(0.1, ge=0)
+    entropy_reduction: Literal["mean_classes", "sum_classes"] = "mean_classes"
+
+
+class EntropyPenalty(NetworkMethod):
+    """Mean of ``-log p[y]`` minus ``alpha`` times the entropy."""
+
+    params: EntropyPenaltyParams
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean cross entropy, in nats, minus the weighted entropy."""
+        probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
+        terms = -probs * probs.log()
+        total = self.params.entropy_reduction == "sum_classes"
+        entropy = (terms.sum(1) if total else terms.mean(1)).mean()
+        return F.cross_entropy(logits, labels) - self.params.alpha * entropy
+
+
+METHODS.register(
+    "ecp",
+    MethodInfo(
+        name="ecp",
+        kind="network",
+        title="entropy penalty",
+        paper="Pereyra et al., ICLR workshop",
+        year=2017,
+        url="https://arxiv.org/abs/1701.06548",
+        params=EntropyPenaltyParams,
+        implementation=EntropyPenalty,
+    ),
+)

@@ -1,0 +1,255 @@
+"""FeDLaS (ECCV 2026): smoothing by how large the features of a sample are.
+
+The L1 norm of a sample's features, normalised by running moments, says how confident the network
+is; a small gate on the logits decides by its sign whether large norms get more smoothing (+1) or
+less (-1). ``fedlas_ls`` smooths labels by it, ``fedlas_mbls`` weighs the margin penalty of MbLS.
+Neither indicator nor gate sends a gradient to the network; the gate learns by making the training
+loss small.
+
+As in the authors' code (nadarasarbahavan/FEDLAS): the margin penalty is a mean over classes, a gate
+that is undecided gives 0 and so smoothing ``alpha``, a new batch enters the moments with weight
+``theta``, and a batch is normalised by moments that already contain it. Different: gate and
+moments are part of the checkpoint, and a batch of one leaves the moments as they are (its standard
+deviation is NaN, which theirs keep for ever).
+
+For ablations the gate can be fixed, random or an oracle, and other indicators can be chosen.
+"""
+
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tune_calib.methods._base import NetworkContext, NetworkMethod
+from tune_calib.methods._functional import label_log_probs, margin_excess
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.seeds import child_seed
+
+FIRST_MEAN = 20.0
+
+FIRST_DEVIATION = 100.0
+
+SHIFT = 1e-3
+"""Added to the standard deviation that an indicator is divided by."""
+
+
+class FedlasParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        alpha: mean amount of smoothing; a sample gets between 0 and twice as much, in [0, 0.5].
+        beta: how steeply the indicator decides, >= 0; 0 is smoothing by ``alpha``.
+        theta: weight of a new batch in the running moments, in [0, 1].
+        gate: ``learned``; fixed ``positive`` (large indicators are smoothed more) or ``negative``
+            (less); ``random``, a fair coin for each sample and step; ``oracle``, +1 for samples
+            that are wrong and -1 for those that are right, so that a confident mistake is smoothed
+            most and a confident hit least (it knows the labels: an upper bound).
+        indicator: a norm of the features; the largest probability or logit; ``constant``, 1, so
+            that the gate alone decides; ``random``, standard normal for each sample and step.
+        normalise: subtract the running mean and divide by the running deviation; if off, the
+            indicator is used raw. ``constant`` and ``random`` never are normalised.
+    """
+
+    alpha: float = Field(0.05, ge=0, le=0.5)
+    beta: float = Field(4.0, ge=0)
+    theta: float = Field(0.95, ge=0, le=1)
+    gate: Literal["learned", "positive", "negative", "random", "oracle"] = "learned"
+    indicator: Literal[
+        "norm_l1", "norm_l2", "norm_linf", "max_prob", "max_logit", "constant", "random"
+    ] = "norm_l1"
+    normalise: bool = True
+
+
+class FedlasMarginParams(FedlasParams):
+    """Hyper-parameters: those of ``fedlas_ls``, where alpha weighs the penalty, and a margin.
+
+    Attributes:
+        margin: distance from the largest logit that costs nothing, >= 0.
+    """
+
+    alpha: float = Field(0.1, ge=0, le=0.5)
+    beta: float = Field(0.5, ge=0)
+    margin: float = Field(6.0, ge=0)
+
+
+class Gate(nn.Module):
+    """Sign of a two-layer network on the logits, with the gradient of what it is the sign of."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.fc_in = nn.Linear(classes, classes // 2)
+        self.fc_out = nn.Linear(classes // 2, 2)
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits (N, C) to signs (N,): 1, -1, or 0 at a tie."""
+        votes: Tensor = self.fc_out(F.leaky_relu(self.fc_in(logits), 0.01)).softmax(1)
+        lead = votes[:, 1] - votes[:, 0]
+        return lead.detach().sign() + (lead - lead.detach())
+
+
+class FedlasLabelSmoothing(NetworkMethod):
+    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, a_i as ``amounts`` gives it.
+
+    Attributes:
+        gate: the learned gate; None with another kind.
+        mean: (), running mean of the indicator.
+        deviation: (), its running standard deviation.
+    """
+
+    gate: Gate | None
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, params: Any, context: NetworkContext) -> None:
+        super().__init__(params, context)
+        self.gate = None
+        if params.gate == "learned":
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(child_seed(context.seed, "gate"))
+                self.gate = Gate(context.classes)
+        self.register_buffer("mean", torch.tensor(FIRST_MEAN))
+        self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
+        self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Take the epoch's source of chance."""
+        self.chance = generator
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean loss; in training mode the running moments take the batch in."""
+        values = self.values(logits.detach(), features.detach(), self.chance)
+        if self.training:
+            self.observe(values)
+        signs = self.signs(logits.detach(), labels, self.chance)
+        amounts = self.amounts(signs, self.normalised(values)).to(logits.dtype)
+        plain = -label_log_probs(logits, labels)
+        return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
+
+    def regulariser(self, logits: Tensor) -> Tensor:
+        """What a sample's smoothing mixes in, (N,): cross entropy to the uniform distribution."""
+        return -logits.log_softmax(1).mean(1)
+
+    def amounts(self, signs: Tensor, indicator: Tensor) -> Tensor:
+        """Smoothing of each sample, (N,) in (0, 2 alpha)."""
+        amounts: Tensor = 2 * self.params.alpha * (self.params.beta * signs * indicator).sigmoid()
+        return amounts
+
+    def values(self, logits: Tensor, features: Tensor, chance: torch.Generator) -> Tensor:
+        """The indicator before normalisation, (N,)."""
+        match self.params.indicator:
+            case "norm_l1":
+                return features.abs().sum(1)
+            case "norm_l2":
+                return features.square().sum(1).sqrt()
+            case "norm_linf":
+                return features.abs().amax(1)
+            case "max_prob":
+                return logits.softmax(1).amax(1)
+            case "max_logit":
+                return logits.amax(1)
+            case "constant":
+                return torch.ones_like(logits[:, 0])
+            case _:
+                return torch.randn(len(logits), generator=chance).to(logits)
+
+    @torch.no_grad()
+    def observe(self, values: Tensor) -> None:
+        """Move the running moments towards those of a batch of two or more."""
+        if len(values) > 1:
+            self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
+            self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
+
+    def normalised(self, values: Tensor) -> Tensor:
+        """The indicator as the loss uses it, (N,)."""
+        if not self.params.normalise or self.params.indicator in ("constant", "random"):
+            return values
+        return (values - self.mean) / (self.deviation + SHIFT)
+
+    def signs(self, logits: Tensor, labels: Tensor, chance: torch.Generator) -> Tensor:
+        """State of the gate, (N,): 1, -1, or 0 where a learned gate is undecided."""
+        if self.gate is not None:
+            state: Tensor = self.gate(logits)
+            return state
+        ones = torch.ones_like(logits[:, 0])
+        match self.params.gate:
+            case "positive":
+                return ones
+            case "negative":
+                return -ones
+            case "oracle":
+                return torch.where(logits.argmax(1) == labels, -ones, ones)
+            case _:
+                coins = torch.randint(2, (len(logits),), generator=chance).to(labels.device)
+                return torch.where(coins == 1, ones, -ones)
+
+    @torch.no_grad()
+    def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
+        """What the method makes of samples; neither state nor the epoch's chance is touched.
+
+        Args:
+            logits: (N, C).
+            labels: (N,).
+            features: (N, D).
+
+        Returns:
+            Each (N,): ``gate``, ``indicator`` (as the loss uses it), ``amount`` of smoothing, and
+            ``correct``, bool. What is random is drawn anew, alike in every call.
+        """
+        chance = torch.Generator().manual_seed(child_seed(self.context.seed, "record"))
+        indicator = self.normalised(self.values(logits, features, chance))
+        signs = self.signs(logits, labels, chance)
+        return {
+            "gate": signs,
+            "indicator": indicator,
+            "amount": self.amounts(signs, indicator),
+            "correct": logits.argmax(1) == labels,
+        }
+
+
+class FedlasMargin(FedlasLabelSmoothing):
+    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k relu(max z - z[k] - margin)``."""
+
+    def regulariser(self, logits: Tensor) -> Tensor:
+        """What a sample's smoothing mixes in, (N,): the margin penalty."""
+        return margin_excess(logits, self.params.margin)
+
+
+METHODS.register(
+    "fedlas_ls",
+    MethodInfo(
+        name="fedlas_ls",
+        kind="network",
+        title="FeDLaS with label smoothing",
+        paper="FeDLaS, ECCV",
+        year=2026,
+        url="https://github.com/nadarasarbahavan/FEDLAS",
+        params=FedlasParams,
+        implementation=FedlasLabelSmoothing,
+        needs=frozenset({"features"}),
+        dataset_defaults={
+            "cifar100": {"alpha": 0.1, "theta": 0.5},
+            "tiny_imagenet": {"theta": 0.5},
+        },
+    ),
+)
+
+METHODS.register(
+    "fedlas_mbls",
+    MethodInfo(
+        name="fedlas_mbls",
+        kind="network",
+        title="FeDLaS with margin-based label smoothing",
+        paper="FeDLaS, ECCV",
+        year=2026,
+        url="https://github.com/nadarasarbahavan/FEDLAS",
+        params=FedlasMarginParams,
+        implementation=FedlasMargin,
+        needs=frozenset({"features"}),
+        dataset_defaults={
+            "cifar100": {"beta": 1.0, "theta": 0.5},
+            "tiny_imagenet": {"alpha": 0.05, "margin": 10.0, "theta": 0.5},
+        },
+    ),
+)

@@ -1,0 +1,45 @@
+"""Focal loss (Lin et al., ICCV 2017; for calibration: Mukhoti et al., NeurIPS 2020).
+
+https://arxiv.org/abs/2002.09437. Samples that the network is already sure of weigh less. 1 - p is
+computed from log p, so that it is not rounded to 0 near p = 1.
+"""
+
+from pydantic import Field
+from torch import Tensor
+
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._functional import focal_terms
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class FocalParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        gamma: exponent, >= 0; 0 is the cross entropy.
+    """
+
+    gamma: float = Field(3.0, ge=0)
+
+
+class Focal(NetworkMethod):
+    """Mean of ``(1 - p[y]) ** gamma * -log p[y]``."""
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean focal loss."""
+        return focal_terms(logits, labels, self.params.gamma).mean()
+
+
+METHODS.register(
+    "fl",
+    MethodInfo(
+        name="fl",
+        kind="network",
+        title="focal loss",
+        paper="Mukhoti et al., NeurIPS",
+        year=2020,
+        url="https://arxiv.org/abs/2002.09437",
+        params=FocalParams,
+        implementation=Focal,
+    ),
+)

@@ -1,0 +1,53 @@
+"""Focal loss with a sample-dependent exponent, FLSD-53 (Mukhoti et al., NeurIPS 2020).
+
+https://arxiv.org/abs/2002.09437. The less sure the network is of the right class, the larger the
+exponent: 5 below probability 0.2, 3 below 0.5, ``gamma`` from there on.
+"""
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class SampleDependentFocalParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        gamma: exponent of samples with p[y] >= 0.5, >= 0 (3: FLSD-53; 2: FLSD-52).
+    """
+
+    gamma: float = Field(3.0, ge=0)
+
+
+class SampleDependentFocal(NetworkMethod):
+    """Mean of ``(1 - p[y]) ** gamma_i * -log p[y]``; no gradient through ``gamma_i``."""
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean focal loss."""
+        log_probs = label_log_probs(logits, labels)
+        gamma = self.exponents(log_probs.detach().exp())
+        return (power(one_minus_exp(log_probs), gamma) * -log_probs).mean()
+
+    def exponents(self, probs: Tensor) -> Tensor:
+        """Exponent of each sample from its p[y]: (N,) to (N,)."""
+        gamma = torch.full_like(probs, self.params.gamma)
+        return gamma.masked_fill(probs < 0.5, 3.0).masked_fill(probs < 0.2, 5.0)
+
+
+METHODS.register(
+    "flsd",
+    MethodInfo(
+        name="flsd",
+        kind="network",
+        title="sample-dependent focal loss (FLSD-53)",
+        paper="Mukhoti et al., NeurIPS",
+        year=2020,
+        url="https://arxiv.org/abs/2002.09437",
+        params=SampleDependentFocalParams,
+        implementation=SampleDependentFocal,
+    ),
+)

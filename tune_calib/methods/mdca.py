@@ -1,0 +1,81 @@
+"""Multi-class difference of confidence and accuracy (Hebbalaguppe et al., CVPR 2022).
+
+https://arxiv.org/abs/2203.13834. A classification loss, and for each class the distance between
+the batch's mean probability and its share of the labels. The paper's label smoothing puts no mass
+on the right class; smoothing by ``ls`` with alpha C / (C - 1) is the same.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._functional import focal_terms, label_log_probs
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class MdcaParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        beta: weight of the difference, >= 0.
+        pairing: the classification loss: cross entropy, focal loss, or label smoothing over the
+            wrong classes.
+        gamma: exponent of the focal loss, >= 0; read with ``fl`` only.
+        alpha: smoothing mass, in [0, 1); read with ``ls_wrong_only`` only.
+    """
+
+    beta: float = Field(1.0, ge=0)
+    pairing: Literal["nll", "fl", "ls_wrong_only"] = "fl"
+    gamma: float = Field(1.0, ge=0)
+    alpha: float = Field(0.1, ge=0, lt=1)
+
+
+def ls_wrong_only(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
+    """Mean cross entropy to 1 - alpha on the right class and alpha / (C - 1) on each other."""
+    log_probs = logits.log_softmax(1)
+    right = label_log_probs(logits, labels)
+    wrong = (log_probs.sum(1) - right) / (logits.shape[1] - 1)
+    return -((1 - alpha) * right + alpha * wrong).mean()
+
+
+def difference(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over classes of |mean probability - share of the labels|, a scalar."""
+    probs = logits.softmax(1)
+    shares = F.one_hot(labels, logits.shape[1]).to(probs.dtype).mean(0)
+    return (probs.mean(0) - shares).abs().mean()
+
+
+class Mdca(NetworkMethod):
+    """A classification loss plus ``beta`` times the difference."""
+
+    params: MdcaParams
+
+    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
+        """Mean classification loss plus the weighted difference."""
+        return self.classification(logits, labels) + self.params.beta * difference(logits, labels)
+
+    def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss of the pairing."""
+        if self.params.pairing == "fl":
+            return focal_terms(logits, labels, self.params.gamma).mean()
+        if self.params.pairing == "ls_wrong_only":
+            return ls_wrong_only(logits, labels, self.params.alpha)
+        return F.cross_entropy(logits, labels)
+
+
+METHODS.register(
+    "mdca",
+    MethodInfo(
+        name="mdca",
+        kind="network",
+        title="multi-class difference of confidence and accuracy",
+        paper="Hebbalaguppe et al., CVPR",
+        year=2022,
+        url="https://arxiv.org/abs/2203.13834",
+        params=MdcaParams,
+        implementation=Mdca,
+    ),
+)
