@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from tune_calib.metrics import calibration, ood, scoring
+from tune_calib.metrics.binning import bin_table
+from tune_calib.metrics.summary import evaluate
+from tune_calib.names import METRICS
+
+
+def random_case(samples=400, classes=7, heads=3, scale=3.0, dtype=torch.float64):
+    chance = torch.Generator().manual_seed(samples + classes)
+    logits = scale * torch.randn(heads, samples, classes, generator=chance, dtype=dtype)
+    return logits, torch.randint(classes, (samples,), generator=chance)
+
+
+def naive_ece(probs, labels, bins=15):
+    confidence, predicted = probs.max(1), probs.argmax(1)
+    total = 0.0
+    for b in range(bins):
+        inside = (confidence > b / bins) & (confidence <= (b + 1) / bins)
+        if inside.any():
+            gap = confidence[inside].mean() - (predicted[inside] == labels[inside]).mean()
+            total += inside.mean() * abs(gap)
+    return total
+
+
+def test_ece_equals_a_loop_over_bins():
+    logits, labels = random_case()
+    probs = logits.softmax(-1)
+    expected = [naive_ece(head.numpy(), labels.numpy()) for head in probs]
+    assert calibration.ece(probs, labels).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("ours", "norm"), [(calibration.ece, "l1"), (calibration.mce, "max")])
+def test_the_left_convention_equals_torchmetrics(ours, norm):
+    logits, labels = random_case(dtype=torch.float32)
+    probs = logits.softmax(-1)
+    theirs = [
+        multiclass_calibration_error(head, labels, num_classes=7, n_bins=15, norm=norm)
+        for head in probs
+    ]
+    values = ours(probs, labels, convention="left")
+    assert values.tolist() == pytest.approx([float(v) for v in theirs], abs=2e-6)
+
+
+def test_scores_equal_scikit_learn():
+    logits, labels = random_case(classes=2)
+    probs = logits[0].softmax(-1)
+    nll = scoring.nll_from_logits(logits[0], labels)
+    assert float(nll) == pytest.approx(log_loss(labels, probs.numpy()), rel=1e-9)
+    two_class = 2 * brier_score_loss(labels, probs[:, 1].numpy())
+    assert float(scoring.brier(probs, labels)) == pytest.approx(two_class, rel=1e-9)
+    mean = float(scoring.brier(probs, labels, "mean"))
+    assert mean == pytest.approx(two_class / 2, rel=1e-9)
+
+
+def test_a_population_gives_the_numbers_of_each_head():
+    logits, labels = random_case()
+    together = evaluate(logits, labels)
+    for k in range(len(logits)):
+        alone = evaluate(logits[k : k + 1], labels)
+        assert {n: v[k].item() for n, v in together.items()} == pytest.approx(
+            {n: v.item() for n, v in alone.items()}, rel=1e-12
+        )
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 3.0, 300.0])
+@pytest.mark.parametrize("samples", [1, 2, 7, 400])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_metric_is_within_its_bounds(scale, samples, dtype):
+    logits, labels = random_case(samples=samples, scale=scale, dtype=dtype)
+    values = evaluate(logits, labels)
+    assert set(values) == set(METRICS) - {"auroc", "fpr95"}
+    for name, value in values.items():
+        assert value.shape == (3,)
+        assert (value >= METRICS[name].lower).all(), name
+        assert (value <= METRICS[name].upper + 1e-5).all(), name
+    parts = values["o_ece"] + values["u_ece"]
+    assert torch.allclose(parts, values["ece"], atol=1e-6)
+
+
+def test_a_calibrated_and_a_wrong_predictor():
+    sure = torch.tensor([[1.0, 0.0]] * 4)
+    right, wrong = torch.zeros(4, dtype=torch.long), torch.ones(4, dtype=torch.long)
+    assert calibration.ece(sure, right) == 0
+    assert calibration.ece(sure, wrong) == 1
+    assert calibration.o_ece(sure, wrong) == 1
+    assert calibration.u_ece(sure, wrong) == 0
+    table = bin_table(sure, wrong)
+    assert table.count[-1] == 4
+    assert table.count[:-1].sum() == 0
+
+
+def test_an_edge_belongs_to_the_bin_below():
+    probs = torch.tensor([[0.6, 0.4]], dtype=torch.float64)
+    assert bin_table(probs, torch.tensor([0]), bins=5).count.argmax() == 2
+    assert bin_table(probs, torch.tensor([0]), bins=5, convention="left").count.argmax() == 3
+
+
+def test_ood_scores():
+    chance = torch.Generator().manual_seed(0)
+    known, foreign = torch.randn(90, generator=chance) + 1, torch.randn(110, generator=chance)
+    truth = np.repeat([1, 0], [90, 110])
+    expected = roc_auc_score(truth, torch.cat([known, foreign]).numpy())
+    assert ood.auroc(known, foreign) == pytest.approx(expected)
+    assert ood.fpr95(known + 100, foreign) == 0
+    assert ood.auroc(known + 100, foreign) == 1
+    assert ood.fpr95(foreign, foreign) == pytest.approx(0.95, abs=0.02)
+
+
+PROBS = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("probs", "labels", "told"),
+    [
+        (PROBS * float("nan"), LABELS, "in \\[0, 1\\]"),
+        (PROBS * 3, LABELS, "in \\[0, 1\\]"),
+        (PROBS - 0.2, LABELS, "in \\[0, 1\\]|sum to 1"),
+        (PROBS / 2, LABELS, "sum to 1"),
+        (PROBS, LABELS + 1, "labels must be in"),
+        (PROBS, LABELS - 1, "labels must be in"),
+        (PROBS, LABELS[:1], "\\(N,\\)"),
+        (PROBS[:0], LABELS[:0], "at least one"),
+        (PROBS.half(), LABELS, "float32 or float64"),
+    ],
+)
+@pytest.mark.parametrize(
+    "metric",
+    [calibration.ece, calibration.aece, calibration.cece, scoring.accuracy, scoring.brier],
+)
+def test_a_wrong_input_is_refused(metric, probs, labels, told):
+    with pytest.raises(ValueError, match=told):
+        metric(probs, labels)
+
+
+def test_scores_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="finite"):
+        scoring.nll_from_logits(torch.tensor([[float("inf"), 0.0]]), torch.tensor([0]))
+    with pytest.raises(ValueError, match="finite"):
+        ood.auroc(torch.tensor([float("nan")]), torch.tensor([0.0]))
