@@ -35,6 +35,7 @@ from tune_calib.results import TableName, write_results
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.record import Outcome, Run, bin_rows, curve_rows, trial_row
 
+SLOTS = ("data", "network", "head", "posthoc")
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
 
@@ -65,7 +66,7 @@ class _SpecTrainable(tune.Trainable):
 
     def _bound(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The only trial of a class that is bound to a method and used alone."""
-        slots = {k: dict(v) for k, v in config.items() if k in TrialSpec.model_fields}
+        slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
         if self.method is not None:
             slots.setdefault(METHODS[self.method].kind, {})["method"] = self.method
         slots.setdefault("network", {})
