@@ -1,3 +1,4 @@
+import dataclasses
 import threading
 
 import pytest
@@ -74,3 +75,12 @@ def test_the_bank_holds_what_the_network_says(trained, bank):
     logits = split.features @ network.head.weight.T + network.head.bias
     assert torch.allclose(logits, split.logits, atol=1e-5)
     assert torch.equal(split.labels, load_test(spec.data, None).labels)
+
+
+def test_a_network_of_another_copy_of_the_data_is_refused(trained):
+    spec = small_spec()
+    splits = load_development(spec.data, None)
+    other = dataclasses.replace(splits, train=splits.train.take(torch.arange(499, -1, -1)))
+    with pytest.raises(UserError, match="another copy of digits"):
+        NetworkRun(spec, trained, other, CPU)
+    NetworkRun(spec, trained, splits, CPU).close()

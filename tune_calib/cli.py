@@ -42,9 +42,18 @@ def list_(
         return
     from tabulate import tabulate
 
-    hidden = ("defaults", "rungs", "recipe")
-    rows = [{k: v for k, v in entry.items() if k not in hidden} for entry in entries]
-    typer.echo(tabulate(rows, headers="keys"))
+    typer.echo(tabulate([_printed(entry) for entry in entries], headers="keys"))
+
+
+def _printed(entry: dict[str, Any]) -> dict[str, str]:
+    """An entry as a table row: nested values in one line each, links left to --json."""
+    row = {}
+    for key, value in entry.items():
+        if isinstance(value, dict):
+            row[key] = ", ".join(f"{k}={v}" for k, v in value.items())
+        elif key != "url":
+            row[key] = ", ".join(value) if isinstance(value, list) else str(value)
+    return row
 
 
 def _entry(name: str, record: Any) -> dict[str, Any]:
@@ -55,6 +64,8 @@ def _entry(name: str, record: Any) -> dict[str, Any]:
             "title": record.title,
             "paper": record.paper,
             "year": record.year,
+            "url": record.url,
+            "needs": sorted(record.needs),
             "defaults": record.params().model_dump(mode="json"),
             "recipe": record.slot_defaults or {},
         }

@@ -5,6 +5,7 @@ What a data slot changes acts on ``train`` only, in this order: ``train_fraction
 ``imbalance``, ``label_noise``. The draws are fixed: they do not depend on the seed of a network.
 """
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,14 @@ class Development:
     train: Split
     select: Split
     calib: Split
+
+    def fingerprint(self) -> str:
+        """Digest of labels, positions and the first images: another copy of a data set differs."""
+        digest = hashlib.sha256()
+        for split in (self.train, self.select, self.calib):
+            for tensor in (split.labels, split.indices, split.images[:64]):
+                digest.update(tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "Development":
         """The same splits on a device."""

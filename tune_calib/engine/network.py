@@ -106,7 +106,8 @@ class NetworkTrainer:
             len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
         ).to(self.device)
         for batch in order.split(self.slot.batch_size):
-            if len(batch) == self.slot.batch_size or not self.slot.drop_last:
+            is_whole = len(batch) == min(self.slot.batch_size, len(self.train))
+            if is_whole or not self.slot.drop_last:
                 yield batch
 
     def _train_epoch(self) -> dict[str, float]:

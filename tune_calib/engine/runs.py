@@ -11,7 +11,15 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.network import NetworkTrainer, build, predict
-from tune_calib.engine.store import Store, is_whole, read_tensors, unnest, write_tensors
+from tune_calib.engine.store import (
+    Store,
+    is_whole,
+    read_manifest,
+    read_tensors,
+    unnest,
+    write_tensors,
+)
+from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.registry import DATASETS
@@ -26,6 +34,9 @@ class NetworkRun:
         store: where checkpoint and artifact lie.
         development: the splits a training may see.
         device: where the network lives.
+
+    Raises:
+        UserError: the store holds the network, but trained on other images.
     """
 
     def __init__(
@@ -40,15 +51,27 @@ class NetworkRun:
         self.trainer: NetworkTrainer | None = None
         self._lock = store.lock("network", self.identity)
         self._lock.acquire()
-        if not is_whole(self.artifact):
+        self.fingerprint = development.fingerprint()
+        if is_whole(self.artifact):
+            self._refuse_other_data(read_manifest(self.artifact))
+        else:
             self.trainer = NetworkTrainer(spec, development, device)
-            self._resume()
+            self._resume(self.trainer)
 
-    def _resume(self) -> None:
-        if self.trainer is not None and is_whole(self.checkpoint):
+    def _resume(self, trainer: NetworkTrainer) -> None:
+        if is_whole(self.checkpoint):
             tensors, about = read_tensors(self.checkpoint)
-            self.trainer.load_state(tensors, about)
+            self._refuse_other_data(about)
+            trainer.load_state(tensors, about)
             self.history = about["history"]
+
+    def _refuse_other_data(self, about: dict[str, Any]) -> None:
+        if about["data"] != self.fingerprint:
+            self.close()
+            raise UserError(
+                f"{self.artifact.parents[1]} holds this network, trained on another copy of "
+                f"{self.spec.data.dataset}; name another --store"
+            )
 
     def step(self) -> dict[str, float] | None:
         """Train one epoch and checkpoint it; the last one writes the artifact.
@@ -67,7 +90,8 @@ class NetworkRun:
             return None
         self.history.append(report)
         tensors, about = self.trainer.state()
-        write_tensors(self.checkpoint, tensors, {**about, "history": self.history})
+        about |= {"history": self.history, "data": self.fingerprint}
+        write_tensors(self.checkpoint, tensors, about)
         return report
 
     def _finish(self, trainer: NetworkTrainer) -> None:
@@ -77,6 +101,7 @@ class NetworkRun:
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
             "history": self.history,
+            "data": self.fingerprint,
             "samples": len(trainer.train),
             "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
