@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -30,14 +30,16 @@ class Rung:
         slots: settings that make the rung, by slot; method settings stand beside slot settings.
             A rung without ``head`` evaluates the network's own head.
         published: row of the paper's table that it corresponds to.
-        is_control: shown apart; not a step of the ladder.
+        kind: a ``step`` adds to the rung before; a ``base`` starts a chain of steps; a
+            ``variant`` stands beside the others and is compared with the base alone; so does a
+            ``control``, which is run on request.
     """
 
     label: str
     ingredient: str
     slots: Settings = field(default_factory=dict)
     published: str | None = None
-    is_control: bool = False
+    kind: Literal["base", "step", "variant", "control"] = "step"
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,14 @@ class Seeds:
 
 
 def expand(
-    ladder: Ladder, settings: Settings, seeds: Seeds, with_controls: bool
+    ladder: Ladder, defaults: Settings, given: Settings, seeds: Seeds, with_controls: bool
 ) -> list[PlannedTrial]:
     """Write a ladder out as trial specs.
 
     Args:
         ladder: the ladder.
-        settings: settings of the run, by slot; what a rung sets itself stands above them.
+        defaults: settings by slot that hold unless others are given.
+        given: settings by slot that were asked for; what a rung sets itself stands above them.
         seeds: seeds of networks and heads.
         with_controls: add the controls.
 
@@ -102,52 +105,79 @@ def expand(
         The trials in the order of the rungs, none twice.
 
     Raises:
-        UserError: a setting is unknown to every rung, or out of range.
+        UserError: a setting that was asked for is unknown to every rung, or out of range.
     """
-    rungs = [r for r in ladder.rungs if with_controls or not r.is_control]
-    _refuse_unused(rungs, settings)
+    rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
+    _refuse_unused(rungs, given)
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for network_seed, head_seed in seeds.pairs():
-            spec = _spec(rung, settings, network_seed, head_seed)
+            spec = _spec(rung, defaults, given, network_seed, head_seed)
             trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
     return list(trials.values())
 
 
-def _spec(rung: Rung, settings: Settings, network_seed: int, head_seed: int) -> TrialSpec:
+def side_by_side(methods: Sequence[str]) -> Ladder:
+    """A ladder of variants: each method alone, on a network trained with CE if it needs one.
+
+    Args:
+        methods: names of the method registry, of any kind.
+
+    Raises:
+        UserError: a method is unknown, or named twice.
+    """
+    for name in methods:
+        if methods.count(name) > 1:
+            raise UserError(f"method {name!r} is named twice")
+    slots = {name: {METHODS[name].kind: {"method": name}} for name in methods}
+    return Ladder(
+        name="compare " + " ".join(methods),
+        title="Methods side by side",
+        rungs=tuple(
+            Rung(name, METHODS[name].title, slots[name], kind="variant" if place else "base")
+            for place, name in enumerate(methods)
+        ),
+    )
+
+
+def _spec(
+    rung: Rung, defaults: Settings, given: Settings, network_seed: int, head_seed: int
+) -> TrialSpec:
+    """Settings stand above each other: data set, recipe of the method, user, rung, seeds."""
     seeds = {"network": {"seed": network_seed}, "head": {"seed": head_seed}}
     slots: dict[str, Any] = {}
     for name, model in _SLOTS.items():
         if name in ("head", "posthoc") and name not in rung.slots:
             continue
-        given = {**settings.get(name, {}), **rung.slots.get(name, {}), **seeds.get(name, {})}
-        slots[name] = _slot(model, given)
+        asked = {**given.get(name, {}), **rung.slots.get(name, {}), **seeds.get(name, {})}
+        slots[name] = _slot(model, defaults.get(name, {}), asked)
     return TrialSpec.build(**slots)
 
 
-def _slot(model: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _slot(
+    model: type[BaseModel], defaults: Mapping[str, Any], asked: Mapping[str, Any]
+) -> dict[str, Any]:
     """Part slot settings from method settings; those of another rung's method are left out."""
-    fields = {key: value for key, value in given.items() if key in model.model_fields}
     if model is DataSlot:
-        return fields
-    method = METHODS[given.get("method", "ce")]
-    params = {key: value for key, value in given.items() if key in method.params.model_fields}
+        return {**defaults, **asked}
+    method = METHODS[asked.get("method", "ce")]
+    settings = {**defaults, **(method.slot_defaults or {}), **asked}
+    fields = {key: value for key, value in settings.items() if key in model.model_fields}
+    params = {k: value for k, value in settings.items() if k in method.params.model_fields}
     return {**fields, "params": params}
 
 
-def _refuse_unused(rungs: Sequence[Rung], settings: Settings) -> None:
-    for slot, given in settings.items():
-        known = list(_known_keys(rungs, settings, slot))
-        for key in given:
+def _refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+    for slot, asked in given.items():
+        known = list(_known_keys(rungs, slot))
+        for key in asked:
             if key not in known:
                 raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, known)}")
 
 
-def _known_keys(rungs: Sequence[Rung], settings: Settings, slot: str) -> Iterator[str]:
+def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
     yield from _SLOTS[slot].model_fields
     for rung in rungs:
-        method = {**settings.get(slot, {}), **rung.slots.get(slot, {})}.get("method")
-        if slot == "network":
-            method = method or "ce"
+        method = rung.slots.get(slot, {}).get("method", "ce" if slot == "network" else None)
         if method is not None:
             yield from METHODS[method].params.model_fields

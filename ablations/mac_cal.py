@@ -16,7 +16,7 @@ LADDERS.register(
         title="MaC-Cal: masked classifier retraining, one ingredient at a time",
         published="maccal/table5",
         rungs=(
-            Rung("vanilla", "the network's own head", published="Vanilla"),
+            Rung("vanilla", "the network's own head", published="Vanilla", kind="base"),
             Rung(
                 "+ masked retraining",
                 "fresh linear head, weights masked each epoch, dense gradient",
@@ -58,13 +58,13 @@ LADDERS.register(
                 "retrain linear (no mask)",
                 "fresh linear head, no mask",
                 {"head": {"method": "retrain", "shape": "linear"}},
-                is_control=True,
+                kind="control",
             ),
             Rung(
                 "retrain bottleneck (no mask)",
                 "fresh bottleneck head, no mask",
                 {"head": {"method": "retrain", "shape": "bottleneck"}},
-                is_control=True,
+                kind="control",
             ),
         ),
     ),

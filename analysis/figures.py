@@ -74,12 +74,12 @@ def draw_tradeoff(sweep: Sweep) -> Figure:
         spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
         color, shape = style.color(index), style.marker(index)
         axis.scatter(x, y, s=8, color=color, alpha=0.4, marker=shape, linewidths=0)
-        face = "white" if rung["is_control"] else color
+        face = color if rung["kind"] in ("base", "step") else "white"
         axis.errorbar(
             x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
             markersize=6, markerfacecolor=face, linestyle="none", elinewidth=0.8, label=label,
         )  # fmt: skip
-        if not rung["is_control"]:
+        if rung["kind"] == "step" or not path:
             path.append((x.mean(), y.mean()))
     axis.plot(*zip(*path, strict=True), color="0.6", linewidth=0.8, zorder=0) if path else None
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")

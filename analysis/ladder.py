@@ -22,9 +22,9 @@ def ladder_table(
         split: ``select`` or ``test``.
 
     Returns:
-        One row a (rung, metric): rung, label, is_control, metric, n, mean, sd (with n - 1; NaN
-        below two), change_before (mean minus that of the rung before; NaN for the first rung
-        and the controls), change_base (mean minus that of the first rung), statuses. Fractions.
+        One row a (rung, metric): rung, label, kind, metric, n, mean, sd (with n - 1; NaN
+        below two), change_before (mean minus that of the rung before; NaN but for
+        steps), change_base (mean minus that of the last base; NaN for a base), statuses. Fractions.
         Only trials that are done enter.
     """
     rows = []
@@ -33,18 +33,19 @@ def ladder_table(
         for place, rung in enumerate(sweep.rungs):
             values = _values(sweep, rung["index"], column(split, metric))
             mean = values.mean() if len(values) else float("nan")
-            base = mean if place == 0 else base
+            is_base = place == 0 or rung["kind"] == "base"
+            base = mean if is_base else base
             rows.append(
                 {
                     "rung": rung["index"],
                     "label": rung["label"],
-                    "is_control": rung["is_control"],
+                    "kind": rung["kind"],
                     "metric": metric,
                     "n": len(values),
                     "mean": mean,
                     "sd": values.std(ddof=1) if len(values) > 1 else float("nan"),
-                    "change_before": float("nan") if rung["is_control"] else mean - before,
-                    "change_base": float("nan") if place == 0 else mean - base,
+                    "change_before": mean - before if rung["kind"] == "step" else float("nan"),
+                    "change_base": float("nan") if is_base else mean - base,
                     "statuses": sweep.statuses(rung["index"]),
                 }
             )

@@ -67,7 +67,7 @@ def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
             cells[title(metric)] = _cell(metric, of_rung.loc[metric], places, mark)
         ece = of_rung.loc["ece"]
         cells["ΔECE before"] = number("ece", ece["change_before"], signed=True)
-        cells["ΔECE vanilla"] = number("ece", ece["change_base"], signed=True)
+        cells["ΔECE base"] = number("ece", ece["change_base"], signed=True)
         cells["trials"] = str(ece["statuses"])
         for key in printed.columns:
             value = printed[key].get(rung["label"], math.nan)
@@ -117,12 +117,13 @@ def latex(sweep: Sweep) -> str:
         rule = f"\\cmidrule(lr){{2-{len(ours)}}}\\cmidrule(lr){{{len(ours) + 1}-{len(heads)}}}"
         lines += [spans, rule]
     lines += [" & ".join(_head(head) for head in heads) + r" \\", r"\midrule"]
-    was_control = False
+    was_step = True
     for rung, row in zip(sweep.rungs, rows, strict=True):
         cells = [row[name] for name in names]
-        if rung["is_control"] and not was_control:
+        is_step = rung["kind"] in ("base", "step")
+        if was_step and not is_step:
             lines.append(r"\midrule")
-        was_control = rung["is_control"]
+        was_step = is_step
         cells[0] = _escape(cells[0])
         lines.append(" & ".join(cell.replace("Δ", r"$\Delta$") for cell in cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}", f"% {caption(sweep)}", ""]

@@ -8,6 +8,7 @@ import numpy as np
 from tune_calib.results import write_results
 
 LABELS = ("vanilla", "+ one", "+ two", "control")
+KINDS = ("base", "step", "step", "control")
 
 
 def write(out: Path, seeds: int = 3, published: bool = True, bad: str | None = None) -> None:
@@ -26,7 +27,7 @@ def write(out: Path, seeds: int = 3, published: bool = True, bad: str | None = N
             "label": label,
             "ingredient": label,
             "published": names[i] if published else None,
-            "is_control": label == "control",
+            "kind": KINDS[i],
         }
         for i, label in enumerate(LABELS)
     ]

@@ -264,7 +264,7 @@ def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
     from ablations._ladder import Seeds, expand
     from tune_calib.registry import LADDERS
 
-    planned = expand(LADDERS["mac_cal"], {}, Seeds((0,), tuple(range(5)), False), True)
+    planned = expand(LADDERS["mac_cal"], {}, {}, Seeds((0,), tuple(range(5)), False), True)
     plan = make_plan(planned, set())
     assert len(plan.networks) == 1
     # dense linear, masked linear, masked bottleneck (three rungs), two controls
@@ -278,11 +278,11 @@ def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
     from tune_calib.registry import LADDERS
 
     seeds = Seeds((0,), (0,), True)
-    planned = expand(LADDERS["mac_cal"], {"head": {"tau0": 0.02}}, seeds, False)
+    planned = expand(LADDERS["mac_cal"], {}, {"head": {"tau0": 0.02}}, seeds, False)
     taus = [trial.spec.head.params.tau0 for trial in planned if trial.spec.head]
     assert taus == [0.0, 0.0, 0.0, 0.02, 0.02]
     with pytest.raises(UserError, match="no rung has a setting"):
-        expand(LADDERS["mac_cal"], {"head": {"tau": 0.02}}, seeds, False)
+        expand(LADDERS["mac_cal"], {}, {"head": {"tau": 0.02}}, seeds, False)
 
 
 def test_no_result_file_of_the_suite_needs_a_pickle(whole):

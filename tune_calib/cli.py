@@ -79,57 +79,101 @@ def _entry(name: str, record: Any) -> dict[str, Any]:
     return {"name": name, "title": record.title}
 
 
+Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
+DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
+Backbone = Annotated[str | None, typer.Option(help="see: tune-calib list backbones")]
+BothSeeds = Annotated[int | None, typer.Option(help="vary network and head together")]
+NetworkSeeds = Annotated[int | None, typer.Option(help="networks, crossed with heads")]
+HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
+Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
+HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
+Controls = Annotated[bool, typer.Option("--controls", help="add the controls")]
+Out = Annotated[Path | None, typer.Option(help="folder of the results; a default in runs/")]
+StoreRoot = Annotated[Path | None, typer.Option(help="artifacts; default: OUT/store")]
+Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")]
+Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")]
+
+
 @app.command()
 def ablate(
     ladder: Annotated[str, typer.Argument(help="see: tune-calib list ladders")],
-    dataset: Annotated[str, typer.Option(help="see: tune-calib list datasets")] = "digits",
-    data_root: Annotated[Path | None, typer.Option(help="folder that holds the data set")] = None,
-    backbone: Annotated[str | None, typer.Option(help="see: tune-calib list backbones")] = None,
-    seeds: Annotated[int | None, typer.Option(help="vary network and head together")] = None,
-    network_seeds: Annotated[int | None, typer.Option(help="networks, crossed with heads")] = None,
-    head_seeds: Annotated[int | None, typer.Option(help="heads for each network")] = None,
-    epochs: Annotated[int | None, typer.Option(help="epochs of the network")] = None,
-    head_epochs: Annotated[int | None, typer.Option(help="epochs of the heads")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="slot.key=value, e.g. head.gamma=0.9")
-    ] = None,
-    controls: Annotated[bool, typer.Option("--controls", help="add the controls")] = False,
-    out: Annotated[Path | None, typer.Option(help="default: runs/LADDER-DATASET")] = None,
-    store: Annotated[Path | None, typer.Option(help="artifacts; default: OUT/store")] = None,
-    address: Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")] = 0.0,
+    dataset: Dataset = "digits",
+    data_root: DataRoot = None,
+    backbone: Backbone = None,
+    seeds: BothSeeds = None,
+    network_seeds: NetworkSeeds = None,
+    head_seeds: HeadSeeds = None,
+    epochs: Epochs = None,
+    head_epochs: HeadEpochs = None,
+    set_: Set = None,
+    controls: Controls = False,
+    out: Out = None,
+    store: StoreRoot = None,
+    address: Address = None,
+    gpus: Gpus = 0.0,
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    defaults = DATASETS[dataset].cpu_defaults
-    given: dict[str, dict[str, Any]] = {slot: dict(values) for slot, values in defaults.items()}
-    given.setdefault("data", {})["dataset"] = dataset
-    for slot, key, value in (
-        ("network", "backbone", backbone),
-        ("network", "epochs", epochs),
-        ("head", "epochs", head_epochs),
+    folder = out or Path("runs") / f"{ladder}-{dataset}"
+    _run(record, folder, dict(locals()))
+
+
+@app.command()
+def compare(
+    methods: Annotated[list[str], typer.Argument(help="see: tune-calib list methods")],
+    dataset: Dataset = "digits",
+    data_root: DataRoot = None,
+    backbone: Backbone = None,
+    seeds: BothSeeds = None,
+    network_seeds: NetworkSeeds = None,
+    head_seeds: HeadSeeds = None,
+    epochs: Epochs = None,
+    head_epochs: HeadEpochs = None,
+    set_: Set = None,
+    out: Out = None,
+    store: StoreRoot = None,
+    address: Address = None,
+    gpus: Gpus = 0.0,
+) -> None:
+    """Run methods beside each other, network methods as such, the others on a CE network."""
+    from ablations._ladder import side_by_side
+
+    record = side_by_side(methods)
+    folder = out or Path("runs") / f"compare-{dataset}"
+    _run(record, folder, {**locals(), "controls": False})
+
+
+def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
+    """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
+    given: dict[str, dict[str, Any]] = {"data": {"dataset": options["dataset"]}}
+    for slot, key, name in (
+        ("network", "backbone", "backbone"),
+        ("network", "epochs", "epochs"),
+        ("head", "epochs", "head_epochs"),
     ):
-        if value is not None:
-            given.setdefault(slot, {})[key] = value
-    for text in set_ or []:
+        if options[name] is not None:
+            given.setdefault(slot, {})[key] = options[name]
+    for text in options["set_"] or []:
         slot, key, value = _setting(text)
         given.setdefault(slot, {})[key] = value
-    seed_axes = _seeds(seeds, network_seeds, head_seeds)
-    folder = out or Path("runs") / f"{ladder}-{dataset}"
+    seeds = _seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
+    defaults = DATASETS[options["dataset"]].cpu_defaults
 
     from tune_calib.tuning.ablate import Request
     from tune_calib.tuning.ablate import ablate as run
 
     request = Request(
         ladder=record,
-        settings=given,
-        seeds=seed_axes,
-        with_controls=controls,
+        defaults=defaults,
+        given=given,
+        seeds=seeds,
+        with_controls=options["controls"],
         out=folder,
-        store=store or folder / "store",
-        data_root=data_root,
-        address=address,
-        gpus=gpus,
+        store=options["store"] or folder / "store",
+        data_root=options["data_root"],
+        address=options["address"],
+        gpus=options["gpus"],
         command=shlex.join(["tune-calib", *sys.argv[1:]]),
     )
     crashed = run(request)

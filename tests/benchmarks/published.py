@@ -53,7 +53,7 @@ def ladder_heads(setting: Setting) -> list[HeadSlot]:
 
     seeds = Seeds((0,), tuple(range(HEAD_SEEDS)), is_paired=False)
     settings = {"network": {"epochs": 1}}
-    planned = expand(LADDERS["mac_cal"], settings, seeds, with_controls=False)
+    planned = expand(LADDERS["mac_cal"], {}, settings, seeds, with_controls=False)
     return [trial.spec.head for trial in planned if trial.spec.head is not None]
 
 

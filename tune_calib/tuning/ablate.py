@@ -32,7 +32,8 @@ class Request:
 
     Attributes:
         ladder: the ladder.
-        settings: settings by slot, under those of the rungs.
+        defaults: settings by slot that suit the data set.
+        given: settings by slot that were asked for.
         seeds: seeds of networks and heads.
         with_controls: add the ladder's controls.
         out: folder of the results.
@@ -44,7 +45,8 @@ class Request:
     """
 
     ladder: Ladder
-    settings: Settings
+    defaults: Settings
+    given: Settings
     seeds: Seeds
     with_controls: bool
     out: Path
@@ -64,7 +66,9 @@ def ablate(request: Request) -> list[str]:
     Raises:
         UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
-    planned = expand(request.ladder, request.settings, request.seeds, request.with_controls)
+    planned = expand(
+        request.ladder, request.defaults, request.given, request.seeds, request.with_controls
+    )
     data = planned[0].spec.data
     manifest = _manifest_of(request, planned)
     # In the driver, so that a missing root is one line before anything starts.
@@ -135,7 +139,8 @@ def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any
     """
     question = {
         "ladder": request.ladder.name,
-        "settings": request.settings,
+        "defaults": request.defaults,
+        "given": request.given,
         "is_paired": request.seeds.is_paired,
     }
     text = json.dumps(question, sort_keys=True)
@@ -175,7 +180,7 @@ def _rung(rung: Rung, index: int) -> dict[str, Any]:
         "label": rung.label,
         "ingredient": rung.ingredient,
         "published": rung.published,
-        "is_control": rung.is_control,
+        "kind": rung.kind,
     }
 
 
