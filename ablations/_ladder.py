@@ -129,7 +129,7 @@ def side_by_side(methods: Sequence[str]) -> Ladder:
     for name in methods:
         if methods.count(name) > 1:
             raise UserError(f"method {name!r} is named twice")
-    slots = {name: {METHODS[name].kind: {"method": name}} for name in methods}
+    slots: dict[str, Settings] = {name: {METHODS[name].kind: {"method": name}} for name in methods}
     return Ladder(
         name="compare " + " ".join(methods),
         title="Methods side by side",

@@ -64,7 +64,7 @@ def _line(axis: Axes, curve: pd.DataFrame, index: int, label: str | None, style_
 def draw_tradeoff(sweep: Sweep) -> Figure:
     """ECE against accuracy on test: each trial faint, mean ± sd of each rung, ladder as a line."""
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 2.9))
-    path = []
+    path: list[tuple[float, float]] = []
     for rung in sweep.rungs:
         rows = sweep.of_rung(rung["index"])
         if rows.empty:
