@@ -50,6 +50,7 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
         axis.set(xlabel="epoch of stage II")
         axis.set_title(text, fontsize=8)
     axes[0].set_ylabel("fraction")
+    figure.suptitle("mean over the trials of a rung; band: smallest to largest", fontsize=7)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(rungs), frameon=False)
     return figure

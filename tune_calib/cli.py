@@ -31,6 +31,7 @@ _LISTS: dict[str, Registry[Any]] = {
 def list_(
     what: Annotated[str, typer.Argument(help="methods, ladders, datasets or backbones")],
     as_json: Annotated[bool, typer.Option("--json", help="a list of objects")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="a table for a page")] = False,
 ) -> None:
     """Show what is registered."""
     if what not in _LISTS:
@@ -42,7 +43,10 @@ def list_(
         return
     from tabulate import tabulate
 
-    typer.echo(tabulate([_printed(entry) for entry in entries], headers="keys"))
+    rows = [_printed(entry) for entry in entries]
+    if as_markdown:
+        rows = [{k: v for k, v in row.items() if k not in ("defaults", "recipe")} for row in rows]
+    typer.echo(tabulate(rows, headers="keys", tablefmt="github" if as_markdown else "simple"))
 
 
 def _printed(entry: dict[str, Any]) -> dict[str, str]:

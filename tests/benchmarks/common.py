@@ -32,10 +32,30 @@ class Setting:
 
 def digits(folder: Path, views: int = 4, **head: object) -> Setting:
     """small_cnn on digits, one epoch: how well it is trained does not matter here."""
+    spec = _spec("digits", views, head)
+    splits = load_development(spec.data, None), load_test(spec.data, None)
+    return _setting(folder, spec, *splits)
+
+
+def cifar_sized(folder: Path, samples: int, views: int = 4) -> Setting:
+    """small_cnn on random images of CIFAR's size, so that no data set is needed."""
+
+    def split(count: int) -> Split:
+        images = torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8)
+        return Split(images, torch.arange(count) % 10, torch.arange(count))
+
+    development = Development(split(samples), split(100), split(100))
+    return _setting(folder, _spec("cifar10", views, {}), development, split(100))
+
+
+def _spec(dataset: str, views: int, head: dict[str, object]) -> TrialSpec:
     slots = {"backbone": "small_cnn", "epochs": 1}
-    spec = TrialSpec.build(network=slots, head={"method": "mac_cal", "views": views, **head})
+    given = {"method": "mac_cal", "views": views, **head}
+    return TrialSpec.build(data={"dataset": dataset}, network=slots, head=given)
+
+
+def _setting(folder: Path, spec: TrialSpec, development: Development, test: Split) -> Setting:
     store = Store(folder)
-    development, test = load_development(spec.data, None), load_test(spec.data, None)
     run = NetworkRun(spec, store, development, CPU)
     while run.step() is not None:
         pass
@@ -43,7 +63,7 @@ def digits(folder: Path, views: int = 4, **head: object) -> Setting:
     key = bank_key(spec, spec.head)
     built = ensure_bank(spec, key, store, lambda: (development, test), CPU)
     trained = load_network(spec, store, CPU)
-    return Setting(spec, trained, DATASETS["digits"], development, test, built)
+    return Setting(spec, trained, DATASETS[spec.data.dataset], development, test, built)
 
 
 def head_slots(count: int, **head: object) -> list[HeadSlot]:
