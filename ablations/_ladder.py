@@ -11,6 +11,7 @@ from tune_calib.registry import METHODS, nearest
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, PostHocSlot, TrialSpec
 
 Settings = Mapping[str, Mapping[str, Any]]
+Kind = Literal["base", "step", "variant", "control"]
 
 _SLOTS: dict[str, type[BaseModel]] = {
     "data": DataSlot,
@@ -39,7 +40,7 @@ class Rung:
     ingredient: str
     slots: Settings = field(default_factory=dict)
     published: str | None = None
-    kind: Literal["base", "step", "variant", "control"] = "step"
+    kind: Kind = "step"
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,9 @@ def describe(planned: list[PlannedTrial]) -> str:
         parts.append(f"label noise {data.label_noise:g}")
     if data.imbalance > 1:
         parts.append(f"imbalance {data.imbalance:g}")
-    parts.append(f"{network.backbone}, {network.method}, {network.epochs} epochs")
+    methods = {trial.spec.network.method for trial in planned}
+    loss = f", {network.method}" if len(methods) == 1 else ""
+    parts.append(f"{network.backbone}{loss}, {network.epochs} epochs")
     head = next((trial.spec.head for trial in planned if trial.spec.head), None)
     if head is not None:
         parts.append(f"heads {head.epochs} epochs at lr {head.lr:g}, batch {head.batch_size}")

@@ -1,0 +1,29 @@
+"""FeDLaS taken apart (ECCV 2026): base loss, norm-based confidence (NCI), learned gate (BCG).
+
+Two chains: on label smoothing, and on the margin penalty of MbLS. NCI alone is the gate fixed
+at +1: samples with large features are smoothed more.
+"""
+
+from ablations._ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+
+def _network(method: str, **params: str) -> dict[str, dict[str, str]]:
+    return {"network": {"method": method, **params}}
+
+
+LADDERS.register(
+    "fedlas",
+    Ladder(
+        name="fedlas",
+        title="FeDLaS: base, + NCI, + BCG, on LS and on MbLS",
+        rungs=(
+            Rung("LS", "label smoothing", _network("ls"), kind="base"),
+            Rung("LS + NCI", "gate fixed at +1", _network("fedlas_ls", gate="positive")),
+            Rung("LS + NCI + BCG", "learned gate: FeDLaS-LS", _network("fedlas_ls")),
+            Rung("MbLS", "margin-based label smoothing", _network("mbls"), kind="base"),
+            Rung("MbLS + NCI", "gate fixed at +1", _network("fedlas_mbls", gate="positive")),
+            Rung("MbLS + NCI + BCG", "learned gate: FeDLaS-MbLS", _network("fedlas_mbls")),
+        ),
+    ),
+)

@@ -1,0 +1,29 @@
+"""Which gate FeDLaS needs: learned, fixed, random, or one that knows what is correct."""
+
+from ablations._ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+_VARIANTS = {
+    "positive": ("always +", "large norms are smoothed more"),
+    "negative": ("always -", "large norms are smoothed less"),
+    "random": ("random", "a fair coin for each sample and step"),
+    "oracle": ("oracle (upper bound)", "knows which training samples are right"),
+}
+
+
+def _variant(gate: str, label: str, ingredient: str) -> Rung:
+    network = {"method": "fedlas_ls", "gate": gate}
+    return Rung(label, ingredient, {"network": network}, kind="variant")
+
+
+LADDERS.register(
+    "fedlas_gate",
+    Ladder(
+        name="fedlas_gate",
+        title="FeDLaS-LS: the gate",
+        rungs=(
+            Rung("learned", "FeDLaS-LS", {"network": {"method": "fedlas_ls"}}, kind="base"),
+            *(_variant(gate, label, text) for gate, (label, text) in _VARIANTS.items()),
+        ),
+    ),
+)
