@@ -1,5 +1,7 @@
 """Figures of a ladder: the sparsity trajectory, and ECE against accuracy."""
 
+import math
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -80,7 +82,9 @@ def draw_tradeoff(sweep: Sweep) -> Figure:
             x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
             markersize=6, markerfacecolor=face, linestyle="none", elinewidth=0.8, label=label,
         )  # fmt: skip
-        if rung["kind"] == "step" or not path:
+        if rung["kind"] == "base" and path:
+            path.append((math.nan, math.nan))  # breaks the line between two chains
+        if rung["kind"] in ("base", "step"):
             path.append((x.mean(), y.mean()))
     axis.plot(*zip(*path, strict=True), color="0.6", linewidth=0.8, zorder=0) if path else None
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")

@@ -46,8 +46,6 @@ METRICS: dict[str, Metric] = {
     )
 }
 
-SPLITS = ("train", "select", "calib", "test")
-
 STATUSES = ("done", "diverged", "crashed", "stopped")
 
 

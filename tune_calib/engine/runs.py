@@ -44,7 +44,6 @@ class NetworkRun:
     ) -> None:
         self.spec = spec
         self.identity = spec.network_id
-        self.development = development
         self.artifact = store.folder("networks", self.identity)
         self.checkpoint = store.folder("checkpoints", self.identity)
         self.history: list[dict[str, float]] = []
