@@ -34,6 +34,8 @@ class Rung:
         kind: a ``step`` adds to the rung before; a ``base`` starts a chain of steps; a
             ``variant`` stands beside the others and is compared with the base alone; so does a
             ``control``, which is run on request.
+        adds_head_epochs: the network is trained as many epochs longer as the ladder's heads are
+            retrained, at its last learning rate: up to there it is the network of the base.
     """
 
     label: str
@@ -41,6 +43,7 @@ class Rung:
     slots: Settings = field(default_factory=dict)
     published: str | None = None
     kind: Kind = "step"
+    adds_head_epochs: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,14 @@ class Ladder:
         title: one line.
         rungs: in order, controls last.
         published: ``paper/table`` of the packaged published results.
+        head_recipe: a head method, whose recipe all heads of the ladder take.
     """
 
     name: str
     title: str
     rungs: tuple[Rung, ...]
     published: str | None = None
+    head_recipe: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,16 @@ def expand(
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
     _refuse_unused(rungs, given)
+    recipe = METHODS[ladder.head_recipe].slot_defaults if ladder.head_recipe else None
+    asked = {**given, "head": {**(recipe or {}), **given.get("head", {})}}
+    heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for network_seed, head_seed in seeds.pairs():
-            spec = _spec(rung, defaults, given, network_seed, head_seed)
+            spec = _spec(rung, defaults, asked, network_seed, head_seed)
+            if rung.adds_head_epochs:
+                head = _spec(heads[0], defaults, asked, network_seed, head_seed).head
+                spec = _longer(spec, head.epochs) if head else spec
             trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
     return list(trials.values())
 
@@ -144,7 +155,7 @@ def side_by_side(methods: Sequence[str]) -> Ladder:
 def _spec(
     rung: Rung, defaults: Settings, given: Settings, network_seed: int, head_seed: int
 ) -> TrialSpec:
-    """Settings stand above each other: data set, recipe of the method, user, rung, seeds."""
+    """Settings stand above each other: data set, method, ladder, user, rung, seeds."""
     seeds = {"network": {"seed": network_seed}, "head": {"seed": head_seed}}
     slots: dict[str, Any] = {}
     for name, model in _SLOTS.items():
@@ -152,6 +163,15 @@ def _spec(
             continue
         asked = {**given.get(name, {}), **rung.slots.get(name, {}), **seeds.get(name, {})}
         slots[name] = _slot(model, defaults.get(name, {}), asked)
+    return TrialSpec.build(**slots)
+
+
+def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
+    """Train the network longer; its learning rate drops at the epochs where it did before."""
+    slots = spec.model_dump()
+    network, whole = slots["network"], spec.network.epochs + epochs
+    milestones = [share * spec.network.epochs / whole for share in spec.network.milestones]
+    slots["network"] = {**network, "epochs": whole, "milestones": milestones}
     return TrialSpec.build(**slots)
 
 

@@ -117,6 +117,8 @@ class MethodInfo:
         per_head: hyper-parameters that may differ between the heads of one population.
         slot_defaults: recipe that goes with the method (fields of its slot, e.g. ``lr``).
         dataset_defaults: hyper-parameters that the paper sets otherwise for a data set.
+        trains_own_head: a network method trains the network's linear head, so that a head method
+            can continue from it.
     """
 
     name: str
@@ -131,6 +133,7 @@ class MethodInfo:
     per_head: frozenset[str] = frozenset()
     slot_defaults: dict[str, Any] | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None
+    trains_own_head: bool = True
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods")

@@ -11,6 +11,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.network import NetworkTrainer, build, predict
+from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.store import (
     Store,
     is_whole,
@@ -43,6 +44,7 @@ class NetworkRun:
         self, spec: TrialSpec, store: Store, development: Development, device: torch.device
     ) -> None:
         self.spec = spec
+        self.store = store
         self.identity = spec.network_id
         self.artifact = store.folder("networks", self.identity)
         self.checkpoint = store.folder("checkpoints", self.identity)
@@ -88,6 +90,7 @@ class NetworkRun:
             self._finish(self.trainer)
             return None
         self.history.append(report)
+        write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
         tensors, about = self.trainer.state()
         about |= {"history": self.history, "data": self.fingerprint}
         write_tensors(self.checkpoint, tensors, about)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
@@ -28,6 +29,7 @@ from tune_calib.engine.evaluate import (
 )
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
+from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
 from tune_calib.registry import DATASETS, METHODS
@@ -98,7 +100,9 @@ class _SpecTrainable(tune.Trainable):
     def _cache(self) -> Path:
         return self.store.root / "images"
 
-    def write(self, outcomes: list[tuple[PlannedTrial, Outcome]]) -> None:
+    def write(
+        self, outcomes: list[tuple[PlannedTrial, Outcome]], samples: pa.Table | None = None
+    ) -> None:
         """Write the rows of this Ray trial at once."""
         measured = {
             "wall_s": time.monotonic() - self.started,
@@ -110,7 +114,7 @@ class _SpecTrainable(tune.Trainable):
             "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
             "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
         }
-        write_results(Path(self.run.out), self.name, tables)
+        write_results(Path(self.run.out), self.name, tables, samples)
 
 
 class NetworkTrainable(_SpecTrainable):
@@ -150,8 +154,13 @@ class NetworkTrainable(_SpecTrainable):
             (trial, _outcome(logits, trial, about["epoch"], about["history"]))
             for trial in self.trials
         ]
-        self.write(outcomes)
+        self.write(outcomes, self._samples(len(about["history"])))
         return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
+
+    def _samples(self, epochs: int) -> pa.Table:
+        """Records of single samples, for the first of the network's own trials: all share them."""
+        spec = self.trials[0].spec
+        return read_epochs(self.store, spec.network_id, epochs, spec.hash)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing to add: the run keeps its checkpoint in the store under its own hash."""
