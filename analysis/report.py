@@ -3,9 +3,12 @@
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
+
 from analysis import figures, reliability, style, tables
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
+from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from tune_calib.results import atomic_write
 
 
@@ -24,28 +27,36 @@ def write_report(out: Path) -> str:
     sweep = load(out)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
-    written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")
+    statistics = sample_statistics(out)
+    written = _write_tables(sweep, statistics, out / "tables")
+    written += _write_figures(sweep, statistics, out / "figures")
     lines = [tables.plain(sweep), *_troubles(sweep)]
     return "\n".join([*lines, "Written: " + ", ".join(str(path) for path in written)])
 
 
-def _write_tables(sweep: Sweep, folder: Path) -> list[Path]:
+def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
     texts = {
         "ladder.md": tables.markdown(sweep),
         "ladder.tex": tables.latex(sweep),
         "ladder.csv": ladder_table(sweep).to_csv(index=False),
     }
+    if len(statistics):
+        last = last_epochs(sweep, statistics)
+        texts["samples.md"] = render(last, "github") + f"\n\n{caption(sweep)}\n"
+        texts["samples.tex"] = render(last, "latex_booktabs") + "\n"
+        texts["samples.csv"] = last.to_csv(index=False)
     for name, text in texts.items():
         atomic_write(folder / name, text.encode())
     return [folder / name for name in texts]
 
 
-def _write_figures(sweep: Sweep, folder: Path) -> list[Path]:
+def _write_figures(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
     style.apply()
     drawn = {
         "reliability": reliability.draw(sweep),
         "sparsity": figures.draw_sparsity(sweep),
         "tradeoff": figures.draw_tradeoff(sweep),
+        "samples": draw_samples(sweep, statistics),
     }
     return [
         style.save(figure, folder, name)[0] for name, figure in drawn.items() if figure is not None

@@ -112,11 +112,13 @@ class FedlasLabelSmoothing(NetworkMethod):
         self.register_buffer("mean", torch.tensor(FIRST_MEAN))
         self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
         self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
+        self.epoch = 0
         self.seen: list[dict[str, Tensor]] = []
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         """Take the epoch's source of chance; forget the samples of an earlier epoch."""
         self.chance = generator
+        self.epoch = epoch
         self.seen = []
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
@@ -207,9 +209,10 @@ class FedlasLabelSmoothing(NetworkMethod):
 
         Returns:
             Each (N,): ``gate``, ``indicator`` (as the loss uses it), ``amount`` of smoothing, and
-            ``correct``, bool. What is random is drawn anew, alike in every call.
+            ``correct``, bool. What is random is drawn anew, alike in every call of an epoch.
         """
-        chance = torch.Generator().manual_seed(child_seed(self.context.seed, "record"))
+        seed = child_seed(self.context.seed, "record", self.epoch)
+        chance = torch.Generator().manual_seed(seed)
         indicator = self.normalised(self.values(logits, features, chance))
         signs = self.signs(logits, labels, chance)
         return {
