@@ -129,27 +129,36 @@ def expand(
     return list(trials.values())
 
 
-def side_by_side(methods: Sequence[str]) -> Ladder:
-    """A ladder of variants: each method alone, on a network trained with CE if it needs one.
+def side_by_side(pipelines: Sequence[str]) -> Ladder:
+    """A ladder of variants: methods alone, or several joined as ``ls+mac_cal+temperature``.
 
     Args:
-        methods: names of the method registry, of any kind.
+        pipelines: names of the method registry joined by ``+``, each of another kind; where no
+            network method is among them, the network is trained with CE.
 
     Raises:
-        UserError: a method is unknown, or named twice.
+        UserError: a method is unknown, two of a pipeline are of one kind, or one is named twice.
     """
-    for name in methods:
-        if methods.count(name) > 1:
-            raise UserError(f"method {name!r} is named twice")
-    slots: dict[str, Settings] = {name: {METHODS[name].kind: {"method": name}} for name in methods}
+    for name in pipelines:
+        if pipelines.count(name) > 1:
+            raise UserError(f"{name!r} is named twice")
     return Ladder(
-        name="compare " + " ".join(methods),
+        name="compare " + " ".join(pipelines),
         title="Methods side by side",
         rungs=tuple(
-            Rung(name, METHODS[name].title, slots[name], kind="variant" if place else "base")
-            for place, name in enumerate(methods)
+            _pipeline(name, "variant" if place else "base") for place, name in enumerate(pipelines)
         ),
     )
+
+
+def _pipeline(name: str, kind: Kind) -> Rung:
+    methods = [METHODS[part] for part in name.split("+")]
+    slots: dict[str, Mapping[str, Any]] = {}
+    for method in methods:
+        if method.kind in slots:
+            raise UserError(f"{name!r} has two {method.kind} methods; a pipeline takes one a kind")
+        slots[method.kind] = {"method": method.name}
+    return Rung(name, " + ".join(method.title for method in methods), slots, kind=kind)
 
 
 def _spec(

@@ -125,7 +125,9 @@ def ablate(
 
 @app.command()
 def compare(
-    methods: Annotated[list[str], typer.Argument(help="see: tune-calib list methods")],
+    methods: Annotated[
+        list[str], typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature")
+    ],
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
