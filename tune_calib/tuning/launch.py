@@ -25,6 +25,10 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
 }
 
+MAX_FAILURES = 3
+"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
+checkpoint. Ray does not count preemptions."""
+
 
 @dataclass(frozen=True)
 class Resources:
@@ -110,6 +114,7 @@ def run_wave(
                 storage_path=scratch,
                 verbose=0,
                 callbacks=[progress],
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False
                 ),
