@@ -109,11 +109,11 @@ def expand(
         UserError: a setting that was asked for is unknown to every rung, or out of range.
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
-    _refuse_unused(rungs, given)
+    refuse_unused(rungs, given)
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for network_seed, head_seed in seeds.pairs():
-            spec = _spec(rung, defaults, given, network_seed, head_seed)
+            spec = spec_of(rung, defaults, given, network_seed, head_seed)
             trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
     return list(trials.values())
 
@@ -141,10 +141,16 @@ def side_by_side(methods: Sequence[str]) -> Ladder:
     )
 
 
-def _spec(
+def spec_of(
     rung: Rung, defaults: Settings, given: Settings, network_seed: int, head_seed: int
 ) -> TrialSpec:
-    """Settings stand above each other: data set, recipe of the method, user, rung, seeds."""
+    """The trial spec of a rung.
+
+    Settings stand above each other: data set, recipe of the method, user, rung, seeds.
+
+    Raises:
+        UserError: a setting is out of range.
+    """
     seeds = {"network": {"seed": network_seed}, "head": {"seed": head_seed}}
     slots: dict[str, Any] = {}
     for name, model in _SLOTS.items():
@@ -168,7 +174,12 @@ def _slot(
     return {**fields, "params": params}
 
 
-def _refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+    """Check that every setting that was asked for is known to some rung.
+
+    Raises:
+        UserError: one is not.
+    """
     for slot, asked in given.items():
         known = list(_known_keys(rungs, slot))
         for key in asked:
