@@ -59,6 +59,11 @@ def _setting(text: str) -> tuple[str, str, Any]:
 
 
 def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:
+    """Seeds of networks and heads (``ablations._ladder.Seeds``).
+
+    Raises:
+        UserError: a count is below 1, or the options contradict each other.
+    """
     from ablations._ladder import Seeds
 
     given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}

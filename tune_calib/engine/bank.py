@@ -23,7 +23,6 @@ from tune_calib.registry import Params
 from tune_calib.seeds import child_seed
 from tune_calib.spec import HeadSlot, TrialSpec, content_hash
 
-
 TEST = "test"
 
 
