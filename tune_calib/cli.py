@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from tune_calib import cli_search
 from tune_calib.cli_options import (
     Address,
     Backbone,
@@ -217,6 +218,9 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> No
     from analysis.report import status as describe
 
     typer.echo(describe(out))
+
+
+cli_search.register(app)
 
 
 def main() -> NoReturn:

@@ -139,12 +139,13 @@ def write_results(out: Path, name: str, tables: dict[TableName, list[dict[str, A
         atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
 
-def read_table(out: Path, table: TableName) -> pa.Table:
+def read_table(out: Path, table: TableName, name: str = "*") -> pa.Table:
     """Read one table of a sweep.
 
     Args:
         out: folder of the sweep.
         table: which table.
+        name: file name without suffix, to read one Ray trial alone.
 
     Returns:
         All rows in the order of file names; metric columns absent from a file are null.
@@ -153,7 +154,7 @@ def read_table(out: Path, table: TableName) -> pa.Table:
         DamagedFileError: a file is half-written, or was not written by this program, or by a
             later version of it; the message names it.
     """
-    tables = [_read_file(path, table) for path in sorted((out / table).glob("*.parquet"))]
+    tables = [_read_file(path, table) for path in sorted((out / table).glob(f"{name}.parquet"))]
     if not tables:
         return SCHEMAS[table].empty_table()
     return pa.concat_tables(tables, promote_options="default")

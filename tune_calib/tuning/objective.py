@@ -59,7 +59,7 @@ class Objective:
             raise UserError(f"--guard must be within 0 and 1, got {self.guard:g}")
 
     @property
-    def directions(self) -> list[str]:
+    def directions(self) -> list[Literal["minimize", "maximize"]]:
         """For Optuna."""
         return ["minimize" if METRICS[m].direction == "min" else "maximize" for m in self.metrics]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.exc import SQLAlchemyError
 
 from tune_calib.errors import UserError
 
 JOURNAL = "study.log"
 MOUNTS = Path("/proc/self/mounts")
-NETWORK_FILE_SYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph afs 9p panfs orangefs glusterfs "
-    "fuse.sshfs fuse.glusterfs fuse.ceph fuse.s3fs fuse.gcsfuse fuse.rclone".split()
+NETWORK_FILE_SYSTEMS = re.compile(
+    r"(fuse\.)?(nfs4?|cifs|smb3|smbfs|lustre|gpfs|beegfs|ceph|afs|9p|panfs|glusterfs|sshfs|s3fs)"
 )
 
 
@@ -35,8 +35,6 @@ def open_storage(url: str | None, out: Path) -> BaseStorage:
         _mend(path)
         return JournalStorage(_Journal(path))
     _refuse_shared_sqlite(url)
-    from sqlalchemy.exc import SQLAlchemyError
-
     try:
         return RDBStorage(url)
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
@@ -99,7 +97,7 @@ def is_network_path(path: Path, mounts: str) -> bool:
         _, point, kind, *_ = line.split()
         kinds[Path(point.replace("\\040", " "))] = kind
     nearest = next((kinds[p] for p in (path, *path.parents) if p in kinds), "")
-    return nearest in NETWORK_FILE_SYSTEMS
+    return NETWORK_FILE_SYSTEMS.fullmatch(nearest) is not None
 
 
 def without_password(text: str) -> str:

@@ -93,8 +93,9 @@ class SearchStudy:
         if number < len(trials) and trials[number].state == TrialState.RUNNING:
             trial = Trial(self._study, trials[number]._trial_id)
         else:
-            if number == len(trials) and number < len(self._points):
-                self._study.enqueue_trial(dict(self._points[number]))
+            position = number - len(self.retried())
+            if number == len(trials) and position < len(self._points):
+                self._study.enqueue_trial(dict(self._points[position]))
             trial = self._study.ask()
         if trial.number != number:
             raise UserError(
@@ -145,7 +146,6 @@ class SearchStudy:
             self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
         return list(range(len(trials), len(trials) + len(again)))
 
-    @property
     def retried(self) -> dict[int, int]:
         """Suggestions that repeat another one, by number."""
         pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())

@@ -188,15 +188,21 @@ class HeadTrainable(_SpecTrainable):
         self.history: list[dict[str, list[float]]] = []
 
     def _bank(self) -> DevelopmentBank:
+        key = bank_key(self.spec, self.spec.head)
+        wanted = (self.run.store, self.run.is_search, key)
+        if getattr(self, "opened", None) == wanted:
+            return self.bank  # its checksums were read once
         if not self.store.folder("networks", self.spec.network_id).exists():
             self._train_network()
-        key = bank_key(self.spec, self.spec.head)
         if self.run.is_search:
-            return ensure_development_bank(
+            bank = ensure_development_bank(
                 self.spec, key, self.store, self.development, self.device
             )
-        splits = lambda: (self.development(), self.test_split())  # noqa: E731
-        return ensure_bank(self.spec, key, self.store, splits, self.device)
+        else:
+            splits = lambda: (self.development(), self.test_split())  # noqa: E731
+            bank = ensure_bank(self.spec, key, self.store, splits, self.device)
+        self.opened = wanted
+        return bank
 
     def _train_network(self) -> None:
         run = NetworkRun(self.spec, self.store, self.development(), self.device)
