@@ -51,7 +51,7 @@ Retry = Annotated[str | None, typer.Option(help="try again what ended so: crashe
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (search, resume):
+    for command in (search, resume, evaluate):
         app.command()(command)
 
 
@@ -130,21 +130,46 @@ def resume(
     _search(replace(request, trials=max(trials, request.trials)), retry)
 
 
+def evaluate(
+    out: Folder,
+    seeds: Annotated[int, typer.Option(help="fresh seeds of networks and heads")] = 5,
+    study_storage: Storage = None,
+) -> None:
+    """Read the test split, once: the chosen trial of a search over fresh seeds."""
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}")
+
+    from analysis.report import write_report
+    from tune_calib.tuning.final import evaluate as run
+    from tune_calib.tuning.final import optimism
+
+    again = f"tune-calib evaluate {out} --seeds {seeds}"
+    evaluated = _stoppable(again, lambda: run(out, seeds, study_storage, again))
+    typer.echo(write_report(evaluated.folder))
+    typer.echo(optimism(evaluated))
+    _tell_crashed(evaluated.crashed, again)
+
+
 def _search(request: "SearchRequest", retry: str | None) -> None:
     if retry is not None:
         _known("--retry", retry, ("crashed",))
     from tune_calib.tuning.describe import describe
     from tune_calib.tuning.search import search as run
 
-    found = _stoppable(request.out, lambda: run(request, retry))
+    again = f"tune-calib resume {request.out}"
+    found = _stoppable(again, lambda: run(request, retry))
     typer.echo(describe(found))
-    if found.crashed:
-        typer.echo(f"{len(found.crashed)} trials crashed; first: {found.crashed[0]}", err=True)
-        typer.echo(f"Again: tune-calib resume {request.out} --retry crashed", err=True)
+    _tell_crashed(found.crashed, f"{again} --retry crashed")
+
+
+def _tell_crashed(crashed: list[str], again: str) -> None:
+    if crashed:
+        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
+        typer.echo(f"try them again: {again}", err=True)
         raise typer.Exit(1)
 
 
-def _stoppable(out: Path, work: Callable[[], Any]) -> Any:
+def _stoppable(again: str, work: Callable[[], Any]) -> Any:
     """Do some work; a signal that stops it is one line that says how to go on."""
     from tune_calib.tuning.stop import StopSignal, stop_signals
 
@@ -152,7 +177,7 @@ def _stoppable(out: Path, work: Callable[[], Any]) -> Any:
         with stop_signals():
             return work()
     except StopSignal as stop:
-        typer.echo(f"stopped by {stop}; go on with: tune-calib resume {out}", err=True)
+        typer.echo(f"stopped by {stop}; go on with: {again}", err=True)
         raise typer.Exit(128 + stop.number) from None
 
 

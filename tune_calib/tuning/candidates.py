@@ -38,7 +38,7 @@ class Candidates:
         self._given = given
         self._defaults = defaults or {}
         self._seeds = seeds
-        refuse_unused([self._rung({}), Rung(BASELINE, "")], given)
+        refuse_unused([self.rung({}), Rung(BASELINE, "")], given)
         fixed = {f"{slot}.{key}": v for slot, asked in given.items() for key, v in asked.items()}
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
@@ -60,16 +60,17 @@ class Candidates:
             point: values by ``slot.key``; settings that it leaves out keep their defaults.
             number: of the suggestion.
         """
-        return self._planned(self._rung(point), number, f"trial {number}")
+        return self._planned(self.rung(point), number, f"trial {number}")
 
     def baseline(self) -> list[PlannedTrial]:
         """The network trained with cross entropy, under its own head, for each network seed."""
         trials = self._planned(Rung(BASELINE, ""), NO_RUNG, BASELINE)
         return list({trial.spec.hash: trial for trial in trials}.values())
 
-    def _rung(self, point: Point) -> Rung:
+    def rung(self, point: Point, label: str = "") -> Rung:
+        """A point as a rung that stands beside others."""
         values = {name.partition(".")[2]: value for name, value in point.items()}
-        return Rung("", "", {self.kind: {"method": self.method, **values}})
+        return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
 
     def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
         return [

@@ -70,7 +70,8 @@ def ray_session(address: str | None) -> Iterator[None]:
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         ray.init(
-            address=address,
+            # Without an address Ray would join whatever cluster it finds on this machine.
+            address=address or "local",
             log_to_driver=False,
             include_dashboard=None if address else False,
             logging_level=logging.ERROR,

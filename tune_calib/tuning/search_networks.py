@@ -91,7 +91,9 @@ class StudySearcher(Searcher):
         except DamagedFileError:
             history = []
         epoch = int(result["epoch"])
-        outcome = Outcome("stopped", epoch, history[:epoch], f"by the scheduler, {epoch} epochs in")
+        outcome = Outcome(
+            "stopped", epoch, history[:epoch], f"by the scheduler after epoch {epoch}"
+        )
         measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
         rows = [trial_row(planned, outcome, self.run, measured)]
         tables: dict[TableName, list[dict[str, Any]]] = {

@@ -95,6 +95,19 @@ class SearchTrials:
         if not suggestion.is_finished:
             self.study.tell(suggestion.number, verdict)
 
+    def judge_all(self) -> None:
+        """Judge every suggestion of a search that has ended.
+
+        Raises:
+            UserError: one is still open.
+        """
+        self.read()
+        for number in range(len(self.study.states())):
+            suggestion = self.study.suggestion(number)
+            if not suggestion.is_finished:
+                raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
+            self.settle(suggestion)
+
     @property
     def baseline(self) -> Mapping[int, float]:
         """Accuracy on ``select`` of the baseline, by network seed.
