@@ -27,7 +27,6 @@ RETRY_OF = "retry_of"
 GUARD = "accuracy"
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class SearchStudy:
         trials = self._trials()
         if number < len(trials) and trials[number].state.is_finished():
             return Suggestion(number, trials[number].params, is_finished=True)
-        self._study.sampler = _sampler(self._sampler, child_seed(self._seed, "ask", number))
+        self._study.sampler = self._sampler_of(number)
         if number < len(trials) and trials[number].state == TrialState.RUNNING:
             trial = Trial(self._study, trials[number]._trial_id)
         else:
@@ -105,11 +104,17 @@ class SearchStudy:
         return Suggestion(number, self._fill(trial), is_finished=False)
 
     def _fill(self, trial: Trial) -> dict[str, Choice]:
+        """Suggest what matters; each draw has a seed of its own, so that none shifts another."""
+        _ = trial.relative_params  # what is drawn together, drawn now
         point: dict[str, Choice] = {}
         for name, setting in self._space.settings.items():
             if setting.matters(point):
+                self._study.sampler = self._sampler_of(trial.number, name)
                 point[name] = _suggest(trial, name, setting.distribution)
         return point
+
+    def _sampler_of(self, number: int, setting: str = "") -> BaseSampler:
+        return _sampler(self._sampler, child_seed(self._seed, f"ask {setting}", number))
 
     def tell(self, number: int, verdict: Verdict) -> None:
         """Finish a suggestion.
@@ -162,7 +167,9 @@ class SearchStudy:
 def _sampler(name: SamplerName, seed: int) -> BaseSampler:
     seed %= 2**32
     if name == "tpe":
-        return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
     if name == "nsga2":
         return NSGAIISampler(seed=seed)
     return RandomSampler(seed=seed)
