@@ -114,16 +114,16 @@ def expand(
         UserError: a setting that was asked for is unknown to every rung, or out of range.
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
-    _refuse_unused(rungs, given)
+    refuse_unused(rungs, given)
     recipe = METHODS[ladder.head_recipe].slot_defaults if ladder.head_recipe else None
     asked = {**given, "head": {**(recipe or {}), **given.get("head", {})}}
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for network_seed, head_seed in seeds.pairs():
-            spec = _spec(rung, defaults, asked, network_seed, head_seed)
+            spec = spec_of(rung, defaults, asked, network_seed, head_seed)
             if rung.adds_head_epochs:
-                head = _spec(heads[0], defaults, asked, network_seed, head_seed).head
+                head = spec_of(heads[0], defaults, asked, network_seed, head_seed).head
                 spec = _longer(spec, head.epochs) if head else spec
             trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
     return list(trials.values())
@@ -161,10 +161,17 @@ def _pipeline(name: str, kind: Kind) -> Rung:
     return Rung(name, " + ".join(method.title for method in methods), slots, kind=kind)
 
 
-def _spec(
+def spec_of(
     rung: Rung, defaults: Settings, given: Settings, network_seed: int, head_seed: int
 ) -> TrialSpec:
-    """Settings stand above each other: data set, method, ladder, user, rung, seeds."""
+    """The trial spec of a rung.
+
+    Settings stand above each other: data set, method, ladder, user, rung,
+    seeds.
+
+    Raises:
+        UserError: a setting is out of range.
+    """
     seeds = {"network": {"seed": network_seed}, "head": {"seed": head_seed}}
     slots: dict[str, Any] = {}
     for name, model in _SLOTS.items():
@@ -197,7 +204,12 @@ def _slot(
     return {**fields, "params": params}
 
 
-def _refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+    """Check that every setting that was asked for is known to some rung.
+
+    Raises:
+        UserError: one is not.
+    """
     for slot, asked in given.items():
         known = list(_known_keys(rungs, slot))
         for key in asked:

@@ -1,4 +1,4 @@
-"""Registries of data sets, backbones, methods and ladders, filled by importing one package each."""
+"""Registries of data sets, backbones, methods, ladders and spaces: each imports one package."""
 
 import difflib
 import importlib
@@ -140,3 +140,4 @@ METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
 DATASETS: Registry[Any] = Registry("data set", "tune_calib.data.datasets")
 BACKBONES: Registry[Any] = Registry("backbone", "tune_calib.models.backbones")
 LADDERS: Registry[Any] = Registry("ladder", "ablations")
+SPACES: Registry[Any] = Registry("search space", "search_spaces")

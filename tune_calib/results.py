@@ -170,12 +170,13 @@ def _write_file(out: Path, name: str, table: TableName, content: pa.Table) -> No
     atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
 
-def read_table(out: Path, table: TableName) -> pa.Table:
+def read_table(out: Path, table: TableName, name: str = "*") -> pa.Table:
     """Read one table of a sweep.
 
     Args:
         out: folder of the sweep.
         table: which table.
+        name: file name without suffix, to read one Ray trial alone.
 
     Returns:
         All rows in the order of file names; metric columns absent from a file are null.
@@ -184,19 +185,24 @@ def read_table(out: Path, table: TableName) -> pa.Table:
         DamagedFileError: a file is half-written, or was not written by this program, or by a
             later version of it; the message names it.
     """
-    tables = list(read_files(out, table))
+    tables = list(read_files(out, table, name))
     if not tables:
         return SCHEMAS[table].empty_table()
     return pa.concat_tables(tables, promote_options="default")
 
 
-def read_files(out: Path, table: TableName) -> Iterator[pa.Table]:
+def read_files(out: Path, table: TableName, name: str = "*") -> Iterator[pa.Table]:
     """The files of one table one by one, where all of it need not be in memory at once.
+
+    Args:
+        out: folder of the sweep.
+        table: which table.
+        name: of the file without its suffix; all of them unless given.
 
     Raises:
         DamagedFileError: as ``read_table``.
     """
-    for path in sorted((out / table).glob("*.parquet")):
+    for path in sorted((out / table).glob(f"{name}.parquet")):
         yield _read_file(path, table)
 
 
