@@ -24,12 +24,14 @@ def ladder_table(
     Returns:
         One row a (rung, metric): rung, label, kind, metric, n, mean, sd (with n - 1; NaN
         below two), change_before (mean minus that of the rung before; NaN but for
-        steps), change_base (mean minus that of the last base; NaN for a base), statuses. Fractions.
-        Only trials that are done enter.
+        steps), change_base (mean minus that of the last base; NaN for a base), statuses, and
+        ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has
+        none). Fractions. Only trials that are done enter; a change is a difference of means.
     """
     rows = []
     for metric in metrics:
         base = before = float("nan")
+        printed = published_columns(sweep, metric)
         for place, rung in enumerate(sweep.rungs):
             values = _values(sweep, rung["index"], column(split, metric))
             mean = values.mean() if len(values) else float("nan")
@@ -47,6 +49,10 @@ def ladder_table(
                     "change_before": mean - before if rung["kind"] == "step" else float("nan"),
                     "change_base": float("nan") if is_base else mean - base,
                     "statuses": sweep.statuses(rung["index"]),
+                    **{
+                        f"published {key[0]} {key[1]}": printed[key].get(rung["label"])
+                        for key in printed.columns
+                    },
                 }
             )
             before = mean
@@ -80,6 +86,8 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
 def varied(sweep: Sweep) -> str:
     """What the spread is over, in words."""
     networks, heads = len(sweep.manifest["network_seeds"]), len(sweep.manifest["head_seeds"])
+    if networks == 1 and heads == 1:
+        return "1 seed: no spread"
     if sweep.manifest["paired_seeds"]:
         return f"{networks} seeds, network and head vary together"
     if networks == 1:
@@ -87,6 +95,12 @@ def varied(sweep: Sweep) -> str:
     if heads == 1:
         return f"{networks} networks with 1 head seed each: the spread is that of the network"
     return f"{networks} networks x {heads} head seeds: both vary"
+
+
+def summary(sweep: Sweep) -> str:
+    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``."""
+    text = varied(sweep)
+    return text if "no spread" in text else f"mean ± sd over {text}"
 
 
 def best_first(metric: str, means: "pd.Series[float]") -> list[float]:

@@ -8,6 +8,12 @@ from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
 from tune_calib.results import atomic_write
 
+_UNDRAWN = {
+    "reliability": "no trial that is done has bins",
+    "sparsity": "no rung has a keep probability q that moves",
+    "tradeoff": "no trial that is done has accuracy and ECE on test",
+}
+
 
 def write_report(out: Path) -> str:
     """Write ``tables/`` and ``figures/`` of a sweep.
@@ -25,8 +31,10 @@ def write_report(out: Path) -> str:
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
     written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")
-    lines = [tables.plain(sweep), *_troubles(sweep)]
-    return "\n".join([*lines, "Written: " + ", ".join(str(path) for path in written)])
+    drawn = {path.stem for path in written}
+    undrawn = [f"{name}: not drawn, {why}" for name, why in _UNDRAWN.items() if name not in drawn]
+    lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
+    return "\n".join([*lines, *(f"  {path}" for path in written)])
 
 
 def _write_tables(sweep: Sweep, folder: Path) -> list[Path]:
@@ -48,14 +56,18 @@ def _write_figures(sweep: Sweep, folder: Path) -> list[Path]:
         "tradeoff": figures.draw_tradeoff(sweep),
     }
     return [
-        style.save(figure, folder, name)[0] for name, figure in drawn.items() if figure is not None
+        path
+        for name, figure in drawn.items()
+        if figure is not None
+        for path in style.save(figure, folder, name)
     ]
 
 
 def _troubles(sweep: Sweep) -> list[str]:
     """One line for each way in which a trial ended badly."""
     bad = sweep.trials[sweep.trials["status"] != "done"]
-    told = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
+    messages = bad["message"].fillna("no message")
+    told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
     return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
 
 
@@ -67,6 +79,7 @@ def status(out: Path) -> str:
     """
     sweep = load(out)
     planned = len(sweep.manifest["planned"])
-    lines = [f"{out}: {planned - sweep.missing} of {planned} trials have a result"]
+    counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
+    lines = [f"{out}: {planned} trials planned: {counts}"]
     lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
     return "\n".join([*lines, f"again or go on: {sweep.manifest['command']}"])
