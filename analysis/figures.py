@@ -14,6 +14,7 @@ from analysis.ladder import summary
 from analysis.load import Sweep
 
 _MARKS_A_LINE = 6
+_KEY_IN = 0.15  # height of a line of the legend
 
 
 def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
@@ -115,7 +116,8 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     points = tradeoff_points(sweep)
     if points.empty:
         return None
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3.1))
+    height = max(3.1, _KEY_IN * len(sweep.rungs) + 0.3)
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, height))
     handles = []
     for rung in sweep.rungs:
         rows = points[points["rung"] == rung["index"]]
@@ -128,10 +130,16 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
-    text = f"large: {summary(sweep)}; small: single trials\n"
-    arrows = "arrows: from a rung to the next step; open marks: not a step of the ladder"
-    figure.suptitle(text + arrows, fontsize=7, x=0.02, ha="left")
+    figure.suptitle(_reading(sweep), fontsize=7, x=0.02, ha="left")
     return figure
+
+
+def _reading(sweep: Sweep) -> str:
+    """How to read the trade-off; arrows are explained only where there are any."""
+    text = f"large: {summary(sweep)}; small: single trials"
+    if max(map(len, chains(sweep)), default=0) > 1:
+        text += "\narrows: from a rung to the next step; open marks: not a step of the ladder"
+    return text
 
 
 def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """Reliability diagrams with their confidence histograms."""
 
+from itertools import compress
+from textwrap import wrap
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -43,11 +46,12 @@ def draw(sweep: Sweep) -> Figure | None:
     Returns:
         None if no trial that is done has bins.
     """
-    rungs = sweep.rungs
-    tables = [pooled_bins(sweep, rung["index"]) for rung in rungs]
-    shares = pd.concat([table["share"] for table in tables])
-    if not (shares > 0).any():
+    pooled = [pooled_bins(sweep, rung["index"]) for rung in sweep.rungs]
+    has_bins = [bool((table["count"] > 0).any()) for table in pooled]
+    if not any(has_bins):
         return None
+    rungs, tables = (list(compress(items, has_bins)) for items in (sweep.rungs, pooled))
+    shares = pd.concat([table["share"] for table in tables])
     # Half the smallest share, so that the rarest bin has a bar too.
     floor = float(10 ** np.floor(np.log10(shares[shares > 0].min() / 2)))
     rows = -(-len(rungs) // COLUMNS)
@@ -68,12 +72,20 @@ def draw(sweep: Sweep) -> Figure | None:
     figure.legend(
         handles=_legend(), loc="outside lower center", ncols=3, frameon=False, fontsize=7.5
     )
-    figure.suptitle(
-        "Reliability on test. Bars: bins (lo, hi], trials of a rung pooled by counts; empty bins "
-        "not drawn.\nECE and accuracy: mean (± sd) over trials. Share of samples on a log scale.",
-        fontsize=7,
-    )
+    absent = [rung["label"] for rung in sweep.rungs if rung not in rungs]
+    figure.suptitle(_reading(absent), fontsize=7)
     return figure
+
+
+def _reading(absent: list[str]) -> str:
+    """How to read the figure, and which rungs it has not."""
+    text = (
+        "Reliability on test. Bars: bins (lo, hi], trials of a rung pooled by counts; empty bins "
+        "not drawn.\nECE and accuracy: mean (± sd) over trials. Share of samples on a log scale."
+    )
+    return "\n".join(
+        [text, *wrap(f"Without bins: {', '.join(absent)}.", 130)] if absent else [text]
+    )
 
 
 def _numbers(sweep: Sweep, rung: int) -> str:
@@ -91,8 +103,6 @@ def _numbers(sweep: Sweep, rung: int) -> str:
 
 def _diagram(axis: Axes, bins: pd.DataFrame) -> None:
     shown = bins[bins["count"] > 0]
-    if shown.empty:
-        axis.text(0.3, 0.6, "no bins", ha="center", va="center", fontsize=7, color="0.4")
     width = shown["upper"] - shown["lower"]
     axis.bar(
         shown["lower"], shown["accuracy"], width, align="edge", color=style.color(9),
@@ -118,7 +128,7 @@ def _histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
 
 
 def _legend() -> list[Line2D | Patch]:
-    """Handles of their own, since the first panel may be empty."""
+    """Handles of their own, since a panel may lack a kind of bar."""
     return [
         Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
         Patch(color=style.color(9), label="accuracy of the bin"),
