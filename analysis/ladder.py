@@ -70,7 +70,7 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     """What the paper prints for each rung.
 
     Returns:
-        Index: label of the rung; one column a (dataset, architecture); fractions. Empty if the
+        Index: label of the rung; one column a (dataset, backbone); fractions. Empty if the
         ladder follows no published table.
     """
     if not sweep.manifest["published"]:
@@ -79,7 +79,7 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     table = table[table["metric"] == metric]
     labels = {rung["published"]: rung["label"] for rung in sweep.rungs if rung["published"]}
     table = table[table["method"].isin(labels)]
-    wide = table.pivot(index="method", columns=["dataset", "arch"], values="value")
+    wide = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
     return wide.rename(index=labels)
 
 

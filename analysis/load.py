@@ -15,11 +15,11 @@ from tune_calib.results import read_table
 MANIFEST_VERSION = 1
 
 _MANIFEST_KEYS = {
-    "version", "title", "command", "setting", "published", "rungs", "planned", "network_seeds",
-    "head_seeds", "paired_seeds",
+    "version", "sweep", "title", "command", "dataset", "setting", "published", "rungs", "planned",
+    "network_seeds", "head_seeds", "paired_seeds",
 }  # fmt: skip
 _RUNG_KEYS = {"index", "label", "published", "kind"}
-_PLANNED_KEYS = {"spec_hash", "rung"}
+_PLANNED_KEYS = {"spec_hash", "rung", "network_seed", "head_seed"}
 
 
 @dataclass(frozen=True, eq=False)

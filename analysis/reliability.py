@@ -50,7 +50,7 @@ def draw(sweep: Sweep) -> Figure | None:
     has_bins = [bool((table["count"] > 0).any()) for table in pooled]
     if not any(has_bins):
         return None
-    rungs, tables = (list(compress(items, has_bins)) for items in (sweep.rungs, pooled))
+    rungs, tables = list(compress(sweep.rungs, has_bins)), list(compress(pooled, has_bins))
     shares = pd.concat([table["share"] for table in tables])
     # Half the smallest share, so that the rarest bin has a bar too.
     floor = float(10 ** np.floor(np.log10(shares[shares > 0].min() / 2)))

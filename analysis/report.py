@@ -6,6 +6,7 @@ from pathlib import Path
 from analysis import figures, reliability, style, tables
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
+from analysis.published import beside
 from tune_calib.results import atomic_write
 
 _UNDRAWN = {
@@ -15,19 +16,22 @@ _UNDRAWN = {
 }
 
 
-def write_report(out: Path) -> str:
+def write_report(out: Path, published: str | None = None) -> str:
     """Write ``tables/`` and ``figures/`` of a sweep.
 
     Args:
         out: folder of the sweep.
+        published: a published table to put beside it, e.g. ``fedlas/table1``; None for the one
+            that its ladder follows.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
 
     Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged.
+        UserError: the folder holds no sweep, or a file of it is damaged, or there is no such
+            published table.
     """
-    sweep = load(out)
+    sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
     written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")

@@ -78,6 +78,9 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
         "rung_label": LABELS[rung],
         "network_seed": seed,
         "head_seed": entry["head_seed"],
+        "data": '{"dataset":"digits","label_noise":0.2,"train_fraction":1.0}',
+        "dataset": "digits",
+        "backbone": "small_cnn",
         "status": status,
         "message": None if status == "done" else "the loss is not finite",
     }

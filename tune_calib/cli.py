@@ -189,11 +189,14 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
 
 
 @app.command()
-def report(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> None:
+def report(
+    out: Annotated[Path, typer.Argument(help="folder of a sweep")],
+    published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
+) -> None:
     """Write tables and figures of a sweep and print its table."""
     from analysis.report import write_report
 
-    typer.echo(write_report(out))
+    typer.echo(write_report(out, published))
 
 
 @app.command()
