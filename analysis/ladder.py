@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from analysis.published import published
-from tune_calib.names import METRICS, column
+from tune_calib.names import column
 
 TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
 
@@ -101,9 +101,3 @@ def summary(sweep: Sweep) -> str:
     """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``."""
     text = varied(sweep)
     return text if "no spread" in text else f"mean ± sd over {text}"
-
-
-def best_first(metric: str, means: "pd.Series[float]") -> list[float]:
-    """The best and the second-best value of a metric; ties share a place."""
-    ranked = sorted(means.dropna().unique(), reverse=METRICS[metric].direction == "max")
-    return ranked[:2]

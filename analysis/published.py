@@ -9,9 +9,7 @@ import pandas as pd
 from analysis.load import Sweep
 from analysis.tidy import COLUMNS
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
-
-_OOD = ("auroc", "fpr95")
+from tune_calib.names import METRICS, OOD_METRICS
 
 # Our name of a method, and how each paper prints it where that is more than a matter of case.
 _PRINTED = {
@@ -79,14 +77,15 @@ def _everything() -> pd.DataFrame:
     with (files("analysis") / "published" / "published_results.csv").open() as file:
         rows = pd.read_csv(file, keep_default_na=False)
     data = rows["dataset"].str.partition("->")
-    is_ood = rows["metric"].isin(_OOD)
+    is_ood = rows["metric"].isin(OOD_METRICS)
     is_fraction = rows["metric"].isin([m.name for m in METRICS.values() if m.unit == "fraction"])
     rows = rows.rename(columns={"arch": "backbone"}).assign(
         source=rows["paper"] + "/" + rows["table"],
         dataset=data[0],
         variant="",
         split=("ood/" + data[2].where(data[2] != "", "average")).where(is_ood, "test"),
-        value=rows["value"].where(~is_fraction, rows["value"] / 100),
+        # Rounded, since 1.22 / 100 is 0.012199999999999999.
+        value=rows["value"].where(~is_fraction, (rows["value"] / 100).round(6)),
         status="published",
         network_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
         head_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),

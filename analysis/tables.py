@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,7 +10,6 @@ from tabulate import SEPARATING_LINE, tabulate
 
 from analysis.ladder import (
     TABLE_METRICS,
-    best_first,
     ladder_table,
     published_columns,
     summary,
@@ -20,13 +19,25 @@ from tune_calib.names import METRICS
 
 Mark = Callable[[str, int], str]
 
-_DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny_imagenet": "Tiny-ImageNet"}
-_ARCHITECTURES = {
+MARKS = {
+    "plain": {0: "{}", 1: "{} *", 2: "{} '"},
+    "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
+    "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
+    "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
+}
+TITLES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny_imagenet": "Tiny-ImageNet",
+    "cub200": "CUB-200",
+    "fgvc_aircraft": "FGVC-Aircraft",
+    "svhn": "SVHN",
     "densenet121": "DenseNet-121",
     "resnet50": "ResNet-50",
     "resnet101": "ResNet-101",
     "resnet110": "ResNet-110",
     "wrn26_10": "WRN-26-10",
+    "vit_base_patch16_384": "ViT-B/16",
 }
 _LATEX = str.maketrans(
     {mark: rf"\{mark}" for mark in "&%_#${}"}
@@ -79,33 +90,34 @@ def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
         of_rung = tidy[tidy["rung"] == rung["index"]].set_index("metric")
         cells = {"rung": rung["label"]}
         for metric in TABLE_METRICS:
-            places = _places(metric, tidy[tidy["metric"] == metric]["mean"])
+            means = tidy[tidy["metric"] == metric]["mean"]
+            best = places((number(metric, mean) for mean in means), METRICS[metric].direction)
             row = of_rung.loc[metric]
             failures = sweep.failures(rung["index"])
-            cells[title(metric)] = _cell(metric, row, places, mark) if row["n"] else failures or "-"
+            cells[title(metric)] = _cell(metric, row, best, mark) if row["n"] else failures or "-"
         ece = of_rung.loc["ece"]
         cells["ΔECE before"] = number("ece", ece["change_before"], signed=True)
         cells["ΔECE base"] = number("ece", ece["change_base"], signed=True)
         cells["trials"] = str(ece["statuses"])
         for key in printed.columns:
             value = printed[key].get(rung["label"], math.nan)
-            data, arch = _DATASETS.get(key[0], key[0]), _ARCHITECTURES.get(key[1], key[1])
-            cells[f"paper: {data} {arch}"] = number("ece", value)
+            cells[f"paper: {TITLES.get(key[0], key[0])} {TITLES.get(key[1], key[1])}"] = number(
+                "ece", value
+            )
         rows.append(cells)
     return rows
 
 
-def _places(metric: str, means: "pd.Series[float]") -> dict[str, int]:
-    """The best (1) and the second (2) as printed, so that what prints alike shares a place."""
-    printed = means.dropna().map(lambda mean: float(number(metric, mean)))
-    if METRICS[metric].unit == "fraction":
-        printed /= 100
-    return {number(metric, value): i for i, value in enumerate(best_first(metric, printed), 1)}
+def places(texts: Iterable[str], direction: str) -> dict[str, int]:
+    """The best (1) and the second (2) of printed numbers; what prints alike shares a place."""
+    numbers = {text: float(text) for text in texts if text != "-"}
+    ordered = sorted(set(numbers.values()), reverse=direction == "max")[:2]
+    return {text: ordered.index(n) + 1 for text, n in numbers.items() if n in ordered}
 
 
-def _cell(metric: str, row: "pd.Series[Any]", places: dict[str, int], mark: Mark) -> str:
+def _cell(metric: str, row: "pd.Series[Any]", best: dict[str, int], mark: Mark) -> str:
     text = number(metric, row["mean"])
-    place = places.get(text, 0)
+    place = best.get(text, 0)
     if not math.isnan(row["sd"]):
         text += f" ± {number(metric, row['sd'])}"
     return mark(text, place)
@@ -121,7 +133,7 @@ def _starts_block(sweep: Sweep, place: int) -> bool:
 
 def markdown(sweep: Sweep) -> str:
     """The table in Markdown, best bold, second underlined."""
-    marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
+    marks = MARKS["markdown"]
     rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
     heads, blank = list(rows[0]), [""] * (len(rows[0]) - 1)
     lines = []
@@ -135,7 +147,7 @@ def markdown(sweep: Sweep) -> str:
 
 def console_table(sweep: Sweep) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    marks = {0: "{}", 1: "{} *", 2: "{} '"}
+    marks = MARKS["plain"]
     rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
     heads = [name.replace(" ", "\n", 1) for name in rows[0]]
     lines: list[Any] = []
@@ -152,34 +164,42 @@ def latex(sweep: Sweep) -> str:
     Returns:
         A ``tabular``, then its caption as a comment, to be put under ``\caption``.
     """
-    marks = {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
-    rows = wide_rows(sweep, lambda text, place: marks[place].format(_escape(text)))
+    marks = MARKS["latex"]
+    rows = wide_rows(sweep, lambda text, place: marks[place].format(escape(text)))
     names = list(rows[0])
     ours = [name for name in names if not name.startswith("paper: ")]
-    heads = [_escape(name.removeprefix("paper: ")) for name in names]
+    heads = [escape(name.removeprefix("paper: ")) for name in names]
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule"]
-    lines += _span_heads(len(ours), len(names))
+    if ours != names:
+        theirs = len(names) - len(ours)
+        lines += span_heads([("this run", len(ours) - 1), ("published ECE (%)", theirs)])
     lines += [" & ".join(heads) + r" \\", r"\midrule"]
     metrics = {title(metric) for metric in TABLE_METRICS}
     for place, row in enumerate(rows):
         if _starts_block(sweep, place):
             lines.append(r"\midrule")
-        cells = [text if name in metrics else _escape(text) for name, text in row.items()]
+        cells = [text if name in metrics else escape(text) for name, text in row.items()]
         lines.append(" & ".join(re.sub(r"^-(?=\d)", "$-$", cell) for cell in cells) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", f"% {_escape(caption(sweep))}", ""]
+    lines += [r"\bottomrule", r"\end{tabular}", f"% {escape(caption(sweep))}", ""]
     return "\n".join(lines)
 
 
-def _span_heads(ours: int, total: int) -> list[str]:
-    """Heads over our columns and over the paper's; none if the paper has none."""
-    if ours == total:
-        return []
-    spans = rf"& \multicolumn{{{ours - 1}}}{{c}}{{this run}}"
-    spans += rf" & \multicolumn{{{total - ours}}}{{c}}{{published ECE (\%)}} \\"
-    return [spans, rf"\cmidrule(lr){{2-{ours}}}\cmidrule(lr){{{ours + 1}-{total}}}"]
+def span_heads(spans: Sequence[tuple[str, int]]) -> list[str]:
+    """LaTeX heads over several columns each, with their rules; the first column has none.
+
+    Args:
+        spans: text and number of columns; without a rule where the text is empty.
+    """
+    heads, rules, last = [], [], 1
+    for text, width in spans:
+        first, last = last + 1, last + width
+        heads.append(rf" & \multicolumn{{{width}}}{{c}}{{{escape(text)}}}")
+        rules.append(rf"\cmidrule(lr){{{first}-{last}}}" if text else "")
+    return ["".join(heads)[1:] + r" \\", "".join(rules)]
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """Text with LaTeX's special characters made harmless."""
     return text.translate(_LATEX)
 
 

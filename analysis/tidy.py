@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from tune_calib.errors import UserError
-from tune_calib.names import column
+from tune_calib.names import METRICS, column
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
 from tune_calib.spec import DataSlot
@@ -76,6 +76,12 @@ def complaints(sweep: Sweep) -> list[str]:
         kind = "network seed" if group["head_seed"].isna().all() else "network seed/head seed"
         lines.append(f"{method}: {len(group)} of {planned[str(method)]} {status} ({kind} {seeds})")
     return lines
+
+
+def check_metric(metric: str) -> None:
+    """Raise a UserError that suggests the nearest unless ``names.METRICS`` has the metric."""
+    if metric not in METRICS:
+        raise UserError(f"unknown metric {metric!r}{nearest(metric, list(METRICS))}")
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from analysis import figures, reliability, style, tables
-from analysis.ladder import best_first, ladder_table, published_columns, varied
+from analysis.ladder import ladder_table, published_columns, varied
 from analysis.load import load
 from analysis.published import published
 from analysis.report import status, write_report
@@ -35,12 +35,10 @@ def test_means_spreads_and_changes(out):
     assert set(table["n"]) == {3}
 
 
-def test_the_best_depends_on_the_metrics_direction_and_ties_share(out):
-    tidy = ladder_table(load(out))
-    means = {m: tidy[tidy["metric"] == m]["mean"] for m in ("accuracy", "ece", "mce")}
-    assert best_first("accuracy", means["accuracy"]) == pytest.approx([0.9, 0.89])
-    assert best_first("ece", means["ece"]) == pytest.approx([0.05, 0.07])
-    assert best_first("mce", means["mce"]) == [0.5]
+def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_place():
+    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "min") == {"5.00": 1, "7.00": 2}
+    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "max") == {"9.00": 1, "7.00": 2}
+    assert tables.places(["50.00", "50.00"], "min") == {"50.00": 1}
 
 
 def test_markdown_marks_best_and_second_in_percent(out):
@@ -209,12 +207,6 @@ def test_published_values_stand_in_the_tidy_table(out):
     name = "published cifar10 densenet121"
     assert cell(table, "vanilla", "ece", name) == pytest.approx(0.0368)
     assert table[table["label"] == "control"][name].isna().all()
-
-
-def test_what_prints_alike_shares_a_place(out):
-    means = ladder_table(load(out)).query("metric == 'ece'")["mean"]
-    tied = means.where(means > means.min(), means.min() + 1e-9)
-    assert tables._places("ece", tied) == {"5.00": 1, "7.00": 2}
 
 
 def test_latex_says_how_trials_ended_and_escapes(tmp_path):

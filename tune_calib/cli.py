@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 import yaml
 
+from tune_calib import cli_analysis
 from tune_calib.errors import UserError
 from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, Registry
 
@@ -205,6 +206,9 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> No
     from analysis.report import status as describe
 
     typer.echo(describe(out))
+
+
+app.command()(cli_analysis.ranks)
 
 
 def _setting(text: str) -> tuple[str, str, Any]:
