@@ -41,13 +41,12 @@ def cells(table: RankTable, kind: str) -> pd.DataFrame:
         kind: of ``tables.MARKS``.
     """
     marks = MARKS[kind]
-    columns = {}
+    summary, columns = table.summary, {}
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
-        texts = table.values[key].map(lambda value: number(table.metric, value))
+        texts = table.values.loc[summary.index, key].map(lambda value: number(table.metric, value))
         columns[_head(key)] = _marked(texts, METRICS[table.metric].direction, marks)
-    summary = table.summary
     ranks = summary["mean_rank"].map("{:.2f}".format)
     columns["", "Mean rank"] = _marked(ranks, "min", marks)
     columns["", "Wins"] = summary["wins"].astype(str)
@@ -124,8 +123,10 @@ def html_table(table: RankTable) -> str:
 
 def tidy_ranks(table: RankTable) -> pd.DataFrame:
     """One row a (method, column): value, n, rank, and the method's mean rank, wins, columns."""
+    order = table.summary.index
     parts = {"value": table.values, "n": table.n, "rank": table.ranks}
-    long = pd.concat({part: frame.stack(KEY) for part, frame in parts.items()}, axis="columns")
+    stacked = {part: frame.loc[order].stack(KEY) for part, frame in parts.items()}
+    long = pd.concat(stacked, axis="columns")
     rows = long.reset_index().merge(table.summary, left_on="method", right_index=True)
     return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
 

@@ -28,8 +28,8 @@ class RankTable:
         metric: a name of ``names.METRICS``.
         ranking: how ties are ranked: ``competition`` (all get the smallest place, as in the
             papers) or ``average`` (all get the mean place).
-        values: means over seeds, index method, best mean rank first; fractions where the metric
-            is one; NaN where a method has no number.
+        values: means over seeds, index method in the order of the source; fractions where the
+            metric is one; NaN where a method has no number.
         n: how many trials stand behind each value.
         ranks: places from 1, of the values as printed; NaN in columns that do not count.
         notes: what was left out and why, a line each.
@@ -51,15 +51,19 @@ class RankTable:
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Columns mean_rank, wins (columns in which no method is better), columns (counted)."""
+        """Columns mean_rank, wins (columns in which no method is better), columns (counted).
+
+        Index method, best mean rank first.
+        """
         best = self.counted.eq(self.counted.min())
-        return pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "mean_rank": self.counted.mean(axis="columns"),
                 "wins": best.sum(axis="columns"),
                 "columns": len(self.counted.columns),
             }
         )
+        return table.sort_values("mean_rank", kind="stable")
 
     @property
     def dataset_means(self) -> pd.DataFrame:
@@ -106,7 +110,6 @@ def rank(
     printed = values.map(lambda value: float(number(metric, value).replace("-", "nan")))
     ranks = printed.rank(method=TIES[ranking], ascending=METRICS[metric].direction == "min")
     ranks.loc[:, uncounted] = float("nan")
-    order = ranks.mean(axis="columns").sort_values(kind="stable").index
     source = ", ".join(frame["source"].astype(str).unique())
     told += _emptiness(ranks.dropna(axis="columns"))
     return RankTable(
@@ -114,9 +117,9 @@ def rank(
         is_published=bool((frame["status"] == "published").all()),
         metric=metric,
         ranking=ranking,
-        values=values.loc[order],
-        n=n.loc[order],
-        ranks=ranks.loc[order],
+        values=values,
+        n=n,
+        ranks=ranks,
         notes=(*notes, *told),
     )
 
