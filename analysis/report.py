@@ -3,10 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-from analysis import figures, reliability, style, tables
+from analysis import figures, reliability, significance_tables, style, tables
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
 from analysis.published import beside
+from analysis.significance import Verdict, for_report
 from tune_calib.results import atomic_write
 
 _UNDRAWN = {
@@ -16,25 +17,27 @@ _UNDRAWN = {
 }
 
 
-def write_report(out: Path, published: str | None = None) -> str:
+def write_report(out: Path, published: str | None = None, test: str = "wilcoxon") -> str:
     """Write ``tables/`` and ``figures/`` of a sweep.
 
     Args:
         out: folder of the sweep.
         published: a published table to put beside it, e.g. ``fedlas/table1``; None for the one
             that its ladder follows.
+        test: paired test of methods side by side against the first: ``wilcoxon`` or ``t``.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
 
     Raises:
         UserError: the folder holds no sweep, or a file of it is damaged, or there is no such
-            published table.
+            published table or test.
     """
     sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
     written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")
+    written += _write_significance(for_report(sweep, test), out)
     drawn = {path.stem for path in written}
     undrawn = [f"{name}: not drawn, {why}" for name, why in _UNDRAWN.items() if name not in drawn]
     lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
@@ -65,6 +68,21 @@ def _write_figures(sweep: Sweep, folder: Path) -> list[Path]:
         if figure is not None
         for path in style.save(figure, folder, name)
     ]
+
+
+def _write_significance(verdicts: list[Verdict], out: Path) -> list[Path]:
+    if not verdicts:
+        return []
+    paired, friedman = verdicts
+    texts = {
+        "significance.md": "\n\n".join(significance_tables.markdown(v) for v in verdicts),
+        "significance.csv": significance_tables.csv(paired),
+    }
+    for name, text in texts.items():
+        atomic_write(out / "tables" / name, f"{text}\n".encode())
+    figure = significance_tables.draw_critical_difference(friedman.friedman)
+    paths = style.save(figure, out / "figures", "critical_difference") if figure else []
+    return [*(out / "tables" / name for name in texts), *paths]
 
 
 def _troubles(sweep: Sweep) -> list[str]:

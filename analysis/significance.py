@@ -119,6 +119,20 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     return Verdict(matched, test, baseline, described, comparisons=comparisons)
 
 
+def for_report(sweep: Sweep, test: str) -> list[Verdict]:
+    """What the report of methods side by side says of ECE: the test against the base, Friedman's.
+
+    Returns:
+        Nothing for a ladder (its steps are not rivals), or if fewer than two methods have numbers.
+    """
+    if len(sweep.rungs) < 2 or any(r["kind"] not in ("base", "variant") for r in sweep.rungs):
+        return []
+    matched = over_seeds(sweep, "ece")
+    if matched.values.notna().any().sum() < 2:
+        return []
+    return [judge(matched, test, sweep.rungs[0]["label"]), judge(matched, "friedman")]
+
+
 def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     """Match the trials of a sweep by their seeds.
 
@@ -131,7 +145,8 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     is_paired, networks = sweep.manifest["paired_seeds"], len(sweep.manifest["network_seeds"])
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
-    values = rows.pivot_table(index=block, columns="method", values="value", dropna=False)
+    matching = rows.dropna(subset=block)
+    values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     values = values.reindex(columns=labels)
     if is_by_network:
         unit = "network seed" if is_paired else "network seed, head seeds averaged"
@@ -259,9 +274,6 @@ def friedman(matched: Matched) -> Friedman:
     """Friedman's test over the complete blocks, then Nemenyi's.
 
     Methods without any number are left out first, then blocks in which a method has none.
-
-    Raises:
-        UserError: nothing is left.
     """
     values = matched.values.dropna(axis="columns", how="all")
     absent = [str(method) for method in matched.values if method not in values]
@@ -270,8 +282,6 @@ def friedman(matched: Matched) -> Friedman:
     notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
     lost = len(values.dropna(how="all")) - len(complete)
     notes += [f"{lost} blocks left out: not every method has a number"] if lost else []
-    if complete.empty:
-        raise UserError("no block has a number of every method: nothing to rank")
     is_less_better = METRICS[matched.metric].direction == "min"
     places = complete.rank(axis="columns", ascending=is_less_better)
     blocks, methods = complete.shape
@@ -299,6 +309,8 @@ def friedman(matched: Matched) -> Friedman:
 
 def _too_little_to_rank(places: pd.DataFrame) -> str:
     blocks, methods = places.shape
+    if blocks == 0:
+        return "no block has a number of every method"
     if methods < 3:
         return f"Friedman's test takes three methods, here are {methods}: declare wilcoxon or t"
     if blocks < MIN_BLOCKS:

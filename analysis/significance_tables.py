@@ -162,22 +162,37 @@ def json_object(verdict: Verdict) -> str:
     return json.dumps(content, indent=1)
 
 
+def plain(verdict: Verdict) -> str:
+    """The tables and sentences for a terminal."""
+    return _text(verdict, "simple")
+
+
+def markdown(verdict: Verdict) -> str:
+    """The tables and sentences in Markdown."""
+    return _text(verdict, "github")
+
+
+def latex(verdict: Verdict) -> str:
+    """The tables in LaTeX (booktabs), the sentences as comments."""
+    return _text(verdict, "latex_booktabs")
+
+
 RENDERERS: dict[str, Callable[[Verdict], str]] = {
-    "plain": lambda verdict: _text(verdict, "simple"),
-    "markdown": lambda verdict: _text(verdict, "github"),
-    "latex": lambda verdict: _text(verdict, "latex_booktabs"),
+    "plain": plain,
+    "markdown": markdown,
+    "latex": latex,
     "csv": csv,
     "json": json_object,
 }
 
 
-def draw_critical_difference(result: Friedman) -> Figure | None:
+def draw_critical_difference(result: Friedman | None) -> Figure | None:
     """Mean ranks on a line, best at the left; bars join methods that Nemenyi does not tell apart.
 
     Returns:
-        None if there is no p-value; the statement says why.
+        None if Friedman's test was not declared or has no p-value; its statement says why.
     """
-    if result.statement:
+    if result is None or result.statement:
         return None
     methods = list(result.ranks.index)
     same = pd.DataFrame(1.0, index=methods, columns=methods)

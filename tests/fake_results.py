@@ -17,6 +17,7 @@ def write(
     published: bool = True,
     bad: str | None = None,
     bad_rungs: tuple[int, ...] = (2,),
+    kinds: tuple[str, ...] = KINDS,
 ) -> None:
     """Write a sweep of three rungs and a control.
 
@@ -26,6 +27,7 @@ def write(
         published: rows are named as in maccal/table5.
         bad: status of all trials of ``bad_rungs``, which then have no metrics.
         bad_rungs: rungs that fail if ``bad`` is given.
+        kinds: of the rungs.
     """
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
     rungs = [
@@ -34,7 +36,7 @@ def write(
             "label": label,
             "ingredient": label,
             "published": names[i] if published else None,
-            "kind": KINDS[i],
+            "kind": kinds[i],
         }
         for i, label in enumerate(LABELS)
     ]

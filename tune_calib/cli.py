@@ -193,11 +193,12 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
 def report(
     out: Annotated[Path, typer.Argument(help="folder of a sweep")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
+    test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
 ) -> None:
     """Write tables and figures of a sweep and print its table."""
     from analysis.report import write_report
 
-    typer.echo(write_report(out, published))
+    typer.echo(write_report(out, published, test))
 
 
 @app.command()
@@ -209,6 +210,7 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> No
 
 
 app.command()(cli_analysis.ranks)
+app.command()(cli_analysis.significance)
 
 
 def _setting(text: str) -> tuple[str, str, Any]:
