@@ -90,9 +90,9 @@ def _reading(absent: list[str]) -> str:
 
 def _numbers(sweep: Sweep, rung: int) -> str:
     rows = sweep.of_rung(rung)
-    if rows.empty or not {"test/ece", "test/accuracy"} <= set(rows):
+    if not {"test/ece", "test/accuracy"} <= set(rows) or rows["test/ece"].isna().all():
         return f"{sweep.failures(rung) or 'no ECE recorded'}\n"
-    ece = 100 * rows["test/ece"]
+    ece = 100 * rows["test/ece"].dropna()
     spread = f" ± {ece.std(ddof=1):.2f}" if len(ece) > 1 else ""
     accuracy = 100 * rows["test/accuracy"].mean()
     # Statuses are longer than a panel is wide, so they have a line of their own.

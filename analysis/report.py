@@ -37,9 +37,15 @@ def write_report(out: Path, published: str | None = None, test: str = "wilcoxon"
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
     written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")
-    written += _write_significance(for_report(sweep, test), out)
+    verdicts = for_report(sweep, test)
+    written += _write_significance(verdicts, out)
     drawn = {path.stem for path in written}
     undrawn = [f"{name}: not drawn, {why}" for name, why in _UNDRAWN.items() if name not in drawn]
+    undrawn += [
+        f"critical_difference: not drawn, {verdict.friedman.statement}"
+        for verdict in verdicts
+        if verdict.friedman is not None and verdict.friedman.statement
+    ]
     lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
     return "\n".join([*lines, *(f"  {path}" for path in written)])
 

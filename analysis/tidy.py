@@ -59,12 +59,18 @@ def unfinished(sweep: Sweep) -> pd.DataFrame:
     return rows.loc[rows["status"] != "done", names].reset_index(drop=True)
 
 
-def complaints(sweep: Sweep) -> list[str]:
+def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     """One line for each way in which planned trials of a method have no numbers.
 
-    E.g. ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``; empty if all are done.
+    E.g. ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``; empty if all are done and
+    have the metric, if one is named.
     """
     rows = _planned(sweep)
+    if metric is not None:
+        found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
+        is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
+        told = f"done without {METRICS[metric].title}"
+        rows = rows.assign(status=rows["status"].mask(is_without, told))
     planned = Counter(rows["method"])
     lines = []
     bad = rows[rows["status"] != "done"]
@@ -125,7 +131,7 @@ def _planned(sweep: Sweep) -> pd.DataFrame:
     return rows.assign(
         source=sweep.manifest["sweep"],
         method=rows["rung"].map(labels),
-        variant=rows["data"].map(variants).fillna(""),
+        variant=[variants.get(data, "") for data in rows["data"]],
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),
         note=rows["message"].fillna(""),

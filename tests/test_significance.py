@@ -39,6 +39,12 @@ DEMSAR = [
 ]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    """Figures as SVG alone, since most of a report's time goes into the other formats."""
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
 def matched(values, metric="ece"):
     return Matched(metric, "seed", pd.DataFrame(values))
 
@@ -240,7 +246,7 @@ def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):
     text = (tmp_path / "tables" / "significance.md").read_text()
     assert "Declared: Wilcoxon's signed rank test against vanilla, two-sided." in text
     assert "| + two" in text
-    assert "critical_difference.png" in written
+    assert "critical_difference.svg" in written
     write_report(tmp_path, test="t")
     text = (tmp_path / "tables" / "significance.md").read_text()
     assert "all 6 differences are equal: no spread to test against" in text
@@ -255,7 +261,7 @@ def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
 
 def test_one_seed_is_told_in_the_report(tmp_path):
     fake_results.write(tmp_path, seeds=1, kinds=RIVALS)
-    assert "critical_difference" not in write_report(tmp_path)
+    assert "critical_difference: not drawn, too few blocks (1)" in write_report(tmp_path)
     text = (tmp_path / "tables" / "significance.md").read_text()
     assert "too few pairs that differ (1)" in text
     assert "No p-value: too few blocks (1)" in text

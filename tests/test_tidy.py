@@ -52,6 +52,15 @@ def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
     ]
 
 
+def test_a_trial_that_is_done_but_has_not_the_metric_is_told(out):
+    sweep = load(out)
+    sweep.trials.loc[4, "test/ece"] = float("nan")
+    told = ["+ one: 1 of 3 done without ECE (network seed/head seed 1/1)"]
+    assert complaints(sweep, "ece") == told
+    assert complaints(sweep) == complaints(sweep, "nll") == []
+    assert len(tidy(sweep, ["ece"], "test")) == 11
+
+
 def test_a_whole_sweep_has_no_complaints(out):
     assert complaints(load(out)) == []
 
