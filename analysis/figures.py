@@ -1,15 +1,20 @@
 """Figures of a ladder: the sparsity trajectory, and ECE against accuracy."""
 
-import math
+from itertools import pairwise
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.ladder import varied
+from analysis.ladder import summary
 from analysis.load import Sweep
+
+_MARKS_A_LINE = 6
+_KEY_IN = 0.15  # height of a line of the legend
 
 
 def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
@@ -17,7 +22,7 @@ def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
     return sweep.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
 
 
-def adaptive_rungs(sweep: Sweep) -> list[dict[str, object]]:
+def adaptive_rungs(sweep: Sweep) -> list[dict[str, Any]]:
     """Rungs whose keep probability moves."""
     moving = []
     for rung in sweep.rungs:
@@ -36,59 +41,136 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
     rungs = adaptive_rungs(sweep)
     if not rungs:
         return None
-    figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.4))
-    titles = {
-        "q": "keep probability q",
-        "tau": "largest step τ of q",
-        "train/accuracy": "train: accuracy (solid),\nconfidence (dashed)",
-    }
-    for axis, (name, text) in zip(axes, titles.items(), strict=True):
-        for rung in rungs:
-            index = int(str(rung["index"]))
-            _line(axis, trajectory(sweep, index, name), index, str(rung["label"]), "-")
+    figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.5))
+    panels = {"q": "keep probability q", "tau": "largest step τ of q", "train/accuracy": "train"}
+    for axis, (name, text) in zip(axes, panels.items(), strict=True):
+        for place, rung in enumerate(rungs):
+            _line(axis, trajectory(sweep, rung["index"], name), rung["index"], place, "-")
             if name == "train/accuracy":
-                curve = trajectory(sweep, index, "train/confidence")
-                _line(axis, curve, index, None, "--")
+                curve = trajectory(sweep, rung["index"], "train/confidence")
+                _line(axis, curve, rung["index"], place, "--")
         axis.set(xlabel="epoch of stage II")
         axis.set_title(text, fontsize=8)
     axes[0].set_ylabel("fraction")
+    lines = [
+        Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
+        Line2D([], [], color="0.2", linestyle="--", label="confidence"),
+    ]
+    axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
     figure.suptitle("mean over the trials of a rung; band: smallest to largest", fontsize=7)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(rungs), frameon=False)
+    figure.legend(
+        handles=[_key(sweep, rung) for rung in rungs], loc="outside lower center",
+        ncols=min(2, len(rungs)), frameon=False, fontsize=7.5,
+    )  # fmt: skip
     return figure
 
 
-def _line(axis: Axes, curve: pd.DataFrame, index: int, label: str | None, style_: str) -> None:
+def _line(axis: Axes, curve: pd.DataFrame, index: int, place: int, dashes: str) -> None:
     color = style.color(index)
-    axis.plot(curve.index, curve["mean"], style_, color=color, label=label, linewidth=1.2)
+    step = max(1, len(curve) // _MARKS_A_LINE)
+    # Marks of different rungs are shifted, so that lines that coincide are still told apart.
+    axis.plot(
+        curve.index, curve["mean"], dashes, color=color, linewidth=1.2,
+        marker=style.marker(index), markersize=3.5, markevery=(place * step // 2 % step, step),
+    )  # fmt: skip
     axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
 
 
-def draw_tradeoff(sweep: Sweep) -> Figure:
-    """ECE against accuracy on test: each trial faint, mean ± sd of each rung, ladder as a line."""
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 2.9))
-    path: list[tuple[float, float]] = []
+def _key(sweep: Sweep, rung: dict[str, Any]) -> Line2D:
+    index = rung["index"]
+    label = f"{rung['label']} ({sweep.ended(index)})"
+    return Line2D(
+        [], [], color=style.color(index), marker=style.marker(index), markersize=3.5, label=label
+    )
+
+
+def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
+    """Accuracy and ECE on test of every trial that is done.
+
+    Returns:
+        Columns rung, accuracy, ece; fractions. Empty if nothing is done.
+    """
+    columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
+    done = sweep.trials[sweep.trials["status"] == "done"]
+    points = done.reindex(columns=["rung", *columns]).rename(columns=columns)
+    return points.dropna(subset=list(columns.values())).reset_index(drop=True)
+
+
+def chains(sweep: Sweep) -> list[list[int]]:
+    """Rungs that build on each other: a base and its steps; the others are in no chain."""
+    found: list[list[int]] = []
+    for place, rung in enumerate(sweep.rungs):
+        if place == 0 or rung["kind"] == "base":
+            found.append([rung["index"]])
+        elif rung["kind"] == "step":
+            found[-1].append(rung["index"])
+    return found
+
+
+def draw_tradeoff(sweep: Sweep) -> Figure | None:
+    """ECE against accuracy on test: each trial faint, mean ± sd of each rung, steps as arrows.
+
+    Returns:
+        None if no trial is done.
+    """
+    points = tradeoff_points(sweep)
+    if points.empty:
+        return None
+    height = max(3.1, _KEY_IN * len(sweep.rungs) + 0.3)
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, height))
+    handles = []
     for rung in sweep.rungs:
-        rows = sweep.of_rung(rung["index"])
-        if rows.empty:
-            continue
-        index, label = rung["index"], f"{rung['label']} (n = {len(rows)})"
-        x, y = 100 * rows["test/accuracy"], 100 * rows["test/ece"]
-        spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
-        color, shape = style.color(index), style.marker(index)
-        axis.scatter(x, y, s=8, color=color, alpha=0.4, marker=shape, linewidths=0)
-        face = color if rung["kind"] in ("base", "step") else "white"
-        axis.errorbar(
-            x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
-            markersize=6, markerfacecolor=face, linestyle="none", elinewidth=0.8, label=label,
-        )  # fmt: skip
-        if rung["kind"] == "base" and path:
-            path.append((math.nan, math.nan))  # breaks the line between two chains
-        if rung["kind"] in ("base", "step"):
-            path.append((x.mean(), y.mean()))
-    axis.plot(*zip(*path, strict=True), color="0.6", linewidth=0.8, zorder=0) if path else None
+        rows = points[points["rung"] == rung["index"]]
+        if not rows.empty:
+            _rung_point(axis, rows, rung)
+        handles.append(_legend_mark(sweep, rung, rows.empty))
+    means = 100 * points.groupby("rung")[["accuracy", "ece"]].mean()
+    for chain in chains(sweep):
+        _arrows(axis, means.loc[[index for index in chain if index in means.index]])
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)
-    figure.legend(loc="outside right center", frameon=False, fontsize=7)
-    figure.suptitle(f"mean ± sd; {varied(sweep)}", fontsize=7, x=0.02, ha="left")
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
+    figure.suptitle(_reading(sweep), fontsize=7, x=0.02, ha="left")
     return figure
+
+
+def _reading(sweep: Sweep) -> str:
+    """How to read the trade-off; arrows are explained only where there are any."""
+    text = f"large: {summary(sweep)}; small: single trials"
+    if max(map(len, chains(sweep)), default=0) > 1:
+        text += "\narrows: from a rung to the next step; open marks: not a step of the ladder"
+    return text
+
+
+def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:
+    x, y = 100 * rows["accuracy"], 100 * rows["ece"]
+    spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
+    color, shape = style.color(rung["index"]), style.marker(rung["index"])
+    axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
+    axis.errorbar(
+        x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
+        markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
+    )  # fmt: skip
+
+
+def _face(rung: dict[str, Any]) -> str | tuple[float, float, float]:
+    """Filled for a step of the ladder, open for what stands beside it."""
+    return style.color(rung["index"]) if rung["kind"] in ("base", "step") else "white"
+
+
+def _legend_mark(sweep: Sweep, rung: dict[str, Any], is_empty: bool) -> Line2D:
+    """A mark and a label in ladder order; a rung without numbers has no mark but says why."""
+    index = rung["index"]
+    ended = sweep.failures(index) or "no numbers" if is_empty else sweep.ended(index)
+    return Line2D(
+        [], [], linestyle="none", marker="" if is_empty else style.marker(index), markersize=6,
+        color=style.color(index), markerfacecolor=_face(rung),
+        label=f"{rung['label']}: {ended}" if is_empty else f"{rung['label']} ({ended})",
+    )  # fmt: skip
+
+
+def _arrows(axis: Axes, means: pd.DataFrame) -> None:
+    places = zip(means["accuracy"], means["ece"], strict=True)
+    for start, end in pairwise(places):
+        arrow = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
+        axis.annotate("", xy=end, xytext=start, arrowprops=arrow, zorder=1)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from analysis.published import published
-from tune_calib.names import METRICS, column
+from tune_calib.names import column
 
 TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
 
@@ -24,12 +24,14 @@ def ladder_table(
     Returns:
         One row a (rung, metric): rung, label, kind, metric, n, mean, sd (with n - 1; NaN
         below two), change_before (mean minus that of the rung before; NaN but for
-        steps), change_base (mean minus that of the last base; NaN for a base), statuses. Fractions.
-        Only trials that are done enter.
+        steps), change_base (mean minus that of the last base; NaN for a base), statuses, and
+        ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has
+        none). Fractions. Only trials that are done enter; a change is a difference of means.
     """
     rows = []
     for metric in metrics:
         base = before = float("nan")
+        printed = published_columns(sweep, metric)
         for place, rung in enumerate(sweep.rungs):
             values = _values(sweep, rung["index"], column(split, metric))
             mean = values.mean() if len(values) else float("nan")
@@ -47,6 +49,10 @@ def ladder_table(
                     "change_before": mean - before if rung["kind"] == "step" else float("nan"),
                     "change_base": float("nan") if is_base else mean - base,
                     "statuses": sweep.statuses(rung["index"]),
+                    **{
+                        f"published {key[0]} {key[1]}": printed[key].get(rung["label"])
+                        for key in printed.columns
+                    },
                 }
             )
             before = mean
@@ -64,7 +70,7 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     """What the paper prints for each rung.
 
     Returns:
-        Index: label of the rung; one column a (dataset, architecture); fractions. Empty if the
+        Index: label of the rung; one column a (dataset, backbone); fractions. Empty if the
         ladder follows no published table.
     """
     if not sweep.manifest["published"]:
@@ -73,13 +79,15 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     table = table[table["metric"] == metric]
     labels = {rung["published"]: rung["label"] for rung in sweep.rungs if rung["published"]}
     table = table[table["method"].isin(labels)]
-    wide = table.pivot(index="method", columns=["dataset", "arch"], values="value")
+    wide = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
     return wide.rename(index=labels)
 
 
 def varied(sweep: Sweep) -> str:
     """What the spread is over, in words."""
     networks, heads = len(sweep.manifest["network_seeds"]), len(sweep.manifest["head_seeds"])
+    if networks == 1 and heads == 1:
+        return "1 seed: no spread"
     if sweep.manifest["paired_seeds"]:
         return f"{networks} seeds, network and head vary together"
     if networks == 1:
@@ -89,7 +97,7 @@ def varied(sweep: Sweep) -> str:
     return f"{networks} networks x {heads} head seeds: both vary"
 
 
-def best_first(metric: str, means: "pd.Series[float]") -> list[float]:
-    """The best and the second-best value of a metric; ties share a place."""
-    ranked = sorted(means.dropna().unique(), reverse=METRICS[metric].direction == "max")
-    return ranked[:2]
+def summary(sweep: Sweep) -> str:
+    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``."""
+    text = varied(sweep)
+    return text if "no spread" in text else f"mean ± sd over {text}"

@@ -12,6 +12,15 @@ from tune_calib.errors import UserError
 from tune_calib.names import STATUSES
 from tune_calib.results import read_table
 
+MANIFEST_VERSION = 1
+
+_MANIFEST_KEYS = {
+    "version", "sweep", "title", "command", "dataset", "setting", "published", "rungs", "planned",
+    "network_seeds", "head_seeds", "paired_seeds",
+}  # fmt: skip
+_RUNG_KEYS = {"index", "label", "published", "kind"}
+_PLANNED_KEYS = {"spec_hash", "rung", "network_seed", "head_seed"}
+
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
@@ -47,11 +56,29 @@ class Sweep:
 
     def statuses(self, index: int) -> str:
         """How the trials of a rung ended, e.g. ``5 done`` or ``3 done, 1 diverged, 1 missing``."""
-        counts = Counter(self.of_rung(index, done_only=False)["status"])
-        planned = sum(entry["rung"] == index for entry in self.manifest["planned"])
-        parts = [f"{counts[status]} {status}" for status in STATUSES if counts[status]]
-        missing = planned - sum(counts.values())
-        return ", ".join([*parts, f"{missing} missing"] if missing else parts)
+        return ", ".join(f"{count} {status}" for status, count in self.counts(index).items())
+
+    def failures(self, index: int) -> str:
+        """Why a rung has no numbers, e.g. ``diverged (3/3)``; empty if a trial of it is done."""
+        counts = self.counts(index)
+        if "done" in counts:
+            return ""
+        planned = sum(counts.values())
+        return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
+
+    def ended(self, index: int) -> str:
+        """``n = 5`` if every trial of a rung is done, else every status."""
+        counts = self.counts(index)
+        return f"n = {counts['done']}" if set(counts) == {"done"} else self.statuses(index)
+
+    def counts(self, index: int | None = None) -> dict[str, int]:
+        """Trials by status, ``missing`` last, none that is 0; of one rung or of the sweep."""
+        rows = self.trials if index is None else self.of_rung(index, done_only=False)
+        ended = Counter(rows["status"])
+        planned = sum(index in (None, entry["rung"]) for entry in self.manifest["planned"])
+        counts = {status: ended[status] for status in STATUSES}
+        counts["missing"] = planned - len(rows)
+        return {status: count for status, count in counts.items() if count}
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
         """One recorded quantity of a rung's trials: columns spec_hash, epoch, value."""
@@ -69,16 +96,13 @@ def load(out: Path) -> Sweep:
     Raises:
         UserError: the folder holds no sweep, or a file of it is damaged.
     """
-    path = out / "sweep.json"
-    if not path.exists():
-        raise UserError(f"{out} holds no sweep.json; name the --out folder of a sweep")
-    try:
-        manifest = json.loads(path.read_text())
-    except ValueError:
-        raise UserError(f"{path} is not whole; run the sweep's command again") from None
+    manifest = _read_manifest(out / "sweep.json")
     trials = read_table(out, "trials").to_pandas()
     planned = {entry["spec_hash"] for entry in manifest["planned"]}
-    trials = trials[trials["spec_hash"].isin(planned)].drop_duplicates("spec_hash")
+    trials = trials[trials["spec_hash"].isin(planned)]
+    # A trial that was run again may stand in two files: that it is done counts.
+    is_retried = trials["status"] != "done"
+    trials = trials.loc[is_retried.sort_values(kind="stable").index].drop_duplicates("spec_hash")
     order = ["rung", "network_seed", "head_seed"]
     return Sweep(
         manifest=manifest,
@@ -87,4 +111,30 @@ def load(out: Path) -> Sweep:
         .to_pandas()
         .drop_duplicates(["spec_hash", "epoch", "name"]),
         bins=read_table(out, "bins").to_pandas().drop_duplicates(["spec_hash", "split", "bin"]),
+    )
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{path.parent} holds no sweep.json; name the --out folder of a sweep")
+    try:
+        manifest = json.loads(path.read_text())
+    except ValueError:
+        raise UserError(f"{path} is not whole; run the sweep's command again") from None
+    if not _is_manifest(manifest):
+        raise UserError(f"{path} is not a manifest that this version reads; run its sweep again")
+    return dict(manifest)
+
+
+def _is_manifest(value: Any) -> bool:
+    if not isinstance(value, dict) or not value.keys() >= _MANIFEST_KEYS:
+        return False
+    is_known = value["version"] == MANIFEST_VERSION
+    has_rungs = _are_records(value["rungs"], _RUNG_KEYS)
+    return is_known and has_rungs and _are_records(value["planned"], _PLANNED_KEYS)
+
+
+def _are_records(value: Any, keys: set[str]) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(entry, dict) and entry.keys() >= keys for entry in value
     )

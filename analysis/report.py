@@ -5,33 +5,54 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import figures, reliability, style, tables
+from analysis import figures, reliability, significance_tables, style, tables
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
+from analysis.published import beside
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
+from analysis.significance import Verdict, for_report
 from tune_calib.results import atomic_write
 
+_UNDRAWN = {
+    "reliability": "no trial that is done has bins",
+    "sparsity": "no rung has a keep probability q that moves",
+    "tradeoff": "no trial that is done has accuracy and ECE on test",
+}
 
-def write_report(out: Path) -> str:
+
+def write_report(out: Path, published: str | None = None, test: str = "wilcoxon") -> str:
     """Write ``tables/`` and ``figures/`` of a sweep.
 
     Args:
         out: folder of the sweep.
+        published: a published table to put beside it, e.g. ``fedlas/table1``; None for the one
+            that its ladder follows.
+        test: paired test of methods side by side against the first: ``wilcoxon`` or ``t``.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
 
     Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged.
+        UserError: the folder holds no sweep, or a file of it is damaged, or there is no such
+            published table or test.
     """
-    sweep = load(out)
+    sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
     statistics = sample_statistics(out)
     written = _write_tables(sweep, statistics, out / "tables")
     written += _write_figures(sweep, statistics, out / "figures")
-    lines = [tables.plain(sweep), *_troubles(sweep)]
-    return "\n".join([*lines, "Written: " + ", ".join(str(path) for path in written)])
+    verdicts = for_report(sweep, test)
+    written += _write_significance(verdicts, out)
+    drawn = {path.stem for path in written}
+    undrawn = [f"{name}: not drawn, {why}" for name, why in _UNDRAWN.items() if name not in drawn]
+    undrawn += [
+        f"critical_difference: not drawn, {verdict.friedman.statement}"
+        for verdict in verdicts
+        if verdict.friedman is not None and verdict.friedman.statement
+    ]
+    lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
+    return "\n".join([*lines, *(f"  {path}" for path in written)])
 
 
 def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
@@ -59,14 +80,33 @@ def _write_figures(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list
         "samples": draw_samples(sweep, statistics),
     }
     return [
-        style.save(figure, folder, name)[0] for name, figure in drawn.items() if figure is not None
+        path
+        for name, figure in drawn.items()
+        if figure is not None
+        for path in style.save(figure, folder, name)
     ]
+
+
+def _write_significance(verdicts: list[Verdict], out: Path) -> list[Path]:
+    if not verdicts:
+        return []
+    paired, friedman = verdicts
+    texts = {
+        "significance.md": "\n\n".join(significance_tables.markdown(v) for v in verdicts),
+        "significance.csv": significance_tables.csv(paired),
+    }
+    for name, text in texts.items():
+        atomic_write(out / "tables" / name, f"{text}\n".encode())
+    figure = significance_tables.draw_critical_difference(friedman.friedman)
+    paths = style.save(figure, out / "figures", "critical_difference") if figure else []
+    return [*(out / "tables" / name for name in texts), *paths]
 
 
 def _troubles(sweep: Sweep) -> list[str]:
     """One line for each way in which a trial ended badly."""
     bad = sweep.trials[sweep.trials["status"] != "done"]
-    told = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
+    messages = bad["message"].fillna("no message")
+    told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
     return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
 
 
@@ -78,6 +118,7 @@ def status(out: Path) -> str:
     """
     sweep = load(out)
     planned = len(sweep.manifest["planned"])
-    lines = [f"{out}: {planned - sweep.missing} of {planned} trials have a result"]
+    counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
+    lines = [f"{out}: {planned} trials planned: {counts}"]
     lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
     return "\n".join([*lines, f"again or go on: {sweep.manifest['command']}"])

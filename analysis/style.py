@@ -34,8 +34,8 @@ def color(index: int) -> tuple[float, float, float]:
 
 
 def marker(index: int) -> str:
-    """Marker of the index-th rung or method."""
-    return MARKERS[index % len(MARKERS)]
+    """Marker of the index-th rung or method; shifted where the colours begin again."""
+    return MARKERS[(index + index // 10) % len(MARKERS)]
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -1,33 +1,57 @@
 """Renderers of a ladder's table: Markdown, LaTeX, CSV and plain text. Percent appears only here."""
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
+from tabulate import SEPARATING_LINE, tabulate
 
 from analysis.ladder import (
     TABLE_METRICS,
-    best_first,
     ladder_table,
     published_columns,
-    varied,
+    summary,
 )
 from analysis.load import Sweep
 from tune_calib.names import METRICS
 
 Mark = Callable[[str, int], str]
 
-_DATASETS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny_imagenet": "Tiny-ImageNet"}
-_LATEX_MARKS = {"&": r"\&", "%": r"\%", "_": r"\_", "±": r"$\pm$"}
+MARKS = {
+    "plain": {0: "{}", 1: "{} *", 2: "{} '"},
+    "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
+    "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
+    "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
+}
+TITLES = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "tiny_imagenet": "Tiny-ImageNet",
+    "cub200": "CUB-200",
+    "fgvc_aircraft": "FGVC-Aircraft",
+    "svhn": "SVHN",
+    "densenet121": "DenseNet-121",
+    "resnet50": "ResNet-50",
+    "resnet101": "ResNet-101",
+    "resnet110": "ResNet-110",
+    "wrn26_10": "WRN-26-10",
+    "vit_base_patch16_384": "ViT-B/16",
+}
+_LATEX = str.maketrans(
+    {mark: rf"\{mark}" for mark in "&%_#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "Δ": r"$\Delta$"}
+)
 
 
 def number(metric: str, value: float, signed: bool = False) -> str:
     """A value as printed: fractions in percent with two digits, others with three."""
     if math.isnan(value):
         return "-"
-    sign = "+" if signed else ""
+    # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
+    sign = "+z" if signed else "z"
     if METRICS[metric].unit == "fraction":
         return f"{100 * value:{sign}.2f}"
     return f"{value:{sign}.3f}"
@@ -43,7 +67,10 @@ def title(metric: str) -> str:
 def caption(sweep: Sweep) -> str:
     """What the numbers are of, over what they vary, and what is missing."""
     manifest = sweep.manifest
-    parts = [manifest["title"], manifest["setting"], f"test split, mean ± sd over {varied(sweep)}"]
+    parts = [manifest["title"], manifest["setting"], f"test split, {summary(sweep)}"]
+    ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
+    parts.append(f"n = {', '.join(ended)}; only done trials enter")
+    parts.append("Δ: difference of means, to the rung before and to the base")
     if sweep.missing:
         parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest['planned'])} trials missing")
     return ". ".join(parts) + "."
@@ -63,84 +90,117 @@ def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
         of_rung = tidy[tidy["rung"] == rung["index"]].set_index("metric")
         cells = {"rung": rung["label"]}
         for metric in TABLE_METRICS:
-            places = best_first(metric, tidy[tidy["metric"] == metric]["mean"])
-            cells[title(metric)] = _cell(metric, of_rung.loc[metric], places, mark)
+            means = tidy[tidy["metric"] == metric]["mean"]
+            best = places((number(metric, mean) for mean in means), METRICS[metric].direction)
+            row = of_rung.loc[metric]
+            failures = sweep.failures(rung["index"])
+            cells[title(metric)] = _cell(metric, row, best, mark) if row["n"] else failures or "-"
         ece = of_rung.loc["ece"]
         cells["ΔECE before"] = number("ece", ece["change_before"], signed=True)
         cells["ΔECE base"] = number("ece", ece["change_base"], signed=True)
         cells["trials"] = str(ece["statuses"])
         for key in printed.columns:
             value = printed[key].get(rung["label"], math.nan)
-            cells[f"paper: {_DATASETS.get(key[0], key[0])} {key[1]}"] = number("ece", value)
+            cells[f"paper: {TITLES.get(key[0], key[0])} {TITLES.get(key[1], key[1])}"] = number(
+                "ece", value
+            )
         rows.append(cells)
     return rows
 
 
-def _cell(metric: str, row: "pd.Series[Any]", places: list[float], mark: Mark) -> str:
-    if row["n"] == 0:
-        return str(row["statuses"])
+def places(texts: Iterable[str], direction: str) -> dict[str, int]:
+    """The best (1) and the second (2) of printed numbers; what prints alike shares a place."""
+    numbers = {text: float(text) for text in texts if text != "-"}
+    ordered = sorted(set(numbers.values()), reverse=direction == "max")[:2]
+    return {text: ordered.index(n) + 1 for text, n in numbers.items() if n in ordered}
+
+
+def _cell(metric: str, row: "pd.Series[Any]", best: dict[str, int], mark: Mark) -> str:
     text = number(metric, row["mean"])
+    place = best.get(text, 0)
     if not math.isnan(row["sd"]):
         text += f" ± {number(metric, row['sd'])}"
-    return mark(text, places.index(row["mean"]) + 1 if row["mean"] in places else 0)
+    return mark(text, place)
+
+
+def _starts_block(sweep: Sweep, place: int) -> bool:
+    """Whether a rule stands before a rung: before the controls, and before variants of steps."""
+    if place == 0:
+        return False
+    before, kind = (str(sweep.rungs[i]["kind"]) for i in (place - 1, place))
+    return (kind == "control" and before != "control") or (kind == "variant" and before == "step")
 
 
 def markdown(sweep: Sweep) -> str:
     """The table in Markdown, best bold, second underlined."""
-    marks = {0: "{}", 1: "**{}**", 2: "<u>{}</u>"}
+    marks = MARKS["markdown"]
     rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
-    body = tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True)
+    heads, blank = list(rows[0]), [""] * (len(rows[0]) - 1)
+    lines = []
+    for place, row in enumerate(rows):
+        if _starts_block(sweep, place):
+            lines.append([f"*{sweep.rungs[place]['kind']}s*", *blank])
+        lines.append(list(row.values()))
+    body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{_paper_note(sweep)}\n"
 
 
-def plain(sweep: Sweep) -> str:
+def console_table(sweep: Sweep) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    marks = {0: "{}", 1: "{} *", 2: "{} '"}
+    marks = MARKS["plain"]
     rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
     heads = [name.replace(" ", "\n", 1) for name in rows[0]]
-    body = tabulate([list(row.values()) for row in rows], heads, disable_numparse=True)
+    lines: list[Any] = []
+    for place, row in enumerate(rows):
+        lines += [SEPARATING_LINE] if _starts_block(sweep, place) else []
+        lines.append(list(row.values()))
+    body = tabulate(lines, heads, disable_numparse=True)
     return f"{body}\n{caption(sweep)} * best, ' second.{_paper_note(sweep)}"
 
 
 def latex(sweep: Sweep) -> str:
-    """The table in LaTeX (booktabs), the paper's columns under a head of their own."""
-    marks = {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"}
-    rows = wide_rows(sweep, lambda text, place: marks[place].format(_escape(text)))
-    names = [name for name in rows[0] if name != "trials"]
+    r"""The table in LaTeX (booktabs), the paper's columns under a head of their own.
+
+    Returns:
+        A ``tabular``, then its caption as a comment, to be put under ``\caption``.
+    """
+    marks = MARKS["latex"]
+    rows = wide_rows(sweep, lambda text, place: marks[place].format(escape(text)))
+    names = list(rows[0])
     ours = [name for name in names if not name.startswith("paper: ")]
-    theirs = [name for name in names if name.startswith("paper: ")]
-    heads = [*ours, *(name.removeprefix("paper: ") for name in theirs)]
+    heads = [escape(name.removeprefix("paper: ")) for name in names]
     lines = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule"]
-    if theirs:
-        spans = f"& \\multicolumn{{{len(ours) - 1}}}{{c}}{{this run}}"
-        spans += f" & \\multicolumn{{{len(theirs)}}}{{c}}{{published ECE (\\%)}} \\\\"
-        rule = f"\\cmidrule(lr){{2-{len(ours)}}}\\cmidrule(lr){{{len(ours) + 1}-{len(heads)}}}"
-        lines += [spans, rule]
-    lines += [" & ".join(_head(head) for head in heads) + r" \\", r"\midrule"]
-    was_step = True
-    for rung, row in zip(sweep.rungs, rows, strict=True):
-        cells = [row[name] for name in names]
-        is_step = rung["kind"] in ("base", "step")
-        if was_step and not is_step:
+    if ours != names:
+        theirs = len(names) - len(ours)
+        lines += span_heads([("this run", len(ours) - 1), ("published ECE (%)", theirs)])
+    lines += [" & ".join(heads) + r" \\", r"\midrule"]
+    metrics = {title(metric) for metric in TABLE_METRICS}
+    for place, row in enumerate(rows):
+        if _starts_block(sweep, place):
             lines.append(r"\midrule")
-        was_step = is_step
-        cells[0] = _escape(cells[0])
-        lines.append(" & ".join(cell.replace("Δ", r"$\Delta$") for cell in cells) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", f"% {caption(sweep)}", ""]
+        cells = [text if name in metrics else escape(text) for name, text in row.items()]
+        lines.append(" & ".join(re.sub(r"^-(?=\d)", "$-$", cell) for cell in cells) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}", f"% {escape(caption(sweep))}", ""]
     return "\n".join(lines)
 
 
-def _head(text: str) -> str:
-    arrows = {"↓": r"$\downarrow$", "↑": r"$\uparrow$", "Δ": r"$\Delta$"}
-    for mark, command in {**_LATEX_MARKS, **arrows}.items():
-        text = text.replace(mark, command)
-    return text
+def span_heads(spans: Sequence[tuple[str, int]]) -> list[str]:
+    """LaTeX heads over several columns each, with their rules; the first column has none.
+
+    Args:
+        spans: text and number of columns; without a rule where the text is empty.
+    """
+    heads, rules, last = [], [], 1
+    for text, width in spans:
+        first, last = last + 1, last + width
+        heads.append(rf" & \multicolumn{{{width}}}{{c}}{{{escape(text)}}}")
+        rules.append(rf"\cmidrule(lr){{{first}-{last}}}" if text else "")
+    return ["".join(heads)[1:] + r" \\", "".join(rules)]
 
 
-def _escape(text: str) -> str:
-    for mark, command in _LATEX_MARKS.items():
-        text = text.replace(mark, command)
-    return text
+def escape(text: str) -> str:
+    """Text with LaTeX's special characters made harmless."""
+    return text.translate(_LATEX)
 
 
 def _paper_note(sweep: Sweep) -> str:

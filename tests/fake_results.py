@@ -11,14 +11,23 @@ LABELS = ("vanilla", "+ one", "+ two", "control")
 KINDS = ("base", "step", "step", "control")
 
 
-def write(out: Path, seeds: int = 3, published: bool = True, bad: str | None = None) -> None:
+def write(
+    out: Path,
+    seeds: int = 3,
+    published: bool = True,
+    bad: str | None = None,
+    bad_rungs: tuple[int, ...] = (2,),
+    kinds: tuple[str, ...] = KINDS,
+) -> None:
     """Write a sweep of three rungs and a control.
 
     Args:
         out: folder.
         seeds: paired seeds.
         published: rows are named as in maccal/table5.
-        bad: status of all trials of rung 2, which then have no metrics.
+        bad: status of all trials of ``bad_rungs``, which then have no metrics.
+        bad_rungs: rungs that fail if ``bad`` is given.
+        kinds: of the rungs.
     """
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
     rungs = [
@@ -27,7 +36,7 @@ def write(out: Path, seeds: int = 3, published: bool = True, bad: str | None = N
             "label": label,
             "ingredient": label,
             "published": names[i] if published else None,
-            "kind": KINDS[i],
+            "kind": kinds[i],
         }
         for i, label in enumerate(LABELS)
     ]
@@ -54,7 +63,7 @@ def write(out: Path, seeds: int = 3, published: bool = True, bad: str | None = N
     out.mkdir(parents=True, exist_ok=True)
     (out / "sweep.json").write_text(json.dumps(manifest))
     for entry in planned:
-        _write_trial(out, entry, "done" if bad is None or entry["rung"] != 2 else bad)
+        _write_trial(out, entry, "done" if bad is None or entry["rung"] not in bad_rungs else bad)
 
 
 def value(rung: int, seed: int) -> float:
@@ -71,6 +80,9 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
         "rung_label": LABELS[rung],
         "network_seed": seed,
         "head_seed": entry["head_seed"],
+        "data": '{"dataset":"digits","label_noise":0.2,"train_fraction":1.0}',
+        "dataset": "digits",
+        "backbone": "small_cnn",
         "status": status,
         "message": None if status == "done" else "the loss is not finite",
     }

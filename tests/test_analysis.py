@@ -1,15 +1,17 @@
+import json
 import subprocess
 import sys
 
 import pytest
 
-from analysis import figures, reliability, tables
-from analysis.ladder import best_first, ladder_table, published_columns, varied
+from analysis import figures, reliability, style, tables
+from analysis.ladder import ladder_table, published_columns, varied
 from analysis.load import load
 from analysis.published import published
 from analysis.report import status, write_report
 from tests import fake_results
 from tune_calib.errors import UserError
+from tune_calib.results import write_results
 
 
 @pytest.fixture
@@ -33,12 +35,10 @@ def test_means_spreads_and_changes(out):
     assert set(table["n"]) == {3}
 
 
-def test_the_best_depends_on_the_metrics_direction_and_ties_share(out):
-    tidy = ladder_table(load(out))
-    means = {m: tidy[tidy["metric"] == m]["mean"] for m in ("accuracy", "ece", "mce")}
-    assert best_first("accuracy", means["accuracy"]) == pytest.approx([0.9, 0.89])
-    assert best_first("ece", means["ece"]) == pytest.approx([0.05, 0.07])
-    assert best_first("mce", means["mce"]) == [0.5]
+def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_place():
+    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "min") == {"5.00": 1, "7.00": 2}
+    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "max") == {"9.00": 1, "7.00": 2}
+    assert tables.places(["50.00", "50.00"], "min") == {"50.00": 1}
 
 
 def test_markdown_marks_best_and_second_in_percent(out):
@@ -147,3 +147,88 @@ def test_analysis_needs_neither_torch_nor_ray():
         "import sys, analysis.report; sys.exit(any(m in sys.modules for m in ('torch', 'ray')))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("change", [{"version": 9}, {"rungs": None}, {"planned": [1]}])
+def test_a_manifest_of_another_version_is_one_line(out, change):
+    path = out / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match="not a manifest"):
+        load(out)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null"])
+def test_a_manifest_of_another_kind_is_one_line(out, text):
+    (out / "sweep.json").write_text(text)
+    with pytest.raises(UserError, match="not a manifest"):
+        load(out)
+
+
+def test_a_folder_without_a_sweep_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="holds no sweep"):
+        load(tmp_path / "absent")
+
+
+def test_nothing_done_gives_a_table_and_sentences_instead_of_figures(tmp_path):
+    fake_results.write(tmp_path, bad="diverged", bad_rungs=(0, 1, 2, 3))
+    text = write_report(tmp_path)
+    assert "diverged (3/3)" in text
+    for name in ("reliability", "sparsity", "tradeoff"):
+        assert f"{name}: not drawn" in text
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_base_without_numbers_leaves_its_changes_out(tmp_path):
+    fake_results.write(tmp_path, bad="diverged", bad_rungs=(0,))
+    sweep = load(tmp_path)
+    assert ladder_table(sweep).query("metric == 'ece'")["change_base"].isna().all()
+    # The figures must bear an empty first panel and an arrow without a start.
+    assert reliability.draw(sweep) is not None
+    assert figures.draw_tradeoff(sweep) is not None
+
+
+def test_what_is_not_recorded_is_told(out):
+    for folder in ("curves", "bins"):
+        for path in (out / folder).iterdir():
+            path.unlink()
+    sweep = load(out)
+    assert reliability.draw(sweep) is None
+    assert figures.draw_sparsity(sweep) is None
+
+
+def test_a_trial_that_was_run_again_counts_as_done(out):
+    crashed = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "crashed"}
+    write_results(out, "0-earlier", {"trials": [crashed]})
+    assert load(out).statuses(1) == "3 done"
+
+
+def test_published_values_stand_in_the_tidy_table(out):
+    table = ladder_table(load(out))
+    name = "published cifar10 densenet121"
+    assert cell(table, "vanilla", "ece", name) == pytest.approx(0.0368)
+    assert table[table["label"] == "control"][name].isna().all()
+
+
+def test_latex_says_how_trials_ended_and_escapes(tmp_path):
+    fake_results.write(tmp_path, bad="crashed")
+    path = tmp_path / "sweep.json"
+    manifest = json.loads(path.read_text())
+    manifest["rungs"][1]["label"] = "+ q_0 & 5%"
+    path.write_text(json.dumps(manifest))
+    text = tables.latex(load(tmp_path))
+    assert r"+ q\_0 \& 5\%" in text
+    assert "3 done" in text
+    assert "crashed (3/3)" in text
+    assert "$-$2.00" in text
+
+
+def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
+    sweep = load(out)
+    assert figures.chains(sweep) == [[0, 1, 2]]
+    assert "*controls*" in tables.markdown(sweep)
+    sweep.manifest["rungs"][2]["kind"] = "base"
+    assert figures.chains(sweep) == [[0, 1], [2]]
+
+
+def test_a_hundred_rungs_have_marks_of_their_own():
+    assert len({(style.color(i), style.marker(i)) for i in range(100)}) == 100

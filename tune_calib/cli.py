@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tune_calib import cli_search
+from tune_calib import cli_analysis, cli_search
 from tune_calib.cli_options import (
     Address,
     Backbone,
@@ -207,11 +207,15 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
 
 
 @app.command()
-def report(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> None:
+def report(
+    out: Annotated[Path, typer.Argument(help="folder of a sweep")],
+    published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
+    test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
+) -> None:
     """Write tables and figures of a sweep and print its table."""
     from analysis.report import write_report
 
-    typer.echo(write_report(out))
+    typer.echo(write_report(out, published, test))
 
 
 @app.command()
@@ -223,6 +227,8 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> No
 
 
 cli_search.register(app)
+app.command()(cli_analysis.ranks)
+app.command()(cli_analysis.significance)
 
 
 def main() -> NoReturn:

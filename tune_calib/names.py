@@ -46,6 +46,8 @@ METRICS: dict[str, Metric] = {
     )
 }
 
+OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
+
 STATUSES = ("done", "diverged", "crashed", "stopped")
 
 

@@ -1,0 +1,167 @@
+"""Renderers of a rank table: plain text, Markdown, LaTeX, CSV, HTML and JSON."""
+
+import html
+import json
+import math
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+
+from analysis.ranks import KEY, RankTable, name
+from analysis.tables import MARKS, TITLES, escape, number, places, span_heads, title
+from tune_calib.names import METRICS
+
+_TIES = {"competition": "ties share the smallest place", "average": "ties share the mean place"}
+
+
+def caption(table: RankTable) -> str:
+    """What the numbers are, how they are ranked, and what is left out."""
+    counts = sorted({n for n in table.n.to_numpy().flat if n})
+    n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+    kind = "printed in" if table.is_published else f"mean over trials ({n} a cell) of sweep"
+    columns = table.counted.shape[1]
+    parts = [
+        f"{title(table.metric)}, {kind} {table.source}",
+        f"Mean rank over {columns} column{'s' * (columns > 1)}, of the values as printed; "
+        f"{table.ranking} ranking: {_TIES[table.ranking]}",
+        "Wins: columns in which no method is better",
+        *table.notes,
+    ]
+    return ". ".join(parts) + "."
+
+
+def cells(table: RankTable, kind: str) -> pd.DataFrame:
+    """Marked cells as text, index method, columns (data set, backbone), data sets together.
+
+    Args:
+        table: the ranks.
+        kind: of ``tables.MARKS``.
+    """
+    marks = MARKS[kind]
+    summary, columns = table.summary, {}
+    keys: list[Any] = table.values.columns.to_list()
+    datasets = list(dict.fromkeys(key[:2] for key in keys))
+    for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
+        texts = table.values.loc[summary.index, key].map(lambda value: number(table.metric, value))
+        columns[_head(key)] = _marked(texts, METRICS[table.metric].direction, marks)
+    ranks = summary["mean_rank"].map("{:.2f}".format)
+    columns["", "Mean rank"] = _marked(ranks, "min", marks)
+    columns["", "Wins"] = summary["wins"].astype(str)
+    return pd.DataFrame(columns)
+
+
+def _head(key: tuple[str, ...]) -> tuple[str, str]:
+    dataset, variant, backbone, split = key
+    upper = TITLES.get(dataset, dataset) + (f" ({variant})" if variant else "")
+    lower = TITLES.get(backbone, backbone)
+    if split != "test":
+        shifted = split.removeprefix("ood/")
+        lower += f" vs {TITLES.get(shifted, shifted)}" if split.startswith("ood/") else f" {split}"
+    return upper, lower
+
+
+def _marked(texts: "pd.Series[str]", direction: str, marks: dict[int, str]) -> "pd.Series[str]":
+    best = places(texts, direction)
+    return texts.map(lambda text: marks[best.get(text, 0)].format(text))
+
+
+def _rows(frame: pd.DataFrame) -> tuple[list[list[str]], list[tuple[str, str]]]:
+    """Rows of cells, the method's name first, and the heads of the other columns."""
+    heads: list[Any] = frame.columns.to_list()
+    return [[str(row[0]), *map(str, row[1:])] for row in frame.itertuples()], heads
+
+
+def plain(table: RankTable) -> str:
+    """The table for a terminal; ``*`` is the best, ``'`` the second."""
+    rows, heads = _rows(cells(table, "plain"))
+    names = ["method", *("\n".join(head) for head in heads)]
+    align = ["left", *["right"] * len(heads)]
+    body = tabulate(rows, names, disable_numparse=True, colalign=align)
+    return f"{body}\n{caption(table)} * best, ' second."
+
+
+def markdown(table: RankTable) -> str:
+    """The table in Markdown, best bold, second underlined."""
+    rows, heads = _rows(cells(table, "markdown"))
+    names = ["method", *(" ".join(head).strip() for head in heads)]
+    body = tabulate(rows, names, tablefmt="github", disable_numparse=True)
+    return f"{body}\n\n{caption(table)} Best bold, second underlined."
+
+
+def latex(table: RankTable) -> str:
+    """The table in LaTeX (booktabs), backbones under a head for their data set."""
+    rows, heads = _rows(cells(table, "latex"))
+    spans = [(text, len(list(group))) for text, group in groupby(head[0] for head in heads)]
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
+        r"\toprule",
+        *span_heads(spans),
+        " & ".join(["method", *(escape(head[1]) for head in heads)]) + r" \\",
+        r"\midrule",
+        *(" & ".join([escape(row[0]), *row[1:]]) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+        f"% {escape(caption(table))} Best bold, second underlined.",
+    ]
+    return "\n".join(lines)
+
+
+def html_table(table: RankTable) -> str:
+    """The table in HTML, two lines of heads, a caption; a fragment without style."""
+    frame = cells(table, "html")
+    rows, heads = _rows(frame)
+    frame.index = pd.Index([html.escape(row[0]) for row in rows])
+    escaped = [tuple(map(html.escape, head)) for head in heads]
+    frame.columns = pd.MultiIndex.from_tuples(escaped, names=["", "method"])
+    text = f"{caption(table)} Best bold, second underlined."
+    body = frame.to_html(escape=False, border=0, classes="ranks")
+    return body.replace("<thead>", f"<caption>{html.escape(text)}</caption>\n  <thead>", 1)
+
+
+def tidy_ranks(table: RankTable) -> pd.DataFrame:
+    """One row a (method, column): value, n, rank, and the method's mean rank, wins, columns."""
+    order = table.summary.index
+    parts = {"value": table.values, "n": table.n, "rank": table.ranks}
+    stacked = {part: frame.loc[order].stack(KEY) for part, frame in parts.items()}
+    long = pd.concat(stacked, axis="columns")
+    rows = long.reset_index().merge(table.summary, left_on="method", right_index=True)
+    return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
+
+
+def csv(table: RankTable) -> str:
+    """The tidy ranks as CSV; fractions."""
+    return tidy_ranks(table).to_csv(index=False, lineterminator="\n").rstrip("\n")
+
+
+def json_list(table: RankTable) -> str:
+    """A list of objects, best first: method, mean_rank, wins, columns, ranks and values."""
+    entries = [
+        {
+            "method": method,
+            **entry,
+            "metric": table.metric,
+            "ranking": table.ranking,
+            "ranks": _by_name(table.ranks, method),
+            "values": _by_name(table.values, method),
+        }
+        for method, entry in table.summary.to_dict("index").items()
+    ]
+    return json.dumps(entries, indent=1)
+
+
+def _by_name(frame: pd.DataFrame, method: Any) -> dict[str, float | None]:
+    row: Any = frame.loc[method]
+    return {name(key): None if math.isnan(value) else value for key, value in row.items()}
+
+
+RENDERERS: dict[str, Callable[[RankTable], str]] = {
+    "plain": plain,
+    "markdown": markdown,
+    "latex": latex,
+    "csv": csv,
+    "html": html_table,
+    "json": json_list,
+}

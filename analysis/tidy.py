@@ -1,0 +1,150 @@
+"""Results as one tidy frame, ours and the papers' in the same shape, complete or loudly not."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.load import Sweep
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS, column
+from tune_calib.registry import nearest
+from tune_calib.results import is_metric_column
+from tune_calib.spec import DataSlot
+
+COLUMNS = (
+    "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",
+    "network_seed", "head_seed", "note", "spec_hash",
+)  # fmt: skip
+_TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
+
+
+def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) -> pd.DataFrame:
+    """Every planned trial and metric of a sweep.
+
+    Args:
+        sweep: the sweep.
+        metrics: names of ``names.METRICS``; every recorded one if empty.
+        split: e.g. ``test`` or ``ood/svhn``; every recorded one if None.
+
+    Returns:
+        Columns ``COLUMNS``: source (the sweep's id), method (label of the rung), dataset, variant
+        (what of the data is not as the data set has it, e.g. ``label_noise=0.2``; else empty),
+        backbone, split, metric, value (a fraction where the metric is one; NaN unless the trial
+        is done), status (of ``names.STATUSES``, or ``missing``), network_seed, head_seed (absent
+        where the trial has none), note, spec_hash. One row a (planned trial, metric).
+    """
+    rows = _planned(sweep)
+    found = [name for name in map(str, rows) if is_metric_column(name)]
+    if metrics:
+        splits = [split] if split else sorted({name.rpartition("/")[0] for name in found})
+        found = [column(place, metric) for place in splits for metric in metrics]
+        rows = rows.reindex(columns=[*_TRIAL, *found])
+    elif split:
+        found = [name for name in found if name.rpartition("/")[0] == split]
+    long = rows.melt(id_vars=_TRIAL, value_vars=found, var_name="column")
+    places = {name: name.rpartition("/") for name in found}
+    long["split"] = long["column"].map({name: place[0] for name, place in places.items()})
+    long["metric"] = long["column"].map({name: place[2] for name, place in places.items()})
+    is_recorded = (long["status"] != "done") | long["value"].notna()
+    return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
+
+
+def unfinished(sweep: Sweep) -> pd.DataFrame:
+    """The planned trials without numbers: method, seeds, status, note (why), spec_hash."""
+    rows = _planned(sweep)
+    names = ["method", "network_seed", "head_seed", "status", "note", "spec_hash"]
+    return rows.loc[rows["status"] != "done", names].reset_index(drop=True)
+
+
+def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
+    """One line for each way in which planned trials of a method have no numbers.
+
+    E.g. ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``; empty if all are done and
+    have the metric, if one is named.
+    """
+    rows = _planned(sweep)
+    if metric is not None:
+        found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
+        is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
+        told = f"done without {METRICS[metric].title}"
+        rows = rows.assign(status=rows["status"].mask(is_without, told))
+    planned = Counter(rows["method"])
+    lines = []
+    bad = rows[rows["status"] != "done"]
+    for (method, status), group in bad.groupby(["method", "status"], sort=False):
+        seeds = ", ".join(
+            f"{network}" if pd.isna(head) else f"{network}/{head}"
+            for network, head in zip(group["network_seed"], group["head_seed"], strict=True)
+        )
+        kind = "network seed" if group["head_seed"].isna().all() else "network seed/head seed"
+        lines.append(f"{method}: {len(group)} of {planned[str(method)]} {status} ({kind} {seeds})")
+    return lines
+
+
+def check_metric(metric: str) -> None:
+    """Raise a UserError that suggests the nearest unless ``names.METRICS`` has the metric."""
+    if metric not in METRICS:
+        raise UserError(f"unknown metric {metric!r}{nearest(metric, list(METRICS))}")
+
+
+def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
+    """Rows whose columns have one of the wanted values.
+
+    Args:
+        frame: a tidy frame.
+        wanted: a value or a list of values for each column, e.g. ``metric="ece"``.
+
+    Raises:
+        UserError: no such column, or no row has the value; the message suggests the nearest.
+    """
+    for name, asked in wanted.items():
+        if name not in frame:
+            raise UserError(
+                f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
+            )
+        values = list(asked) if isinstance(asked, list | tuple | set) else [asked]
+        texts = frame[name].astype(str)
+        known = sorted(texts.unique())
+        for value in map(str, values):
+            if value not in known:
+                raise UserError(f"no result has {name} {value!r}{nearest(value, known)}")
+        frame = frame[texts.isin([str(value) for value in values])]
+    return frame
+
+
+def _planned(sweep: Sweep) -> pd.DataFrame:
+    """One row a planned trial, with its result where there is one."""
+    planned = pd.DataFrame(
+        sweep.manifest["planned"], columns=["spec_hash", "rung", "network_seed", "head_seed"]
+    )
+    ours = [name for name in planned if name != "spec_hash"]
+    rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
+    labels = {rung["index"]: rung["label"] for rung in sweep.rungs}
+    variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
+    # A trial without a row is on the data and backbone of the others, where those agree.
+    known = {name: rows[name].dropna().unique() for name in ("backbone", "data")}
+    agreed = {name: values[0] for name, values in known.items() if len(values) == 1}
+    rows = rows.fillna({"status": "missing", "dataset": sweep.manifest["dataset"], **agreed})
+    return rows.assign(
+        source=sweep.manifest["sweep"],
+        method=rows["rung"].map(labels),
+        variant=[variants.get(data, "") for data in rows["data"]],
+        network_seed=rows["network_seed"].astype("Int64"),
+        head_seed=rows["head_seed"].astype("Int64"),
+        note=rows["message"].fillna(""),
+    )
+
+
+def _variant(data: str) -> str:
+    """What a data slot changes of its data set, e.g. ``label_noise=0.2``."""
+    slot: dict[str, Any] = json.loads(data)
+    defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
+    changed = [
+        f"{name}={value}"
+        for name, value in slot.items()
+        if name != "dataset" and value != defaults.get(name)
+    ]
+    return ", ".join(changed)
