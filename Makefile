@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults lint bench clean
+.PHONY: demo test test-slow test-faults test-services lint bench clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -15,13 +15,18 @@ demo: $(READY)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow and not faults"
+	$(BIN)/python -m pytest -q -m "not slow and not faults and not postgres"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
 
 test-faults: $(READY)
 	$(BIN)/python -m pytest -q -m faults tests/faults
+
+test-services: $(READY)
+	test -n "$$(ls /usr/lib/postgresql/*/bin/pg_ctl 2>/dev/null || command -v pg_ctl)" || \
+		(apt-get update && apt-get install -y postgresql)
+	$(BIN)/python -m pytest -q -m postgres tests/services
 
 lint: $(READY)
 	$(BIN)/ruff check .

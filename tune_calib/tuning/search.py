@@ -26,7 +26,7 @@ from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.search_heads import search_heads
 from tune_calib.tuning.search_networks import WATCHED, search_networks
-from tune_calib.tuning.storage import open_storage
+from tune_calib.tuning.storage import lost_database, open_storage
 from tune_calib.tuning.study import SamplerName, SearchStudy, points_of
 from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.trials import SearchTrials
@@ -149,7 +149,7 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
         candidates.baseline()[0].spec.data, request.data_root, request.store / "images"
     )
     atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
-    with only_driver(request.out):
+    with only_driver(request.out), lost_database(request.study_storage):
         trials = open_trials(request, candidates)
         planned = _planned(request, manifest["trials"], trials, retry)
         trials.read()

@@ -1,11 +1,14 @@
 """Where an Optuna study lies: a journal file by default, a database by URL."""
 
+import contextlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
@@ -41,6 +44,24 @@ def open_storage(url: str | None, out: Path) -> BaseStorage:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"cannot open --study-storage {without_password(url)}: {without_password(reason)}"
+        ) from None
+
+
+@contextlib.contextmanager
+def lost_database(url: str | None) -> Iterator[None]:
+    """Tell in one line that the study's database went away.
+
+    Raises:
+        UserError: it did.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"--study-storage {without_password(url or JOURNAL)} does not answer any more "
+            f"({without_password(reason)}); nothing that ended is lost: when it is back, run the "
+            "same command again"
         ) from None
 
 

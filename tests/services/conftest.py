@@ -1,0 +1,65 @@
+"""A real PostgreSQL server of our own, on a free port of this machine."""
+
+import os
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+
+def program(name: str) -> str | None:
+    """A server program; Debian keeps them out of the path."""
+    places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    return shutil.which(name) or (str(places[-1]) if places else None)
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A server that can be stopped and started."""
+
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def control(self, *arguments: str) -> None:
+        run(program("pg_ctl"), "-w", "-D", self.folder / "data", *arguments)
+
+    def start(self) -> None:
+        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1"
+        self.control("-l", str(self.folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        self.control("-m", "immediate", "stop")
+
+
+def run(*command: object) -> None:
+    """Run a program of the server; it refuses to be root."""
+    words = [str(word) for word in command]
+    if os.getuid() == 0:
+        words = ["runuser", "-u", "postgres", "--", *words]
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    if program("pg_ctl") is None:
+        pytest.skip("no PostgreSQL server on this machine; make test-services installs one")
+    # Not below pytest's folder, which other users may not enter.
+    folder = Path(f"/tmp/tune-calib-postgres-{os.getpid()}")
+    folder.mkdir()
+    if os.getuid() == 0:
+        shutil.chown(folder, "postgres")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        server = Postgres(folder, free.getsockname()[1])
+    run(program("initdb"), "-A", "trust", "-U", "postgres", "-D", folder / "data")
+    server.start()
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
