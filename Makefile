@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow test-faults lint bench clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -15,10 +15,13 @@ demo: $(READY)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -m "not slow and not faults"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
+
+test-faults: $(READY)
+	$(BIN)/python -m pytest -q -m faults tests/faults
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -34,6 +34,8 @@ class Rung:
         kind: a ``step`` adds to the rung before; a ``base`` starts a chain of steps; a
             ``variant`` stands beside the others and is compared with the base alone; so does a
             ``control``, which is run on request.
+        adds_head_epochs: the network is trained as many epochs longer as the ladder's heads are
+            retrained, at its last learning rate: up to there it is the network of the base.
     """
 
     label: str
@@ -41,6 +43,7 @@ class Rung:
     slots: Settings = field(default_factory=dict)
     published: str | None = None
     kind: Kind = "step"
+    adds_head_epochs: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,14 @@ class Ladder:
         title: one line.
         rungs: in order, controls last.
         published: ``paper/table`` of the packaged published results.
+        head_recipe: a head method, whose recipe all heads of the ladder take.
     """
 
     name: str
     title: str
     rungs: tuple[Rung, ...]
     published: str | None = None
+    head_recipe: str | None = None
 
 
 @dataclass(frozen=True)
@@ -109,42 +114,64 @@ def expand(
         UserError: a setting that was asked for is unknown to every rung, or out of range.
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
-    _refuse_unused(rungs, given)
+    refuse_unused(rungs, given)
+    recipe = METHODS[ladder.head_recipe].slot_defaults if ladder.head_recipe else None
+    asked = {**given, "head": {**(recipe or {}), **given.get("head", {})}}
+    heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for network_seed, head_seed in seeds.pairs():
-            spec = _spec(rung, defaults, given, network_seed, head_seed)
+            spec = spec_of(rung, defaults, asked, network_seed, head_seed)
+            if rung.adds_head_epochs:
+                head = spec_of(heads[0], defaults, asked, network_seed, head_seed).head
+                spec = _longer(spec, head.epochs) if head else spec
             trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
     return list(trials.values())
 
 
-def side_by_side(methods: Sequence[str]) -> Ladder:
-    """A ladder of variants: each method alone, on a network trained with CE if it needs one.
+def side_by_side(pipelines: Sequence[str]) -> Ladder:
+    """A ladder of variants: methods alone, or several joined as ``ls+mac_cal+temperature``.
 
     Args:
-        methods: names of the method registry, of any kind.
+        pipelines: names of the method registry joined by ``+``, each of another kind; where no
+            network method is among them, the network is trained with CE.
 
     Raises:
-        UserError: a method is unknown, or named twice.
+        UserError: a method is unknown, two of a pipeline are of one kind, or one is named twice.
     """
-    for name in methods:
-        if methods.count(name) > 1:
-            raise UserError(f"method {name!r} is named twice")
-    slots: dict[str, Settings] = {name: {METHODS[name].kind: {"method": name}} for name in methods}
+    for name in pipelines:
+        if pipelines.count(name) > 1:
+            raise UserError(f"{name!r} is named twice")
     return Ladder(
-        name="compare " + " ".join(methods),
+        name="compare " + " ".join(pipelines),
         title="Methods side by side",
         rungs=tuple(
-            Rung(name, METHODS[name].title, slots[name], kind="variant" if place else "base")
-            for place, name in enumerate(methods)
+            _pipeline(name, "variant" if place else "base") for place, name in enumerate(pipelines)
         ),
     )
 
 
-def _spec(
+def _pipeline(name: str, kind: Kind) -> Rung:
+    methods = [METHODS[part] for part in name.split("+")]
+    slots: dict[str, Mapping[str, Any]] = {}
+    for method in methods:
+        if method.kind in slots:
+            raise UserError(f"{name!r} has two {method.kind} methods; a pipeline takes one a kind")
+        slots[method.kind] = {"method": method.name}
+    return Rung(name, " + ".join(method.title for method in methods), slots, kind=kind)
+
+
+def spec_of(
     rung: Rung, defaults: Settings, given: Settings, network_seed: int, head_seed: int
 ) -> TrialSpec:
-    """Settings stand above each other: data set, recipe of the method, user, rung, seeds."""
+    """The trial spec of a rung.
+
+    Settings stand above each other: data set, method, ladder, user, rung,
+    seeds.
+
+    Raises:
+        UserError: a setting is out of range.
+    """
     seeds = {"network": {"seed": network_seed}, "head": {"seed": head_seed}}
     slots: dict[str, Any] = {}
     for name, model in _SLOTS.items():
@@ -152,6 +179,15 @@ def _spec(
             continue
         asked = {**given.get(name, {}), **rung.slots.get(name, {}), **seeds.get(name, {})}
         slots[name] = _slot(model, defaults.get(name, {}), asked)
+    return TrialSpec.build(**slots)
+
+
+def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
+    """Train the network longer; its learning rate drops at the epochs where it did before."""
+    slots = spec.model_dump()
+    network, whole = slots["network"], spec.network.epochs + epochs
+    milestones = [share * spec.network.epochs / whole for share in spec.network.milestones]
+    slots["network"] = {**network, "epochs": whole, "milestones": milestones}
     return TrialSpec.build(**slots)
 
 
@@ -168,7 +204,12 @@ def _slot(
     return {**fields, "params": params}
 
 
-def _refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+    """Check that every setting that was asked for is known to some rung.
+
+    Raises:
+        UserError: one is not.
+    """
     for slot, asked in given.items():
         known = list(_known_keys(rungs, slot))
         for key in asked:

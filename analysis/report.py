@@ -3,10 +3,13 @@
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
+
 from analysis import figures, reliability, significance_tables, style, tables
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
 from analysis.published import beside
+from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from analysis.significance import Verdict, for_report
 from tune_calib.results import atomic_write
 
@@ -36,7 +39,9 @@ def write_report(out: Path, published: str | None = None, test: str = "wilcoxon"
     sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
-    written = _write_tables(sweep, out / "tables") + _write_figures(sweep, out / "figures")
+    statistics = sample_statistics(out)
+    written = _write_tables(sweep, statistics, out / "tables")
+    written += _write_figures(sweep, statistics, out / "figures")
     verdicts = for_report(sweep, test)
     written += _write_significance(verdicts, out)
     drawn = {path.stem for path in written}
@@ -50,23 +55,29 @@ def write_report(out: Path, published: str | None = None, test: str = "wilcoxon"
     return "\n".join([*lines, *(f"  {path}" for path in written)])
 
 
-def _write_tables(sweep: Sweep, folder: Path) -> list[Path]:
+def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
     texts = {
         "ladder.md": tables.markdown(sweep),
         "ladder.tex": tables.latex(sweep),
         "ladder.csv": ladder_table(sweep).to_csv(index=False),
     }
+    if len(statistics):
+        last = last_epochs(sweep, statistics)
+        texts["samples.md"] = render(last, "github") + f"\n\n{caption(sweep)}\n"
+        texts["samples.tex"] = render(last, "latex_booktabs") + "\n"
+        texts["samples.csv"] = last.to_csv(index=False)
     for name, text in texts.items():
         atomic_write(folder / name, text.encode())
     return [folder / name for name in texts]
 
 
-def _write_figures(sweep: Sweep, folder: Path) -> list[Path]:
+def _write_figures(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
     style.apply()
     drawn = {
         "reliability": reliability.draw(sweep),
         "sparsity": figures.draw_sparsity(sweep),
         "tradeoff": figures.draw_tradeoff(sweep),
+        "samples": draw_samples(sweep, statistics),
     }
     return [
         path

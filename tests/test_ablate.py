@@ -16,7 +16,7 @@ from tune_calib.errors import UserError
 from tune_calib.results import read_table
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
-from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable, trainable
+from tune_calib.tuning.trainables import HeadTrainable, trainable
 
 QUICK = [
     "--epochs",
@@ -136,38 +136,6 @@ def drive(actor) -> dict:
     while not result.get("done"):
         result = actor.step()
     return result
-
-
-def test_a_reset_actor_equals_a_fresh_one(trained, tmp_path):
-    def config(seed, out):
-        head = {"method": "mac_cal", "epochs": 2, "augment": "none", "seed": seed}
-        spec = {**small_spec().model_dump(mode="json"), "head": head}
-        return {**spec, "run": run_of(tmp_path / out, trained)}
-
-    reused = HeadTrainable(config(0, "first"))
-    drive(reused)
-    assert reused.reset(config(1, "reset"))
-    drive(reused)
-    fresh = HeadTrainable(config(1, "fresh"))
-    drive(fresh)
-    ours, theirs = rows(tmp_path / "reset"), rows(tmp_path / "fresh")
-    assert ours == theirs
-    assert read_table(tmp_path / "reset", "trials")["actor_resets"].to_pylist() == [1]
-
-
-def test_a_reset_network_actor_equals_a_fresh_one(trained, tmp_path):
-    def config(seed, out):
-        network = {"epochs": 1, "seed": seed}
-        run = Run(out=str(tmp_path / out), store=str(tmp_path / f"{out}-store"), git_revision=None)
-        return {"network": network, "run": run.plain()}
-
-    reused = NetworkTrainable(config(0, "first"))
-    drive(reused)
-    assert reused.reset(config(1, "reset"))
-    drive(reused)
-    fresh = NetworkTrainable(config(1, "fresh"))
-    drive(fresh)
-    assert rows(tmp_path / "reset") == rows(tmp_path / "fresh")
 
 
 def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path):

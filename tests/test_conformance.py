@@ -1,14 +1,22 @@
-"""What every network method of the registry must do, whatever it is."""
+"""What every method of the registry must do, whatever it is."""
+
+import copy
+import shutil
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.conftest import small_spec
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.models.base import declare_stages
 from tune_calib.models.network import Network
 from tune_calib.registry import METHODS
+from tune_calib.results import read_table
+from tune_calib.tuning.record import Run
+from tune_calib.tuning.trainables import trainable
 
+UNSTABLE = ["wall_s", "peak_memory_bytes", "actor_resets"]
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 SAMPLES, WIDTH = 12, 128
 
@@ -26,9 +34,11 @@ def network(classes: int) -> Network:
     return Network(backbone, WIDTH, classes)
 
 
-def method_on(name: str, net: Network, classes: int, dtype=torch.float32) -> NetworkMethod:
+def method_on(
+    name: str, net: Network, classes: int, dtype=torch.float32, epochs: int = 4
+) -> NetworkMethod:
     info = METHODS[name]
-    context = NetworkContext(classes, WIDTH, SAMPLES, epochs=4, seed=0)
+    context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
     method = info.implementation(info.params(), context)
     method.adapt(net)
     net.to(dtype)
@@ -109,3 +119,61 @@ def test_a_step_under_bfloat16_is_finite(name):
     with torch.autocast("cuda", torch.bfloat16):
         loss = method.step(net.cuda(), moved).loss
     assert loss.isfinite()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_loss_falls_on_a_problem_that_can_be_learned(name):
+    epochs = 80
+    net = network(3)
+    method = method_on(name, net, 3, epochs=epochs)
+    given, untrained = batch(3), copy.deepcopy(net)
+    optimizer = torch.optim.Adam([*net.parameters(), *method.parameters()], lr=3e-3)
+    for epoch in range(epochs):
+        method.begin_epoch(epoch, torch.Generator().manual_seed(epoch))
+        step = method.step(net, given)
+        optimizer.zero_grad()
+        step.loss.backward()
+        optimizer.step()
+        method.after_step(step.logits.detach(), given.labels, given.indices)
+        logits = method.eval()(net, given.images).logits.detach()
+        method.train().end_epoch(epoch, EpochFeedback(logits, given.labels))
+
+    def loss_of(weights):
+        # Under one state of the method: losses of different states are not comparable.
+        method.begin_epoch(epochs - 1, torch.Generator().manual_seed(0))
+        return method.step(weights, given).loss.item()
+
+    assert loss_of(net) < loss_of(untrained)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_reset_actor_equals_a_fresh_one(name, trained, tmp_path):
+    def config(seed, out):
+        slots = small_spec().model_dump(mode="json")
+        own = {"method": name, "seed": seed, "epochs": 1, "augment": "none"}
+        match METHODS[name].kind:
+            case "network":
+                slots |= {"network": own, "data": {"train_fraction": 0.2}}
+            case "head":
+                slots["head"] = own
+            case _:
+                slots["posthoc"] = {"method": name}
+        run = Run(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
+        return {**slots, "run": run.plain()}
+
+    def drive(actor):
+        while not actor.step().get("done"):
+            pass
+
+    actor = trainable(name)(config(10, "first"))
+    drive(actor)
+    assert actor.reset(config(11, "reset"))
+    drive(actor)
+    actor.cleanup()
+    if METHODS[name].kind == "network":
+        # The fresh actor must train it again and not read it from the store.
+        shutil.rmtree(trained.folder("networks", actor.spec.network_id))
+    drive(trainable(name)(config(11, "fresh")))
+    reset, fresh = (read_table(tmp_path / out, "trials") for out in ("reset", "fresh"))
+    assert reset["actor_resets"].to_pylist() == [1]
+    assert reset.drop_columns(UNSTABLE).equals(fresh.drop_columns(UNSTABLE))

@@ -54,6 +54,35 @@ def test_methods_side_by_side_keep_their_own_recipes():
     assert specs["tst"].network_id == specs["ce"].network_id
 
 
-def test_a_method_named_twice_is_refused():
-    with pytest.raises(UserError, match="named twice"):
-        side_by_side(["ce", "ls", "ce"])
+def test_methods_joined_by_plus_are_one_pipeline():
+    ladder = side_by_side(["ls+mac_cal+temperature", "tst+temperature"])
+    first, second = expand(ladder, {}, {}, Seeds((0,), (0,), is_paired=True), with_controls=False)
+    slots = first.spec.network, first.spec.head, first.spec.posthoc
+    assert [slot.method for slot in slots] == ["ls", "mac_cal", "temperature"]
+    assert (second.spec.network.method, second.spec.head.method) == ("ce", "tst")
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "told"),
+    [
+        (["ce", "ls", "ce"], "named twice"),
+        (["ce", "ls+fl"], "two network methods"),
+        (["ce", "ls+mac_call"], "did you mean 'mac_cal'"),
+    ],
+)
+def test_a_pipeline_that_makes_no_sense_is_refused(pipelines, told):
+    with pytest.raises(UserError, match=told):
+        side_by_side(pipelines)
+
+
+def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_train():
+    given = {"network": {"epochs": 14}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], {}, given, TWO, with_controls=False)
+    networks = {trial.label: trial.spec.network for trial in planned}
+    base, longer = networks["joint"], networks["joint, longer"]
+    assert (base.epochs, longer.epochs) == (14, 20)
+    drops = [[round(m * n.epochs) for m in n.milestones] for n in (base, longer)]
+    assert drops[0] == drops[1] == [6, 10]
+    heads = [trial.spec.head for trial in planned if trial.spec.head]
+    recipe = {(h.optimizer, h.lr, h.batch_size, h.epochs, h.select) for h in heads}
+    assert recipe == {("adam", 1e-4, 256, 6, "min_val_nll")}

@@ -7,11 +7,28 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-import yaml
 
-from tune_calib import cli_analysis
+from tune_calib import cli_analysis, cli_search
+from tune_calib.cli_options import (
+    Address,
+    Backbone,
+    BothSeeds,
+    Controls,
+    DataRoot,
+    Dataset,
+    Epochs,
+    Gpus,
+    HeadEpochs,
+    HeadSeeds,
+    NetworkSeeds,
+    Out,
+    Set,
+    StoreRoot,
+    chosen_seeds,
+    settings,
+)
 from tune_calib.errors import UserError
-from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, Registry
+from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, Registry
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -25,12 +42,14 @@ _LISTS: dict[str, Registry[Any]] = {
     "ladders": LADDERS,
     "datasets": DATASETS,
     "backbones": BACKBONES,
+    "spaces": SPACES,
 }
 
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, ladders, datasets or backbones")],
+    what: Annotated[str, typer.Argument(help="methods, ladders, datasets, backbones or spaces")],
+    name: Annotated[str | None, typer.Argument(help="one entry alone")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="a list of objects")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a table for a page")] = False,
 ) -> None:
@@ -38,12 +57,14 @@ def list_(
     if what not in _LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
     registry = _LISTS[what]
-    entries = [_entry(name, registry[name]) for name in registry]
+    entries = [_entry(entry, registry[entry]) for entry in ([name] if name else registry)]
     if as_json:
         typer.echo(json.dumps(entries, indent=1))
         return
     from tabulate import tabulate
 
+    if what == "spaces":
+        entries = _space_rows(entries)
     rows = [_printed(entry) for entry in entries]
     if as_markdown:
         rows = [{k: v for k, v in row.items() if k not in ("defaults", "recipe")} for row in rows]
@@ -59,6 +80,20 @@ def _printed(entry: dict[str, Any]) -> dict[str, str]:
         elif key != "url":
             row[key] = ", ".join(value) if isinstance(value, list) else str(value)
     return row
+
+
+def _space_rows(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a setting: where it is searched, and which published values are tried first."""
+    return [
+        {
+            "method": entry["name"],
+            "setting": key,
+            "values": str(setting),
+            "tried first, after the defaults": [str(p[key]) for p in entry["first"] if key in p],
+        }
+        for entry in entries
+        for key, setting in SPACES[entry["name"]].settings.items()
+    ]
 
 
 def _entry(name: str, record: Any) -> dict[str, Any]:
@@ -81,23 +116,13 @@ def _entry(name: str, record: Any) -> dict[str, Any]:
             "published": record.published,
             "rungs": [rung.label for rung in record.rungs],
         }
+    if hasattr(record, "settings"):
+        return {
+            "name": name,
+            "settings": {key: setting.plain() for key, setting in record.settings.items()},
+            "first": [dict(point) for point in record.first],
+        }
     return {"name": name, "title": record.title}
-
-
-Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
-DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
-Backbone = Annotated[str | None, typer.Option(help="see: tune-calib list backbones")]
-BothSeeds = Annotated[int | None, typer.Option(help="vary network and head together")]
-NetworkSeeds = Annotated[int | None, typer.Option(help="networks, crossed with heads")]
-HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
-Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
-HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
-Controls = Annotated[bool, typer.Option("--controls", help="add the controls")]
-Out = Annotated[Path | None, typer.Option(help="folder of the results; a default in runs/")]
-StoreRoot = Annotated[Path | None, typer.Option(help="artifacts; default: OUT/store")]
-Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")]
-Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")]
 
 
 @app.command()
@@ -126,7 +151,9 @@ def ablate(
 
 @app.command()
 def compare(
-    methods: Annotated[list[str], typer.Argument(help="see: tune-calib list methods")],
+    methods: Annotated[
+        list[str], typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature")
+    ],
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
@@ -151,18 +178,8 @@ def compare(
 
 def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
     """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
-    given: dict[str, dict[str, Any]] = {"data": {"dataset": options["dataset"]}}
-    for slot, key, name in (
-        ("network", "backbone", "backbone"),
-        ("network", "epochs", "epochs"),
-        ("head", "epochs", "head_epochs"),
-    ):
-        if options[name] is not None:
-            given.setdefault(slot, {})[key] = options[name]
-    for text in options["set_"] or []:
-        slot, key, value = _setting(text)
-        given.setdefault(slot, {})[key] = value
-    seeds = _seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
+    given = settings(options)
+    seeds = chosen_seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
     defaults = DATASETS[options["dataset"]].cpu_defaults
 
     from tune_calib.tuning.ablate import Request
@@ -209,39 +226,9 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> No
     typer.echo(describe(out))
 
 
+cli_search.register(app)
 app.command()(cli_analysis.ranks)
 app.command()(cli_analysis.significance)
-
-
-def _setting(text: str) -> tuple[str, str, Any]:
-    place, equals, value = text.partition("=")
-    slot, dot, key = place.partition(".")
-    slots = ("data", "network", "head", "posthoc")
-    if not equals or not dot or slot not in slots:
-        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(slots)}")
-    if key in ("seed", "method", "params"):
-        raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
-    try:
-        return slot, key, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise UserError(f"--set {text}: {value!r} is not a value") from None
-
-
-def _seeds(both: int | None, network: int | None, head: int | None) -> Any:
-    from ablations._ladder import Seeds
-
-    given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}
-    for option, count in given.items():
-        if count is not None and count < 1:
-            raise UserError(f"{option} must be at least 1, got {count}")
-    if both is not None and (network is not None or head is not None):
-        raise UserError(
-            "--seeds varies both together; give it, or --network-seeds and --head-seeds"
-        )
-    if network is None and head is None:
-        count = both or 1
-        return Seeds(tuple(range(count)), tuple(range(count)), is_paired=True)
-    return Seeds(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
 
 
 def main() -> NoReturn:

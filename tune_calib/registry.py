@@ -1,4 +1,4 @@
-"""Registries of data sets, backbones, methods and ladders, filled by importing one package each."""
+"""Registries of data sets, backbones, methods, ladders and spaces: each imports one package."""
 
 import difflib
 import importlib
@@ -117,6 +117,8 @@ class MethodInfo:
         per_head: hyper-parameters that may differ between the heads of one population.
         slot_defaults: recipe that goes with the method (fields of its slot, e.g. ``lr``).
         dataset_defaults: hyper-parameters that the paper sets otherwise for a data set.
+        trains_own_head: a network method trains the network's linear head, so that a head method
+            can continue from it.
     """
 
     name: str
@@ -131,9 +133,11 @@ class MethodInfo:
     per_head: frozenset[str] = frozenset()
     slot_defaults: dict[str, Any] | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None
+    trains_own_head: bool = True
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
 DATASETS: Registry[Any] = Registry("data set", "tune_calib.data.datasets")
 BACKBONES: Registry[Any] = Registry("backbone", "tune_calib.models.backbones")
 LADDERS: Registry[Any] = Registry("ladder", "ablations")
+SPACES: Registry[Any] = Registry("search space", "search_spaces")

@@ -1,10 +1,11 @@
 """The result tables: Parquet with a version, written atomically, read strictly.
 
-Three tables, one file of each a Ray trial, under one folder of a sweep:
+Four tables, one file of each a Ray trial, under one folder of a sweep:
 
 * ``trials``: one row a trial spec; every metric is a float column ``<split>/<name>``;
 * ``curves``: one row a (trial, epoch, name): what was recorded while training;
-* ``bins``: one row a (trial, split, bin): the reliability diagram.
+* ``bins``: one row a (trial, split, bin): the reliability diagram;
+* ``samples``: one row a (trial, split, epoch, sample), of methods that judge single samples.
 
 The ``trials`` file is written last: a trial is done when its row is on disk.
 """
@@ -13,6 +14,7 @@ import contextlib
 import json
 import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +27,7 @@ from tune_calib.names import METRICS
 SCHEMA_VERSION = 1
 _KEY = b"tune_calib"
 
-TableName = Literal["trials", "curves", "bins"]
+TableName = Literal["trials", "curves", "bins", "samples"]
 
 _TRIAL_FIELDS: dict[str, pa.DataType] = {
     "schema_version": pa.int32(),
@@ -81,6 +83,18 @@ SCHEMAS: dict[TableName, pa.Schema] = {
             ("accuracy", pa.float64()),
         ]
     ),
+    # One row a (network, epoch, sample): hence the narrow types.
+    "samples": pa.schema(
+        [
+            ("spec_hash", pa.dictionary(pa.int32(), pa.string())),
+            ("split", pa.dictionary(pa.int32(), pa.string())),
+            ("epoch", pa.int16()),
+            ("sample", pa.int32()),
+            ("gate", pa.int8()),
+            ("indicator", pa.float16()),
+            ("correct", pa.bool_()),
+        ]
+    ),
 }
 
 
@@ -98,8 +112,11 @@ def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
             raise ValueError(f"columns {foreign} are neither in the schema nor metrics")
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-    mark = {_KEY: json.dumps({"table": table, "version": SCHEMA_VERSION}).encode()}
-    return schema.with_metadata(mark)
+    return schema.with_metadata(_mark(table))
+
+
+def _mark(table: TableName) -> dict[bytes, bytes]:
+    return {_KEY: json.dumps({"table": table, "version": SCHEMA_VERSION}).encode()}
 
 
 def atomic_write(path: Path, content: bytes) -> None:
@@ -122,29 +139,44 @@ def atomic_write(path: Path, content: bytes) -> None:
         raise UserError(f"cannot write {path}: {error.strerror}; free space or mend it") from None
 
 
-def write_results(out: Path, name: str, tables: dict[TableName, list[dict[str, Any]]]) -> None:
+def write_results(
+    out: Path,
+    name: str,
+    tables: dict[TableName, list[dict[str, Any]]],
+    samples: pa.Table | None = None,
+) -> None:
     """Write the files of one Ray trial, ``trials`` last.
 
     Args:
         out: folder of the sweep.
         name: file name without suffix; the same name overwrites.
-        tables: rows of each table.
+        tables: rows of ``trials``, ``curves`` and ``bins``.
+        samples: the ``samples`` table, whose rows are too many for Python; no file if it is empty.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written.
     """
+    if samples is not None and samples.num_rows:
+        _write_file(out, name, "samples", samples.replace_schema_metadata(_mark("samples")))
     order: tuple[TableName, ...] = ("curves", "bins", "trials")
     for table in order:
         rows = tables.get(table, [])
-        arrow = pa.Table.from_pylist(rows, schema=_schema(table, rows))
-        sink = pa.BufferOutputStream()
-        pq.write_table(arrow, sink, compression="zstd")
-        atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
+        _write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
 
 
-def read_table(out: Path, table: TableName) -> pa.Table:
+def _write_file(out: Path, name: str, table: TableName, content: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(content, sink, compression="zstd")
+    atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
+
+
+def read_table(out: Path, table: TableName, name: str = "*") -> pa.Table:
     """Read one table of a sweep.
 
     Args:
         out: folder of the sweep.
         table: which table.
+        name: file name without suffix, to read one Ray trial alone.
 
     Returns:
         All rows in the order of file names; metric columns absent from a file are null.
@@ -153,10 +185,25 @@ def read_table(out: Path, table: TableName) -> pa.Table:
         DamagedFileError: a file is half-written, or was not written by this program, or by a
             later version of it; the message names it.
     """
-    tables = [_read_file(path, table) for path in sorted((out / table).glob("*.parquet"))]
+    tables = list(read_files(out, table, name))
     if not tables:
         return SCHEMAS[table].empty_table()
     return pa.concat_tables(tables, promote_options="default")
+
+
+def read_files(out: Path, table: TableName, name: str = "*") -> Iterator[pa.Table]:
+    """The files of one table one by one, where all of it need not be in memory at once.
+
+    Args:
+        out: folder of the sweep.
+        table: which table.
+        name: of the file without its suffix; all of them unless given.
+
+    Raises:
+        DamagedFileError: as ``read_table``.
+    """
+    for path in sorted((out / table).glob(f"{name}.parquet")):
+        yield _read_file(path, table)
 
 
 def _read_file(path: Path, table: TableName) -> pa.Table:

@@ -203,12 +203,31 @@ class TrialSpec(Slot):
                 }
         return filled
 
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        """Refuse slots that are right by themselves and cannot work together."""
+        method = METHODS[self.network.method]
+        if "stages" in method.needs and not BACKBONES[self.network.backbone].has_stages:
+            raise UserError(
+                f"network method {method.name!r} runs the backbone stage by stage, which "
+                f"{self.network.backbone!r} does not offer; take e.g. small_cnn, resnet18 or "
+                "densenet121"
+            )
+        start = getattr(self.head.params, "start", None) if self.head else None
+        if start == "continued" and not method.trains_own_head:
+            raise UserError(
+                f"a head cannot continue from the linear head of network method {method.name!r}, "
+                "which does not train it; take start=fresh"
+            )
+        return self
+
     @classmethod
     def build(cls, **slots: Any) -> Self:
         """Build a spec from dictionaries.
 
         Raises:
-            UserError: anything is unknown, of the wrong type or out of range; one line.
+            UserError: anything is unknown, of the wrong type or out of range, or the slots do
+                not go together; one line.
         """
         try:
             return cls(**slots)

@@ -23,6 +23,8 @@ from tune_calib.registry import Params
 from tune_calib.seeds import child_seed
 from tune_calib.spec import HeadSlot, TrialSpec, content_hash
 
+TEST = "test"
+
 
 class BankKey(Params):
     """What a bank is made of: two equal keys are one bank.
@@ -60,8 +62,8 @@ class FeatureSplit:
     labels: Tensor
 
 
-class FeatureBank:
-    """A bank on disk.
+class DevelopmentBank:
+    """A bank on disk, without its test split: what a search is handed.
 
     Args:
         folder: its artifact folder.
@@ -91,9 +93,9 @@ class FeatureBank:
         """The split that post-hoc transforms are fitted on."""
         return self._read("calib")
 
-    def test(self) -> FeatureSplit:
-        """The split that is read once, by ``evaluate``, at the end of a trial."""
-        return self._read("test")
+    def evaluated(self) -> dict[str, FeatureSplit]:
+        """The splits that a trial reads at its end."""
+        return {"select": self.select(), "calib": self.calib()}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
         """Weight (C, D) and bias (C,) of the network's own head."""
@@ -106,6 +108,18 @@ class FeatureBank:
         return FeatureSplit(columns["features"], columns["logits"], labels)
 
 
+class FeatureBank(DevelopmentBank):
+    """A bank on disk, with its test split."""
+
+    def test(self) -> FeatureSplit:
+        """The split that is read once, by ``evaluate``, at the end of a trial."""
+        return self._read(TEST)
+
+    def evaluated(self) -> dict[str, FeatureSplit]:
+        """The splits that a trial reads at its end."""
+        return {**super().evaluated(), TEST: self.test()}
+
+
 def build_bank(
     folder: Path,
     key: BankKey,
@@ -113,7 +127,7 @@ def build_bank(
     network: Network,
     info: DatasetInfo,
     development: Development,
-    test: Split,
+    test: Split | None,
     about: dict[str, Any],
 ) -> None:
     """Compute the features once and write them.
@@ -125,7 +139,7 @@ def build_bank(
         network: the trained network, on the device of the splits.
         info: the data set.
         development: train, select, calib.
-        test: the test split; stored for the evaluation at the end of a trial.
+        test: the test split, stored for the evaluation at the end of a trial; none in a search.
         about: further entries of the manifest.
     """
 
@@ -134,17 +148,15 @@ def build_bank(
             split = _view(development.train, info, key, view)
             outputs = predict(method, network, split, info, key.bn_mode)
             _write_split(path / f"train-{view:03d}.arrow", *outputs, split.labels)
-        for name, split in {
-            "select": development.select,
-            "calib": development.calib,
-            "test": test,
-        }.items():
+        clean = {"select": development.select, "calib": development.calib}
+        for name, split in (clean if test is None else {**clean, TEST: test}).items():
             outputs = predict(method, network, split, info)
             _write_split(path / f"{name}.arrow", *outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
-    write_folder(folder, fill, {**about, "train_views": max(1, key.views)})
+    views = max(1, key.views)
+    write_folder(folder, fill, {**about, "train_views": views, "has_test": test is not None})
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:

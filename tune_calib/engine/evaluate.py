@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.bank import FeatureBank
+from tune_calib.engine.bank import DevelopmentBank
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import TrainedNetwork
@@ -49,10 +49,12 @@ class Evaluation:
 
 
 def network_logits(
-    trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split
+    trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
-    """Logits of a network's own head on ``select``, ``calib`` and ``test``."""
-    splits = {"select": development.select, "calib": development.calib, "test": test}
+    """Logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
+    splits = {"select": development.select, "calib": development.calib}
+    if test is not None:
+        splits["test"] = test
     logits = {}
     for name, split in splits.items():
         outputs = predict(trained.method, trained.network, split, info)
@@ -60,12 +62,11 @@ def network_logits(
     return logits
 
 
-def population_logits(trainer: PopulationTrainer, bank: FeatureBank) -> dict[str, SplitLogits]:
-    """Logits of every head of a finished population on ``select``, ``calib`` and ``test``."""
-    splits = {"select": bank.select(), "calib": bank.calib(), "test": bank.test()}
+def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
+    """Logits of every head of a finished population on what the bank lets a trial read."""
     return {
         name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
-        for name, split in splits.items()
+        for name, split in bank.evaluated().items()
     }
 
 
@@ -73,7 +74,7 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
     """Metrics of one classifier (K = 1).
 
     Args:
-        logits: of ``select``, ``calib`` and ``test``.
+        logits: of ``select``, ``calib`` and, outside a search, ``test``.
         posthoc: transform to fit on ``calib`` first.
 
     Returns:
@@ -84,7 +85,7 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
     transform = _fit(posthoc, logits["calib"]) if posthoc is not None else None
     metrics: dict[str, float] = {}
     bins: dict[str, BinTable] = {}
-    for name in REPORTED:
+    for name in (name for name in REPORTED if name in logits):
         values = logits[name].logits.double()
         if transform is not None:
             values = transform.transform(values)

@@ -47,6 +47,8 @@ class Best:
 class NetworkTrainer:
     """Trains the network of a spec; each ``next`` is one epoch.
 
+    ``samples`` holds what the method made of single samples in the last epoch, by split.
+
     Args:
         spec: data and network slots are read.
         development: the splits a training may see; ``test`` is not among them.
@@ -66,6 +68,7 @@ class NetworkTrainer:
         self.optimizer = _optimizer(self.slot, self.network, self.method)
         self.epoch = 0
         self.best = Best()
+        self.samples: dict[str, dict[str, Tensor]] = {}
 
     def __iter__(self) -> Iterator[dict[str, float]]:
         """The reports of the epochs that are left."""
@@ -90,6 +93,7 @@ class NetworkTrainer:
         chance = generator(child_seed(self.slot.seed, "method", self.epoch))
         self.method.begin_epoch(self.epoch, chance)
         report = {"lr": lr, **self._train_epoch()}
+        self.samples = {"train": self.method.samples_seen()}
         report |= self.method.end_epoch(self.epoch, self._feedback())
         report |= self._judge()
         self._keep_best(report)
@@ -153,7 +157,9 @@ class NetworkTrainer:
         return EpochFeedback(logits, self.calib.labels)
 
     def _judge(self) -> dict[str, float]:
-        logits = predict(self.method, self.network, self.select, self.info)[1].double()
+        features, logits = predict(self.method, self.network, self.select, self.info)
+        self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
+        logits = logits.double()
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
         probs, labels = logits.softmax(1), self.select.labels

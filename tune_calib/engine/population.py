@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from tune_calib.engine.bank import FeatureBank, FeatureSplit
+from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
@@ -34,7 +34,11 @@ class PopulationTrainer:
     """
 
     def __init__(
-        self, slots: Sequence[HeadSlot], bank: FeatureBank, network_seed: int, device: torch.device
+        self,
+        slots: Sequence[HeadSlot],
+        bank: DevelopmentBank,
+        network_seed: int,
+        device: torch.device,
     ) -> None:
         self.slot = slots[0]
         self.slots = list(slots)

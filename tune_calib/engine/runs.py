@@ -3,14 +3,16 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
+from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
 from tune_calib.engine.network import NetworkTrainer, build, predict
+from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.store import (
     Store,
     is_whole,
@@ -43,6 +45,7 @@ class NetworkRun:
         self, spec: TrialSpec, store: Store, development: Development, device: torch.device
     ) -> None:
         self.spec = spec
+        self.store = store
         self.identity = spec.network_id
         self.artifact = store.folder("networks", self.identity)
         self.checkpoint = store.folder("checkpoints", self.identity)
@@ -88,6 +91,7 @@ class NetworkRun:
             self._finish(self.trainer)
             return None
         self.history.append(report)
+        write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
         tensors, about = self.trainer.state()
         about |= {"history": self.history, "data": self.fingerprint}
         write_tensors(self.checkpoint, tensors, about)
@@ -142,7 +146,7 @@ def ensure_bank(
     splits: Callable[[], tuple[Development, Split]],
     device: torch.device,
 ) -> FeatureBank:
-    """The feature bank of a trained network, built if it is absent or damaged.
+    """The feature bank of a trained network, built if it is absent, damaged or without test.
 
     Args:
         spec: data and network slots are read.
@@ -153,20 +157,46 @@ def ensure_bank(
     """
     folder = store.folder("banks", key.identity)
     with store.lock("bank", key.identity):
-        if not is_whole(folder):
-            trained = load_network(spec, store, device)
-            development, test = splits()
-            build_bank(
-                folder,
-                key,
-                trained.method,
-                trained.network,
-                DATASETS[spec.data.dataset],
-                development.to(device),
-                test.to(device),
-                {"accuracy": trained.about["accuracy"], "key": key.model_dump()},
-            )
+        if not is_whole(folder) or not read_manifest(folder).get("has_test", True):
+            _build(folder, spec, key, store, *splits(), device)
     return FeatureBank(folder)
+
+
+def ensure_development_bank(
+    spec: TrialSpec,
+    key: BankKey,
+    store: Store,
+    development: Callable[[], Development],
+    device: torch.device,
+) -> DevelopmentBank:
+    """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
+    folder = store.folder("banks", key.identity)
+    with store.lock("bank", key.identity):
+        if not is_whole(folder):
+            _build(folder, spec, key, store, development(), None, device)
+    return DevelopmentBank(folder)
+
+
+def _build(
+    folder: Path,
+    spec: TrialSpec,
+    key: BankKey,
+    store: Store,
+    development: Development,
+    test: Split | None,
+    device: torch.device,
+) -> None:
+    trained = load_network(spec, store, device)
+    build_bank(
+        folder,
+        key,
+        trained.method,
+        trained.network,
+        DATASETS[spec.data.dataset],
+        development.to(device),
+        test.to(device) if test is not None else None,
+        {"accuracy": trained.about["accuracy"], "key": key.model_dump()},
+    )
 
 
 def _accuracy(trainer: NetworkTrainer, split: Split) -> float:

@@ -115,6 +115,19 @@ class NetworkMethod(nn.Module):
         """
         return {}
 
+    def samples_seen(self) -> dict[str, Tensor]:
+        """What the method made of each training sample of the epoch, each (N,), for the record.
+
+        Returns:
+            ``sample`` (positions in the training split), ``gate``, ``indicator``, ``correct``;
+            empty for a method that judges no single sample.
+        """
+        return {}
+
+    def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
+        """What the method would make of samples that it does not train on, as ``samples_seen``."""
+        return {}
+
     def forward(self, network: Any, images: Tensor) -> Any:
         """Features and logits at evaluation; the default is the network's own."""
         return network(images)

@@ -112,10 +112,14 @@ class FedlasLabelSmoothing(NetworkMethod):
         self.register_buffer("mean", torch.tensor(FIRST_MEAN))
         self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
         self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
+        self.epoch = 0
+        self.seen: list[dict[str, Tensor]] = []
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Take the epoch's source of chance."""
+        """Take the epoch's source of chance; forget the samples of an earlier epoch."""
         self.chance = generator
+        self.epoch = epoch
+        self.seen = []
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Mean loss; in training mode the running moments take the batch in."""
@@ -123,7 +127,12 @@ class FedlasLabelSmoothing(NetworkMethod):
         if self.training:
             self.observe(values)
         signs = self.signs(logits.detach(), labels, self.chance)
-        amounts = self.amounts(signs, self.normalised(values)).to(logits.dtype)
+        indicator = self.normalised(values)
+        if self.training:
+            correct = logits.detach().argmax(1) == labels
+            seen = {"sample": indices, "gate": signs.detach(), "indicator": indicator}
+            self.seen.append({**seen, "correct": correct})
+        amounts = self.amounts(signs, indicator).to(logits.dtype)
         plain = -label_log_probs(logits, labels)
         return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
 
@@ -184,6 +193,11 @@ class FedlasLabelSmoothing(NetworkMethod):
                 coins = torch.randint(2, (len(logits),), generator=chance).to(labels.device)
                 return torch.where(coins == 1, ones, -ones)
 
+    def samples_seen(self) -> dict[str, Tensor]:
+        """Gate, indicator and correctness of each sample as the epoch's losses used them."""
+        names = self.seen[0] if self.seen else {}
+        return {name: torch.cat([batch[name] for batch in self.seen]) for name in names}
+
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
         """What the method makes of samples; neither state nor the epoch's chance is touched.
@@ -195,9 +209,10 @@ class FedlasLabelSmoothing(NetworkMethod):
 
         Returns:
             Each (N,): ``gate``, ``indicator`` (as the loss uses it), ``amount`` of smoothing, and
-            ``correct``, bool. What is random is drawn anew, alike in every call.
+            ``correct``, bool. What is random is drawn anew, alike in every call of an epoch.
         """
-        chance = torch.Generator().manual_seed(child_seed(self.context.seed, "record"))
+        seed = child_seed(self.context.seed, "record", self.epoch)
+        chance = torch.Generator().manual_seed(seed)
         indicator = self.normalised(self.values(logits, features, chance))
         signs = self.signs(logits, labels, chance)
         return {

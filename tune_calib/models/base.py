@@ -23,11 +23,13 @@ class BackboneInfo:
         build: from channels and size of the images and the initialisation to the untrained
             feature extractor, (N, channels, size, size) -> (N, D), and D. It draws from the
             global CPU generator. It raises UserError if the images do not fit.
+        has_stages: it can be run stage by stage (``declare_stages``).
     """
 
     name: str
     title: str
     build: Callable[[int, int, Init], tuple[nn.Module, int]]
+    has_stages: bool = True
 
 
 def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:

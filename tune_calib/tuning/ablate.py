@@ -1,29 +1,29 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
-import contextlib
-import hashlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, Settings, expand
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
-from tune_calib.errors import UserError
-from tune_calib.results import atomic_write, read_table
-from tune_calib.tuning.launch import Resources, ray_session, run_wave
+from tune_calib.results import atomic_write
+from tune_calib.tuning.folder import (
+    done,
+    holds_another,
+    identity_of,
+    only_driver,
+    read_manifest,
+    refuse_foreign,
+)
+from tune_calib.tuning.launch import ALL_EPOCHS, HEAD_THREADS, Resources, ray_session, run_wave
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
 
 MANIFEST = "sweep.json"
-ALL_EPOCHS = 10**9
-HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ def ablate(request: Request) -> list[str]:
         ladder=request.ladder.name,
         device="cuda" if request.gpus else "cpu",
     )
-    with _only_driver(request.out):
-        if not make_plan(planned, _done(request.out)).networks:
+    with only_driver(request.out):
+        if not make_plan(planned, done(request.out)).networks:
             return []
         with ray_session(request.address):
             return _run_waves(planned, run, request)
@@ -92,17 +92,15 @@ def ablate(request: Request) -> list[str]:
 def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
     """Networks first, then the heads of those that are finished."""
     threads = _threads(len(make_plan(planned, set()).networks))
-    plan = make_plan(planned, _done(request.out))
+    plan = make_plan(planned, done(request.out))
     network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
     errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)
     store = Store(request.store)
     populations = [
         trial
-        for trial in make_plan(planned, _done(request.out)).populations
+        for trial in make_plan(planned, done(request.out)).populations
         if store.folder("networks", trial.trials[0].spec.network_id).exists()
     ]
-    # One thread: with more, a lone head's products are summed in another order than a
-    # population's, and its last digits would depend on K. Populations run side by side instead.
     resources = Resources(HEAD_THREADS, request.gpus)
     head_run = replace(run, threads=HEAD_THREADS)
     return errors + run_wave(
@@ -119,19 +117,6 @@ def _threads(networks: int) -> int:
     return max(1, (os.cpu_count() or 1) // networks)
 
 
-def _done(out: Path) -> set[str]:
-    return set(read_table(out, "trials")["spec_hash"].to_pylist())
-
-
-@contextlib.contextmanager
-def _only_driver(out: Path) -> Iterator[None]:
-    try:
-        with FileLock(out / ".driver.lock", timeout=0):
-            yield
-    except Timeout:
-        raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
-
-
 def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:
     """What the folder of the sweep says of it; what it says already must be the same question.
 
@@ -143,15 +128,11 @@ def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any
         "given": request.given,
         "is_paired": request.seeds.is_paired,
     }
-    text = json.dumps(question, sort_keys=True)
-    identity = hashlib.sha256(text.encode()).hexdigest()[:16]
-    manifest = _new_manifest(request, planned, identity)
+    manifest = _new_manifest(request, planned, identity_of(question))
     path, out = request.out / MANIFEST, request.out
     if path.exists():
-        return _extend(_read_manifest(path), manifest, out)
-    foreign = [p.name for p in out.iterdir() if p.name != "store"] if out.exists() else []
-    if foreign:
-        raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
+        return _extend(read_manifest(path), manifest, out)
+    refuse_foreign(out)
     return manifest
 
 
@@ -213,19 +194,9 @@ def describe(planned: list[PlannedTrial]) -> str:
     return "; ".join(parts)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        return manifest
-    except ValueError:
-        raise UserError(f"{path} is not a sweep manifest; name another --out") from None
-
-
 def _extend(old: dict[str, Any], new: dict[str, Any], out: Path) -> dict[str, Any]:
     if old.get("sweep") != new["sweep"]:
-        raise UserError(
-            f"--out {out} holds another sweep ({old.get('command')}); name another folder"
-        )
+        raise holds_another(out, "sweep", old)
     for key, identity in (("rungs", "index"), ("planned", "spec_hash")):
         merged = {entry[identity]: entry for entry in [*old[key], *new[key]]}
         new[key] = list(merged.values())

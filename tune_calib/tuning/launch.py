@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tune_calib.errors import UserError
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.progress import Progress
 from tune_calib.tuning.record import Run
+from tune_calib.tuning.stop import STOP_SIGNALS
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -23,7 +25,20 @@ _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     # Experiment snapshots serve Tuner.restore, which is not used: to do = planned - done.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
+
+MAX_FAILURES = 3
+"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
+checkpoint. Ray does not count preemptions."""
+
+
+ALL_EPOCHS = 10**9
+"""``epochs_per_step`` of heads that nobody watches."""
+
+# With more threads a lone head's products are summed in another order than a population's, and
+# its last digits would depend on K. Populations run side by side instead.
+HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -56,9 +71,11 @@ def ray_session(address: str | None) -> Iterator[None]:
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         ray.init(
-            address=address,
+            # Without an address Ray would join whatever cluster it finds on this machine.
+            address=address or "local",
             log_to_driver=False,
             include_dashboard=None if address else False,
             logging_level=logging.ERROR,
@@ -67,10 +84,31 @@ def ray_session(address: str | None) -> Iterator[None]:
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"no Ray cluster at --address {address}: {reason}") from None
+    for number, handler in handlers.items():
+        # Ray put its own in their place.
+        signal.signal(number, handler)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def slots(resources: Resources) -> int:
+    """How many Ray trials of some resources run side by side on the cluster.
+
+    Raises:
+        UserError: none does.
+    """
+    there = ray.cluster_resources()
+    counts = [int(there.get("CPU", 0) // resources.cpus)]
+    if resources.gpus:
+        counts.append(int(there.get("GPU", 0) / resources.gpus))
+    if min(counts) < 1:
+        raise UserError(
+            f"the Ray cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs; "
+            f"a trial needs {resources.cpus} and {resources.gpus:g}: change --gpus or --address"
+        )
+    return min(counts)
 
 
 def run_wave(
@@ -96,29 +134,54 @@ def run_wave(
     """
     if not trials:
         return []
-    work = [{**trial.config(), "name": trial.name} for trial in trials]
-    shared = {"run": run.plain(), **extra}
-    with Progress(title, len(work)) as progress, tempfile.TemporaryDirectory() as scratch:
+    space = {
+        "run": run.plain(),
+        **extra,
+        "work": tune.grid_search([trial.config() for trial in trials]),
+    }
+    results = fit(title, len(trials), kind, resources, space)
+    return [first_line(error) for error in results.errors]
+
+
+def fit(
+    title: str,
+    total: int,
+    kind: type[tune.Trainable],
+    resources: Resources,
+    space: dict[str, Any],
+    **tuning: Any,
+) -> tune.ResultGrid:
+    """Run one ``Tuner`` with reused actors, and show how it goes.
+
+    Args:
+        title: shown with the progress.
+        total: number of its Ray trials.
+        kind: their Trainable.
+        resources: of each.
+        space: entries of every configuration.
+        tuning: further settings of ``TuneConfig``: searcher, scheduler, how many at once.
+    """
+    with Progress(title, total) as progress, tempfile.TemporaryDirectory() as scratch:
         tuner = tune.Tuner(
             tune.with_resources(kind, {"cpu": resources.cpus, "gpu": resources.gpus}),
-            param_space={**shared, "work": tune.grid_search(work)},
+            param_space=space,
             tune_config=tune.TuneConfig(
-                reuse_actors=True, trial_dirname_creator=lambda trial: trial.trial_id
+                reuse_actors=True, trial_dirname_creator=lambda trial: trial.trial_id, **tuning
             ),
             run_config=tune.RunConfig(
                 name="wave",
                 storage_path=scratch,
                 verbose=0,
                 callbacks=[progress],
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False
                 ),
             ),
         )
-        results = tuner.fit()
-    return [_first_line(error) for error in results.errors]
+        return tuner.fit()
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """What a trial died of: the last line of the worker's traceback says it."""
     return str(error).strip().splitlines()[-1]

@@ -31,6 +31,7 @@ class RayTrial:
     def config(self) -> dict[str, Any]:
         """What travels to the worker, as plain JSON values."""
         return {
+            "name": self.name,
             "trials": [_plain(trial) for trial in self.trials],
             "dependents": [_plain(trial) for trial in self.dependents],
         }

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Self
 
 from ray import tune
 from rich.console import Console
@@ -13,8 +13,8 @@ from rich.table import Table
 LINE_EVERY_S = 60.0
 
 
-class Progress(tune.Callback):
-    """Counts of the Ray trials of a wave, and the last report of each that runs.
+class Display:
+    """Counts of the Ray trials of a wave, the last report of each that runs, and a note.
 
     Args:
         title: what the wave does, e.g. ``"networks"``.
@@ -24,6 +24,7 @@ class Progress(tune.Callback):
     def __init__(self, title: str, total: int) -> None:
         self.title = title
         self.total = total
+        self.note = ""
         self.counts: Counter[str] = Counter()
         self.running: dict[str, str] = {}
         self.started = time.monotonic()
@@ -32,11 +33,7 @@ class Progress(tune.Callback):
         self.console = Console(stderr=True)
         self.live = Live(console=self.console, transient=True) if sys.stderr.isatty() else None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray pickles its callbacks for a restore, which is not used."""
-        return {}
-
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> Self:
         """Begin to show."""
         if self.live is not None:
             self.live.start()
@@ -48,11 +45,18 @@ class Progress(tune.Callback):
             self.live.stop()
         self.console.print(self._line(), highlight=False)
 
+    def ended(self, state: str, name: str = "") -> None:
+        """Count what ended."""
+        self.counts[state] += 1
+        self.running.pop(name, None)
+        self.show()
+
     def _line(self) -> str:
         elapsed = time.monotonic() - self.started
         ended = sum(self.counts.values())
         states = ", ".join(f"{n} {state}" for state, n in sorted(self.counts.items()))
-        return f"{self.title}: {ended}/{self.total} ended ({states or 'none yet'}), {elapsed:.0f} s"
+        line = f"{self.title}: {ended}/{self.total} ended ({states or 'none yet'}), {elapsed:.0f} s"
+        return f"{line}; {self.note}" if self.note else line
 
     def _table(self) -> Table:
         table = Table(title=self._line(), show_header=False, title_justify="left")
@@ -60,15 +64,23 @@ class Progress(tune.Callback):
             table.add_row(name, report)
         return table
 
-    def _show(self) -> None:
+    def show(self) -> None:
+        """Draw again, or print a line if the last one is old."""
         if self.live is not None:
             self.live.update(self._table())
         elif time.monotonic() - self.last_line >= LINE_EVERY_S:
             self.last_line = time.monotonic()
             running = "; ".join(f"{name} {report}" for name, report in self.running.items())
-            self.console.print(
-                f"{self._line()}; running: {running}", highlight=False, soft_wrap=True
-            )
+            line = f"{self._line()}; running: {running}" if running else self._line()
+            self.console.print(line, highlight=False, soft_wrap=True)
+
+
+class Progress(Display, tune.Callback):
+    """A display that Ray Tune keeps up to date."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Ray pickles its callbacks for a restore, which is not used."""
+        return {}
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
@@ -79,19 +91,15 @@ class Progress(tune.Callback):
             if name in result:
                 shown[name] = f"{result[name]:.4f}"
         self.running[_name(trial)] = " ".join(f"{key} {value}" for key, value in shown.items())
-        self._show()
+        self.show()
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         """Count an ended trial under the status that it reported."""
-        self.counts[trial.last_result.get("status", "stopped")] += 1
-        self.running.pop(_name(trial), None)
-        self._show()
+        self.ended(trial.last_result.get("status", "stopped"), _name(trial))
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         """Count a crashed trial."""
-        self.counts["crashed"] += 1
-        self.running.pop(_name(trial), None)
-        self._show()
+        self.ended("crashed", _name(trial))
 
 
 def _name(trial: Any) -> str:

@@ -54,6 +54,7 @@ class Run:
         ladder: its ladder.
         threads: torch threads of a trial.
         device: ``cpu`` or ``cuda``.
+        is_search: whether the test split stays shut.
         versions: library versions, as JSON.
         git_revision: of the program, where it is a git checkout.
     """
@@ -65,6 +66,7 @@ class Run:
     ladder: str = ""
     threads: int = 1
     device: str = "cpu"
+    is_search: bool = False
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
 

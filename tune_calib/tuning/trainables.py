@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from ablations._ladder import PlannedTrial
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
-from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     Evaluation,
     SplitLogits,
@@ -27,7 +28,8 @@ from tune_calib.engine.evaluate import (
     population_logits,
 )
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
+from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
+from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
 from tune_calib.registry import DATASETS, METHODS
@@ -89,7 +91,9 @@ class _SpecTrainable(tune.Trainable):
         return load_development(self.spec.data, self._data_root(), self._cache())
 
     def test_split(self) -> Split:
-        """The test split, for the evaluation at the end."""
+        """The test split, for the evaluation at the end; a search may not open it."""
+        if self.run.is_search:
+            raise ValueError("a search tried to read the test split")
         return load_test(self.spec.data, self._data_root(), self._cache())
 
     def _data_root(self) -> Path | None:
@@ -98,7 +102,9 @@ class _SpecTrainable(tune.Trainable):
     def _cache(self) -> Path:
         return self.store.root / "images"
 
-    def write(self, outcomes: list[tuple[PlannedTrial, Outcome]]) -> None:
+    def write(
+        self, outcomes: list[tuple[PlannedTrial, Outcome]], samples: pa.Table | None = None
+    ) -> None:
         """Write the rows of this Ray trial at once."""
         measured = {
             "wall_s": time.monotonic() - self.started,
@@ -110,7 +116,7 @@ class _SpecTrainable(tune.Trainable):
             "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
             "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
         }
-        write_results(Path(self.run.out), self.name, tables)
+        write_results(Path(self.run.out), self.name, tables, samples)
 
 
 class NetworkTrainable(_SpecTrainable):
@@ -145,13 +151,19 @@ class NetworkTrainable(_SpecTrainable):
         about, info = trained.about, DATASETS[self.spec.data.dataset]
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
-        logits = network_logits(trained, info, self.splits, self.test_split().to(self.device))
+        test = None if self.run.is_search else self.test_split().to(self.device)
+        logits = network_logits(trained, info, self.splits, test)
         outcomes = [
             (trial, _outcome(logits, trial, about["epoch"], about["history"]))
             for trial in self.trials
         ]
-        self.write(outcomes)
+        self.write(outcomes, self._samples(len(about["history"])))
         return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
+
+    def _samples(self, epochs: int) -> pa.Table:
+        """Records of single samples, for the first of the network's own trials: all share them."""
+        spec = self.trials[0].spec
+        return read_epochs(self.store, spec.network_id, epochs, spec.hash)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing to add: the run keeps its checkpoint in the store under its own hash."""
@@ -184,12 +196,22 @@ class HeadTrainable(_SpecTrainable):
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
         self.history: list[dict[str, list[float]]] = []
 
-    def _bank(self) -> FeatureBank:
+    def _bank(self) -> DevelopmentBank:
+        key = bank_key(self.spec, self.spec.head)
+        wanted = (self.run.store, self.run.is_search, key)
+        if getattr(self, "opened", None) == wanted:
+            return self.bank  # its checksums were read once
         if not self.store.folder("networks", self.spec.network_id).exists():
             self._train_network()
-        key = bank_key(self.spec, self.spec.head)
-        splits = lambda: (self.development(), self.test_split())  # noqa: E731
-        return ensure_bank(self.spec, key, self.store, splits, self.device)
+        if self.run.is_search:
+            bank = ensure_development_bank(
+                self.spec, key, self.store, self.development, self.device
+            )
+        else:
+            splits = lambda: (self.development(), self.test_split())  # noqa: E731
+            bank = ensure_bank(self.spec, key, self.store, splits, self.device)
+        self.opened = wanted
+        return bank
 
     def _train_network(self) -> None:
         run = NetworkRun(self.spec, self.store, self.development(), self.device)

@@ -24,6 +24,9 @@ from tune_calib.registry import BACKBONES
 CIFAR_STEM_UP_TO = 64
 """Largest images, in pixels, whose ResNet starts with a 3x3 convolution and no pool."""
 
+STAGED_FAMILIES = ("resnet", "densenet")
+"""Modules of timm whose models are cut into stages here."""
+
 
 @lru_cache(maxsize=64)
 def resolve(name: str) -> BackboneInfo | None:
@@ -36,7 +39,10 @@ def resolve(name: str) -> BackboneInfo | None:
 
     if "." in name or not timm.is_model(name):
         return None
-    return BackboneInfo(name, f"{name} (timm)", partial(build, name=name))
+    family = timm.model_entrypoint(name).__module__.rpartition(".")[2]
+    return BackboneInfo(
+        name, f"{name} (timm)", partial(build, name=name), has_stages=family in STAGED_FAMILIES
+    )
 
 
 def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:

@@ -1,0 +1,50 @@
+"""TST's claim (Jordahn and Olmos, arXiv 2405.01196) taken apart.
+
+Is it the second stage, the frozen body, the fresh weights or the larger head that calibrates? All
+heads are retrained by one recipe, that of TST's authors, so that each step changes one thing.
+"""
+
+from typing import Any
+
+from ablations._ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+_LINEAR = {"method": "retrain", "start": "fresh"}
+
+
+def _drifting(label: str, head: dict[str, Any]) -> Rung:
+    text = "batch normalisation of the frozen body in train mode"
+    return Rung(f"{label}, BN train", text, {"head": {**head, "bn_mode": "train"}}, kind="variant")
+
+
+LADDERS.register(
+    "decoupling",
+    Ladder(
+        name="decoupling",
+        title="Two-stage training taken apart",
+        head_recipe="tst",
+        rungs=(
+            Rung("joint", "the network's own head", kind="base"),
+            Rung(
+                "joint, longer", "joint for as many epochs as stage II has", adds_head_epochs=True
+            ),
+            Rung(
+                "frozen, continued linear",
+                "the same epochs, the body frozen",
+                {"head": {**_LINEAR, "start": "continued"}},
+            ),
+            Rung("frozen, fresh linear", "fresh weights", {"head": _LINEAR}),
+            Rung("frozen, fresh MLP (TST)", "a larger head", {"head": {"method": "tst"}}),
+            Rung("V-TST", "a Gaussian last hidden layer", {"head": {"method": "vtst"}}),
+            _drifting("fresh linear", _LINEAR),
+            _drifting("TST", {"method": "tst"}),
+            _drifting("V-TST", {"method": "vtst"}),
+            Rung(
+                "TST head, end to end",
+                "the larger head without a second stage",
+                {"network": {"method": "tst_joint"}},
+                kind="variant",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,67 @@
+"""Spaces of the head methods; all depend on the learning rate of the retrained head."""
+
+from search_spaces._space import Space, choice, log_uniform, uniform
+from tune_calib.registry import SPACES
+
+_LR = log_uniform(1e-4, 0.3)
+_WEIGHT_DECAY = log_uniform(1e-6, 1e-2)
+_BOTTLENECK = ("bottleneck",)
+
+SPACES.register(
+    "mac_cal",
+    Space(
+        {
+            "head.shape": choice("linear", "bottleneck"),
+            # None is a quarter of the features' width.
+            "head.width": choice(None, 64, 256, head__shape=_BOTTLENECK),
+            "head.lr": _LR,
+            "head.weight_decay": _WEIGHT_DECAY,
+            "head.q0": uniform(0.3, 0.95),
+            "head.gamma": uniform(0.7, 1.0),
+            "head.tau0": log_uniform(0.005, 0.2),
+            "head.tau_decay": uniform(0.0, 5.0),
+            "head.q_min": uniform(0.05, 0.3),
+        },
+        # METHODS, section 5: the readings that calibrate on real features.
+        first=(
+            {"head.shape": "bottleneck", "head.lr": 0.01, "head.gamma": 0.75},
+            {"head.shape": "linear", "head.lr": 0.01, "head.gamma": 0.75},
+            {"head.shape": "bottleneck", "head.lr": 0.1, "head.gamma": 0.95},
+        ),
+    ),
+)
+
+SPACES.register(
+    "retrain",
+    Space(
+        {
+            "head.start": choice("fresh", "continued"),
+            "head.shape": choice("linear", "bottleneck", head__start=("fresh",)),
+            "head.width": choice(None, 64, 256, head__shape=_BOTTLENECK),
+            "head.lr": _LR,
+            "head.weight_decay": _WEIGHT_DECAY,
+        },
+    ),
+)
+
+SPACES.register(
+    "tst",
+    Space(
+        {"head.latent": choice(16, 64, 256), "head.lr": log_uniform(1e-5, 0.1)},
+        first=({"head.latent": 256, "head.lr": 1e-3},),
+    ),
+)
+
+SPACES.register(
+    "vtst",
+    Space(
+        {
+            "head.latent": choice(16, 64, 256),
+            "head.evaluation": choice("mc", "mean"),
+            "head.lr": log_uniform(1e-5, 0.1),
+            "head.kl_weight": log_uniform(1e-3, 10.0),
+        },
+        # The weight that the authors' program names and does not read.
+        first=({"head.kl_weight": 0.01},),
+    ),
+)

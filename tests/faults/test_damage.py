@@ -1,0 +1,109 @@
+"""A full disk, and files that are changed behind the program's back."""
+
+import contextlib
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.common import finish, result, run, start, wait_until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, kilobytes: int):
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+# What fits: nothing of a checkpoint; the networks and not their banks; not all the results.
+FULL = {
+    "artifact": ("store", 600),
+    "bank": ("store", 6_000),
+    "results": ("out", 150),
+}
+
+
+@pytest.mark.parametrize("what", FULL)
+def test_a_full_disk_is_one_line_and_loses_nothing(what, reference, tmp_path, note):
+    place, kilobytes = FULL[what]
+    disk = tmp_path / "disk"
+    with small_disk(disk, kilobytes):
+        folders = {"out": tmp_path / "out", "store": tmp_path / "store", place: disk / "in"}
+        arguments = folders["out"], "--store", folders["store"]
+        code, said = run(*arguments)
+        assert code != 0
+        assert "cannot write" in said
+        assert "No space left" in said or "os error 28" in said
+        assert "Traceback" not in said
+        subprocess.run(["mount", "-o", "remount,size=500m", str(disk)], check=True)
+        code, said = run(*arguments)
+        assert code == 0, said
+        assert result(folders["out"]) == reference
+        note(f"disk full: {what}", "one line; with space again equal to the undisturbed run")
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 8] = bytes(byte ^ 0xFF for byte in content[middle : middle + 8])
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_not_used(reference, tmp_path, note):
+    out = tmp_path / "sweep"
+    process = start(out)
+    pattern = "store/checkpoints/*/tensors.safetensors"
+    assert wait_until(lambda: list(out.glob(pattern)), process)
+    process.kill()
+    process.wait()
+    time.sleep(1)  # until the workers noticed
+    for path in out.glob(pattern):
+        damage(path)
+    code, said = finish(start(out))
+    assert code == 0, said
+    assert result(out) == reference
+    note("checkpoint damaged", "trained anew, equal to the undisturbed run")
+
+
+@pytest.mark.parametrize("kind", ["networks", "banks"])
+def test_a_damaged_artifact_is_made_again(kind, reference, tmp_path, note):
+    out = tmp_path / "sweep"
+    code, said = run(out)
+    assert code == 0, said
+    for path in out.glob(f"store/{kind}/*/*"):
+        damage(path)
+    # Heads alone are to be done again: they need the artifact.
+    for path in out.glob("*/heads-*.parquet"):
+        path.unlink()
+    code, said = run(out)
+    assert code == 0, said
+    assert result(out) == reference
+    note(f"{kind} damaged", "made again, equal to the undisturbed run")
+
+
+@pytest.mark.parametrize("table", ["trials", "curves", "bins"])
+def test_a_damaged_result_is_named_and_can_be_made_again(table, reference, tmp_path, note):
+    out = tmp_path / "sweep"
+    code, said = run(out)
+    assert code == 0, said
+    victim = next(iter(sorted(out.glob(f"{table}/heads-*.parquet"))))
+    victim.write_bytes(victim.read_bytes()[:-100])
+    code, said = run(out)
+    assert code == 2
+    assert victim.name in said
+    assert "Traceback" not in said
+    for folder in ("trials", "curves", "bins"):
+        (out / folder / victim.name).unlink()
+    code, said = run(out)
+    assert code == 0, said
+    assert result(out) == reference
+    note(f"{table} file truncated", "named; deleted and run again equal to the undisturbed run")

@@ -1,0 +1,132 @@
+"""kill -9 of the driver, of workers and of nodes; two sweeps that want the same network."""
+
+import signal
+import subprocess
+import time
+
+import psutil
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from tests.faults.common import chance, finish, result, start, wait_until, workers
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
+
+DRIVER_KILLS, WORKER_KILLS, NODE_KILLS = 20, 20, 5
+KILLS_A_SWEEP = 4
+
+
+def batches(total):
+    return [min(KILLS_A_SWEEP, total - first) for first in range(0, total, KILLS_A_SWEEP)]
+
+
+@pytest.mark.parametrize(("number", "kills"), list(enumerate(batches(DRIVER_KILLS))))
+def test_the_driver_is_killed_again_and_again(number, kills, reference, tmp_path, note):
+    moments = chance(f"driver {number}")
+    out = tmp_path / "sweep"
+    for _ in range(kills):
+        process = start(out)
+        # From the planning to the last heads: a whole sweep takes a few seconds more than 12.
+        time.sleep(moments.uniform(2, 14))
+        state = "killed" if process.poll() is None else "had ended"
+        process.kill()
+        process.wait()
+        note("driver killed (-9)", f"{state}; {len(list(out.glob('trials/*')))} result files kept")
+    code, said = finish(start(out))
+    assert code == 0, said
+    assert result(out) == reference
+    note("driver killed, run again", "equal to the undisturbed run")
+
+
+@pytest.mark.parametrize(("number", "kills"), list(enumerate(batches(WORKER_KILLS))))
+def test_workers_are_killed_under_a_running_sweep(number, kills, reference, tmp_path, note):
+    moments = chance(f"worker {number}")
+    out = tmp_path / "sweep"
+    process = start(out)
+    for _ in range(kills):
+        if not wait_until(lambda: workers(process), process):
+            break
+        time.sleep(moments.uniform(0, 1.5))
+        victims = workers(process)
+        if victims:
+            moments.choice(victims).kill()
+            note("worker killed (-9)", "killed")
+    code, said = finish(process)
+    assert code == 0, said
+    assert result(out) == reference
+    note("workers killed, same run", "equal to the undisturbed run")
+
+
+def test_nodes_are_lost_under_a_running_sweep(reference, tmp_path, note):
+    moments = chance("nodes")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    try:
+        lost = 0
+        while lost < NODE_KILLS:
+            out = tmp_path / f"sweep-{lost}"
+            process = start(out, "--address", cluster.address)
+            while lost < NODE_KILLS and wait_until(lambda: busy_nodes(nodes), process):
+                time.sleep(moments.uniform(0, 2))
+                victim = moments.choice(busy_nodes(nodes) or nodes)
+                cluster.remove_node(victim, allow_graceful=False)
+                nodes.remove(victim)
+                nodes.append(cluster.add_node(num_cpus=1))
+                lost += 1
+                note("node lost", "killed")
+            code, said = finish(process)
+            assert code == 0, said
+            assert result(out) == reference
+            note("nodes lost, same run", "equal to the undisturbed run")
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def busy_nodes(nodes):
+    """Nodes on which a Ray trial runs."""
+    return [node for node in nodes if any(is_busy(info) for info in node.live_processes())]
+
+
+def is_busy(info):
+    name, process = info
+    if name != "raylet":
+        return False
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+        return any("Trainable" in (child.cmdline() or [""])[0] for child in children)
+    except psutil.Error:
+        return False
+
+
+def test_two_sweeps_that_want_the_same_networks_train_them_once(reference, tmp_path, note):
+    store = tmp_path / "store"
+    both = [start(tmp_path / name, "--store", store) for name in ("one", "two")]
+    for process in both:
+        code, said = finish(process)
+        assert code == 0, said
+    assert all(result(tmp_path / name) == reference for name in ("one", "two"))
+    assert len(list((store / "networks").iterdir())) == 2
+    note("two sweeps, one store", "both equal to the undisturbed run")
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_is_clean_quick_and_says_how_to_go_on(sign, reference, tmp_path, note):
+    out = tmp_path / "sweep"
+    process = start(out)
+    assert wait_until(lambda: workers(process), process)
+    process.send_signal(sign)
+    asked = time.monotonic()
+    try:
+        code, said = finish(process)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    assert code == 128 + sign
+    assert "same command" in said
+    assert "Traceback" not in said
+    note(sign.name, f"ended in {time.monotonic() - asked:.0f} s")
+    code, said = finish(start(out))
+    assert code == 0, said
+    assert result(out) == reference

@@ -1,0 +1,79 @@
+"""The ready files for clusters: whole, true to the command line, and the Slurm script at work."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import typer
+import yaml
+
+import tune_calib.cli
+from tune_calib.results import read_table
+
+FOLDER = Path(tune_calib.cli.__file__).parent / "cluster"
+FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_command_in_a_file_has_only_options_that_exist(path):
+    words = re.search(r"(?:tune-calib|slurm\.sh) (ablate .*?--gpus [\d.]+)", path.read_text(), re.S)
+    assert words, "every file shows a whole command"
+    given = set(re.findall(r"--[a-z-]+", words.group(1)))
+    command = typer.main.get_command(tune_calib.cli.app).commands["ablate"]
+    assert given <= {option for parameter in command.params for option in parameter.opts}
+    assert {"--out", "--store", "--data-root"} <= given
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.suffix == ".yaml"], ids=lambda p: p.name)
+def test_a_cluster_file_is_yaml(path):
+    assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def test_the_image_has_the_ray_that_is_tested():
+    pinned = re.search(r"^ray==(.*)$", (FOLDER.parents[1] / "constraints.txt").read_text(), re.M)
+    job = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
+    assert job["spec"]["rayClusterSpec"]["rayVersion"] == pinned.group(1)
+    assert f"rayproject/ray:{pinned.group(1)}-" in (FOLDER / "Dockerfile").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(tmp_path):
+    """Two nodes, both this machine: only the programs that Slurm brings are stand-ins."""
+    stand_ins = {
+        "scontrol": "printf 'node1\\nnode2\\n'",
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+    }
+    for name, body in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    programs = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{programs}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "1",
+        "SLURM_JOB_NODELIST": "node[1-2]",
+        "SLURM_CPUS_PER_TASK": "1",
+    }
+    quick = ["--epochs", "1", "--head-epochs", "1", "--out", str(tmp_path / "out")]
+    log = tmp_path / "log"
+    with log.open("w") as said:  # no pipe: the cluster holds it open when the driver is done
+        process = subprocess.Popen(
+            ["bash", str(FOLDER / "slurm.sh"), "ablate", "mac_cal", *quick],
+            env=environment,
+            start_new_session=True,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        assert process.wait(timeout=400) == 0, log.read_text()
+        assert read_table(tmp_path / "out", "trials").num_rows == 6
+    finally:
+        for other in psutil.process_iter(["pid"]):
+            if os.getpgid(other.pid) == process.pid:
+                os.kill(other.pid, signal.SIGKILL)

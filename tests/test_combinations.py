@@ -1,0 +1,92 @@
+"""Every network method under every kind of slot, every head and post-hoc method on one network."""
+
+import pytest
+import torch
+
+from tests.conftest import CPU
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.evaluate import evaluate_one, network_logits, population_logits
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS, METHODS
+from tune_calib.spec import TrialSpec
+
+
+def named(kind):
+    return [name for name in METHODS if METHODS[name].kind == kind]
+
+
+def spec_of(network, head=None, posthoc=None):
+    slots = {
+        "data": {"train_fraction": 0.2},
+        "network": {"method": network, "epochs": 1, "augment": "none"},
+    }
+    if head is not None:
+        slots["head"] = {"method": head, "epochs": 1, "augment": "none"}
+    if posthoc is not None:
+        slots["posthoc"] = {"method": posthoc}
+    return TrialSpec.build(**slots)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("combinations"))
+
+
+def metrics_of(spec, store):
+    development = load_development(spec.data, None)
+    run = NetworkRun(spec, store, development, CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    test = load_test(spec.data, None)
+    if spec.head is None:
+        trained = load_network(spec, store, CPU)
+        logits = network_logits(trained, DATASETS[spec.data.dataset], development, test)
+    else:
+        key = bank_key(spec, spec.head)
+        bank = ensure_bank(spec, key, store, lambda: (development, test), CPU)
+        trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
+        list(trainer)
+        logits = population_logits(trainer, bank)
+    evaluation = evaluate_one(logits, spec.posthoc)
+    assert evaluation is not None
+    return evaluation.metrics
+
+
+PIPELINES = [
+    *((network, None, "temperature") for network in named("network")),
+    *((network, "mac_cal", None) for network in named("network")),
+    *(("ce", head, posthoc) for head in named("head") for posthoc in named("posthoc")),
+]
+
+
+@pytest.mark.parametrize(("network", "head", "posthoc"), PIPELINES)
+def test_a_pipeline_runs_to_finite_metrics(network, head, posthoc, store):
+    metrics = metrics_of(spec_of(network, head, posthoc), store)
+    assert {"select/ece", "test/ece"} <= set(metrics)
+    assert all(torch.tensor(value).isfinite() for value in metrics.values())
+
+
+@pytest.mark.parametrize("name", named("network"))
+def test_a_method_that_needs_stages_is_refused_on_a_backbone_without(name):
+    slots = {"network": {"method": name, "backbone": "vit_tiny_patch16_224"}}
+    if "stages" not in METHODS[name].needs:
+        assert TrialSpec.build(**slots).network.method == name
+        return
+    with pytest.raises(UserError, match="stage by stage"):
+        TrialSpec.build(**slots)
+
+
+@pytest.mark.parametrize("name", named("network"))
+def test_a_head_continues_only_from_a_head_that_was_trained(name):
+    head = {"method": "retrain", "params": {"start": "continued"}}
+    slots = {"network": {"method": name}, "head": head}
+    if METHODS[name].trains_own_head:
+        assert TrialSpec.build(**slots).head.params.start == "continued"
+        return
+    with pytest.raises(UserError, match="cannot continue"):
+        TrialSpec.build(**slots)

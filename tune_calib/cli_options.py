@@ -1,0 +1,80 @@
+"""Options that several commands share, and how their values become settings and seeds."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from tune_calib.errors import UserError
+
+Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
+DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
+Backbone = Annotated[str | None, typer.Option(help="see: tune-calib list backbones")]
+BothSeeds = Annotated[int | None, typer.Option(help="vary network and head together")]
+NetworkSeeds = Annotated[int | None, typer.Option(help="networks, crossed with heads")]
+HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
+Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
+HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
+Controls = Annotated[bool, typer.Option("--controls", help="add the controls")]
+Out = Annotated[Path | None, typer.Option(help="folder of the results; a default in runs/")]
+StoreRoot = Annotated[Path | None, typer.Option(help="artifacts; default: OUT/store")]
+Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")]
+Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")]
+
+
+def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by slot that were asked for, from the options of a command by name.
+
+    Raises:
+        UserError: a ``--set`` is not ``slot.key=value``.
+    """
+    given: dict[str, dict[str, Any]] = {"data": {"dataset": options["dataset"]}}
+    for slot, key, name in (
+        ("network", "backbone", "backbone"),
+        ("network", "epochs", "epochs"),
+        ("head", "epochs", "head_epochs"),
+    ):
+        if options[name] is not None:
+            given.setdefault(slot, {})[key] = options[name]
+    for text in options["set_"] or []:
+        slot, key, value = _setting(text)
+        given.setdefault(slot, {})[key] = value
+    return given
+
+
+def _setting(text: str) -> tuple[str, str, Any]:
+    place, equals, value = text.partition("=")
+    slot, dot, key = place.partition(".")
+    slots = ("data", "network", "head", "posthoc")
+    if not equals or not dot or slot not in slots:
+        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(slots)}")
+    if key in ("seed", "method", "params"):
+        raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
+    try:
+        return slot, key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise UserError(f"--set {text}: {value!r} is not a value") from None
+
+
+def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:
+    """Seeds of networks and heads (``ablations._ladder.Seeds``).
+
+    Raises:
+        UserError: a count is below 1, or the options contradict each other.
+    """
+    from ablations._ladder import Seeds
+
+    given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}
+    for option, count in given.items():
+        if count is not None and count < 1:
+            raise UserError(f"{option} must be at least 1, got {count}")
+    if both is not None and (network is not None or head is not None):
+        raise UserError(
+            "--seeds varies both together; give it, or --network-seeds and --head-seeds"
+        )
+    if network is None and head is None:
+        count = both or 1
+        return Seeds(tuple(range(count)), tuple(range(count)), is_paired=True)
+    return Seeds(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)

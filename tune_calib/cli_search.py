@@ -1,0 +1,186 @@
+"""The commands of searches: search, resume, evaluate."""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_calib.cli_options import (
+    Address,
+    Backbone,
+    BothSeeds,
+    DataRoot,
+    Dataset,
+    Epochs,
+    Gpus,
+    HeadEpochs,
+    HeadSeeds,
+    NetworkSeeds,
+    Out,
+    Set,
+    StoreRoot,
+    chosen_seeds,
+    settings,
+)
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS, METHODS, nearest
+
+if TYPE_CHECKING:
+    from tune_calib.tuning.search import SearchRequest
+
+SAMPLERS = ("tpe", "random", "nsga2", "grid")
+SCHEDULERS = ("none", "asha")
+
+Folder = Annotated[Path, typer.Argument(help="folder of a search")]
+Trials = Annotated[int, typer.Option(help="suggestions to try")]
+SamplerOption = Annotated[str, typer.Option(help=", ".join(SAMPLERS))]
+Metrics = Annotated[list[str] | None, typer.Option(help="on select; several give a Pareto set")]
+Guard = Annotated[float, typer.Option(help="accuracy on select that may be lost, a fraction")]
+Population = Annotated[int, typer.Option(help="suggestions asked for together (head methods)")]
+AtOnce = Annotated[int | None, typer.Option(help="Ray trials side by side; default: all cores")]
+Scheduler = Annotated[str, typer.Option(help="asha stops networks that are behind; none")]
+Storage = Annotated[str | None, typer.Option(help="URL of the study's database; default: a file")]
+SamplerSeed = Annotated[int, typer.Option(help="seed of the sampler")]
+Retry = Annotated[str | None, typer.Option(help="try again what ended so: crashed")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (search, resume, evaluate):
+        app.command()(command)
+
+
+def search(
+    method: Annotated[str, typer.Argument(help="see: tune-calib list spaces")],
+    dataset: Dataset = "digits",
+    data_root: DataRoot = None,
+    backbone: Backbone = None,
+    seeds: BothSeeds = None,
+    network_seeds: NetworkSeeds = None,
+    head_seeds: HeadSeeds = None,
+    epochs: Epochs = None,
+    head_epochs: HeadEpochs = None,
+    set_: Set = None,
+    trials: Trials = 64,
+    sampler: SamplerOption = "tpe",
+    sampler_seed: SamplerSeed = 0,
+    metric: Metrics = None,
+    guard: Guard = 0.01,
+    population: Population = 16,
+    at_once: AtOnce = None,
+    scheduler: Scheduler = "none",
+    out: Out = None,
+    store: StoreRoot = None,
+    study_storage: Storage = None,
+    address: Address = None,
+    gpus: Gpus = 0.0,
+    retry: Retry = None,
+) -> None:
+    """Search the hyper-parameters of a method on select; the test split stays shut."""
+    _ = METHODS[method]
+    _known("--sampler", sampler, SAMPLERS)
+    _known("--scheduler", scheduler, SCHEDULERS)
+    given = settings(dict(locals()))
+    chosen = chosen_seeds(seeds, network_seeds, head_seeds)
+    defaults = DATASETS[dataset].cpu_defaults
+    folder = out or Path("runs") / f"search-{method}-{dataset}"
+
+    from tune_calib.tuning.objective import Objective
+    from tune_calib.tuning.search import Question, SearchRequest
+    from tune_calib.tuning.storage import without_password
+
+    question = Question(
+        method=method,
+        defaults=defaults,
+        given=given,
+        seeds=chosen,
+        objective=Objective(tuple(metric or ["ece"]), guard),
+        sampler=sampler,  # type: ignore[arg-type]
+        sampler_seed=sampler_seed,
+        scheduler=scheduler,  # type: ignore[arg-type]
+        population=population,
+        at_once=os.cpu_count() or 1 if at_once is None else at_once,
+    )
+    request = SearchRequest(
+        question=question,
+        trials=trials,
+        out=folder,
+        store=store or folder / "store",
+        data_root=data_root,
+        address=address,
+        gpus=gpus,
+        study_storage=study_storage,
+        command=without_password(shlex.join(["tune-calib", *sys.argv[1:]])),
+    )
+    _search(request, retry)
+
+
+def resume(
+    out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
+) -> None:
+    """Go on with a search; what is done is not done again."""
+    from tune_calib.tuning.search import request_of
+
+    request = request_of(out, study_storage)
+    _search(replace(request, trials=max(trials, request.trials)), retry)
+
+
+def evaluate(
+    out: Folder,
+    seeds: Annotated[int, typer.Option(help="fresh seeds of networks and heads")] = 5,
+    study_storage: Storage = None,
+) -> None:
+    """Read the test split, once: the chosen trial of a search over fresh seeds."""
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}")
+
+    from analysis.report import write_report
+    from tune_calib.tuning.final import evaluate as run
+    from tune_calib.tuning.final import optimism
+
+    again = f"tune-calib evaluate {out} --seeds {seeds}"
+    evaluated = _stoppable(again, lambda: run(out, seeds, study_storage, again))
+    typer.echo(write_report(evaluated.folder))
+    typer.echo(optimism(evaluated))
+    _tell_crashed(evaluated.crashed, again)
+
+
+def _search(request: "SearchRequest", retry: str | None) -> None:
+    if retry is not None:
+        _known("--retry", retry, ("crashed",))
+    from tune_calib.tuning.describe import describe
+    from tune_calib.tuning.search import search as run
+
+    again = f"tune-calib resume {request.out}"
+    found = _stoppable(again, lambda: run(request, retry))
+    typer.echo(describe(found))
+    _tell_crashed(found.crashed, f"{again} --retry crashed")
+
+
+def _tell_crashed(crashed: list[str], again: str) -> None:
+    if crashed:
+        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
+        typer.echo(f"try them again: {again}", err=True)
+        raise typer.Exit(1)
+
+
+def _stoppable(again: str, work: Callable[[], Any]) -> Any:
+    """Do some work; a signal that stops it is one line that says how to go on."""
+    from tune_calib.tuning.stop import StopSignal, stop_signals
+
+    try:
+        with stop_signals():
+            return work()
+    except StopSignal as stop:
+        typer.echo(f"stopped by {stop}; go on with: {again}", err=True)
+        raise typer.Exit(128 + stop.number) from None
+
+
+def _known(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"unknown {option} {value!r}{nearest(value, list(known))}")

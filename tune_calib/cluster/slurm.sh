@@ -1,0 +1,48 @@
+#!/bin/bash
+# A Ray cluster inside one Slurm job, and tune-calib on it:
+#   sbatch slurm.sh ablate mac_cal --dataset cifar10 --data-root /shared/data \
+#       --out /shared/runs/mac_cal --store /shared/store --gpus 0.25
+# Every path must be on a file system that all nodes see. A job that is requeued or submitted again
+# does what is missing.
+#SBATCH --job-name=tune-calib
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --gpus-per-node=4
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+# The driver gets the signal two minutes before the end, and stops between two epochs.
+#SBATCH --signal=B:TERM@120
+set -euo pipefail
+
+# Nobody else on these nodes may use the cluster; srun hands both on to every node.
+export RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(python -c "import secrets; print(secrets.token_hex(32))")
+export RAY_AUTH_TOKEN
+
+cpus=${SLURM_CPUS_PER_TASK:-1}
+gpus=${SLURM_GPUS_ON_NODE:-0}
+port=$((20000 + SLURM_JOB_ID % 20000))
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${nodes[0]}
+on_head=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$head")
+ip=$("${on_head[@]}" python -c "import ray; print(ray.util.get_node_ip_address())")
+
+"${on_head[@]}" ray start --block --head --node-ip-address="$ip" --port="$port" \
+    --num-cpus="$cpus" --num-gpus="$gpus" --include-dashboard=false &
+until ray health-check --address="$ip:$port" >/dev/null 2>&1; do sleep 1; done
+
+if ((${#nodes[@]} > 1)); then
+    others=$((${#nodes[@]} - 1))
+    srun --overlap --nodes="$others" --ntasks="$others" --exclude="$head" \
+        ray start --block --address="$ip:$port" --num-cpus="$cpus" --num-gpus="$gpus" &
+fi
+
+tune-calib "$@" --address "$ip:$port" &
+driver=$!
+trap 'kill -TERM $driver' TERM INT
+status=0
+wait $driver || status=$?
+# A trap ends the first wait; the second one has the driver's own exit code.
+wait $driver || status=$?
+exit $status

@@ -1,0 +1,76 @@
+"""What a method made of single samples, epoch by epoch: artifacts beside the checkpoint.
+
+Each epoch is a folder of its own, written before the epoch's checkpoint, so that a run that is
+killed and resumed writes the same folders again and loses none.
+"""
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from tune_calib.engine.store import Store, nest, read_tensors, unnest, write_tensors
+from tune_calib.results import SCHEMAS
+
+KIND = "samples"
+
+
+def write_epoch(
+    store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
+) -> None:
+    """Keep the records of an epoch.
+
+    Args:
+        store: where the network's artifacts lie.
+        network_id: of the network.
+        epoch: 1-based.
+        samples: split to what ``NetworkMethod.samples_seen`` gives; nothing is written if no
+            split has a record.
+    """
+    tensors: dict[str, Tensor] = {}
+    for split, record in samples.items():
+        if record:
+            tensors |= nest(split, _compact(record))
+    if tensors:
+        write_tensors(store.folder(KIND, network_id) / f"{epoch:04d}", tensors, {})
+
+
+def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Sorted by sample, in the types of the ``samples`` table."""
+    correct = record["correct"]
+    sample = record.get("sample", torch.arange(len(correct), device=correct.device))
+    order = sample.argsort()
+    largest = torch.finfo(torch.float16).max
+    return {
+        "sample": sample[order].int(),
+        "gate": record["gate"][order].round().to(torch.int8),
+        "indicator": record["indicator"][order].clamp(-largest, largest).half(),
+        "correct": correct[order],
+    }
+
+
+def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
+    """The records of a network as rows of the ``samples`` table; none if it keeps no records.
+
+    Args:
+        store: where the network's artifacts lie.
+        network_id: of the network.
+        epochs: how many it was trained.
+        spec_hash: of the trial that the rows are written for.
+
+    Raises:
+        DamagedFileError: an epoch is absent or not whole.
+    """
+    schema = SCHEMAS["samples"]
+    tables = [schema.empty_table()]
+    if store.folder(KIND, network_id).exists():
+        for epoch in range(1, epochs + 1):
+            tensors, _ = read_tensors(store.folder(KIND, network_id) / f"{epoch:04d}")
+            for split in sorted({name.partition(".")[0] for name in tensors}):
+                record = unnest(split, tensors)
+                same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
+                columns = {name: tensor.numpy() for name, tensor in record.items()}
+                size = len(columns["correct"])
+                columns |= {name: pa.repeat(value, size) for name, value in same.items()}
+                table = pa.table({name: columns[name] for name in schema.names})
+                tables.append(table.cast(schema))
+    return pa.concat_tables(tables).unify_dictionaries()

@@ -1,0 +1,67 @@
+"""The head of two-stage training, trained end to end: the control that TST's claim needs.
+
+The network's linear head is left aside; what is trained with the body is the perceptron that TST
+(Jordahn and Olmos, arXiv 2405.01196) puts on the frozen body.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.models.network import Output
+from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.seeds import child_seed
+
+
+class JointTwoStageParams(Params):
+    """Hyper-parameters.
+
+    Attributes:
+        latent: Z, width of the last hidden layer; the layer before has 3Z.
+    """
+
+    latent: int = Field(256, ge=1)
+
+
+class JointTwoStage(NetworkMethod):
+    """Cross entropy; layers D, 3Z, Z, C with a ReLU behind the first and nothing behind z."""
+
+    def __init__(self, params: Any, context: NetworkContext) -> None:
+        super().__init__(params, context)
+        latent = params.latent
+        sizes = (context.width, 3 * latent, latent, context.classes)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(child_seed(context.seed, "tst head"))
+            first, *others = (nn.Linear(*pair) for pair in pairwise(sizes))
+        self.head = nn.Sequential(first, nn.ReLU(), *others)
+
+    def forward(self, network: Any, images: Tensor) -> Output:
+        """Features of the body and logits of the perceptron."""
+        features = network.backbone(images)
+        return Output(features, self.head(features))
+
+    def step(self, network: Any, batch: Batch) -> Step:
+        """Cross entropy of the perceptron's logits."""
+        logits = self(network, batch.images).logits
+        return Step(F.cross_entropy(logits, batch.labels), logits)
+
+
+METHODS.register(
+    "tst_joint",
+    MethodInfo(
+        name="tst_joint",
+        kind="network",
+        title="TST's head trained end to end (control)",
+        paper="Jordahn and Olmos, ICML",
+        year=2024,
+        url="https://arxiv.org/abs/2405.01196",
+        params=JointTwoStageParams,
+        implementation=JointTwoStage,
+        trains_own_head=False,
+    ),
+)

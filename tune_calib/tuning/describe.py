@@ -1,0 +1,50 @@
+"""What a search prints at its end: the choice, the Pareto set and the counts."""
+
+from typing import Any
+
+from tabulate import tabulate
+
+from tune_calib.names import METRICS, column
+from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.search import Found
+from tune_calib.tuning.trials import SearchTrials
+
+
+def describe(found: Found) -> str:
+    """The end of a search, as text."""
+    trials, objective = found.trials, found.trials.objective
+    front = objective.pareto(trials.verdicts)
+    lines = [_table(trials, front), "", found.counts]
+    if not front:
+        lines.append(f"no trial kept the accuracy within {objective.guard:g} of the baseline")
+        return "\n".join(lines)
+    point = trials.study.suggestion(front[0]).point
+    settings = " ".join(f"--set {name}={shown(value)}" for name, value in point.items())
+    lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {settings}")
+    lines.append(f"on the test split, once: tune-calib evaluate {trials.out} --seeds 5")
+    return "\n".join(lines)
+
+
+def _table(trials: SearchTrials, front: list[int]) -> str:
+    """Baseline, the method's own defaults and the Pareto set, on ``select``."""
+    objective = trials.objective
+    rows = [["baseline", *_baseline(trials, objective), 0.0]]
+    # Trial 0 has the method's own defaults.
+    for number in dict.fromkeys([0, *front]):
+        verdict = trials.verdicts[number]
+        values = verdict.values or (float("nan"),) * len(objective.metrics)
+        name = f"trial {number}" + (" (defaults)" if number == 0 else "")
+        rows.append([name, *values, verdict.drop])
+    titles = [f"select {METRICS[name].title}" for name in objective.metrics]
+    return tabulate(rows, headers=["", *titles, "accuracy lost"], floatfmt=".4f")
+
+
+def _baseline(trials: SearchTrials, objective: Objective) -> list[float]:
+    rows: list[Any] = [trials.rows[t.spec.hash] for t in trials.candidates.baseline()]
+    columns = [column("select", name) for name in objective.metrics]
+    return [sum(row[name] for row in rows) / len(rows) for name in columns]
+
+
+def shown(value: Any) -> str:
+    """A value as ``--set`` takes it."""
+    return "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,69 @@
+"""The folder of a sweep or a search: one driver, one question, and what is done in it."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from tune_calib.errors import UserError
+from tune_calib.results import read_table
+
+
+@contextlib.contextmanager
+def only_driver(out: Path) -> Iterator[None]:
+    """Be the only driver of a folder.
+
+    Raises:
+        UserError: another one is at work.
+    """
+    try:
+        with FileLock(out / ".driver.lock", timeout=0):
+            yield
+    except Timeout:
+        raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
+
+
+def done(out: Path) -> set[str]:
+    """Spec hashes of which a result row is on disk."""
+    return set(read_table(out, "trials")["spec_hash"].to_pylist())
+
+
+def identity_of(question: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits of what was asked, as plain JSON values."""
+    text = json.dumps(question, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read ``sweep.json`` or ``search.json``.
+
+    Raises:
+        UserError: it is not one.
+    """
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        return manifest
+    except ValueError:
+        raise UserError(f"{path} is not a manifest; name another --out") from None
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse a folder that holds something else than artifacts.
+
+    Raises:
+        UserError: it does.
+    """
+    foreign = [p.name for p in out.iterdir() if p.name != "store"] if out.exists() else []
+    if foreign:
+        raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
+
+
+def holds_another(out: Path, what: str, old: Mapping[str, Any]) -> UserError:
+    """The error of a folder in which another question was asked."""
+    return UserError(
+        f"--out {out} holds another {what} ({old.get('command')}); name another folder"
+    )

@@ -1,0 +1,122 @@
+"""What a search optimises: metrics on ``select`` with a guard on accuracy, and which trial wins."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS, column
+from tune_calib.registry import nearest
+
+Row = Mapping[str, Any]
+"""A row of the table ``trials``."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a suggestion ended, over all its seeds.
+
+    Attributes:
+        status: ``done``, or the worst status among its trials.
+        values: mean of each metric over the seeds; empty unless it is done.
+        drop: mean accuracy that it lost against the baseline of the same network seed.
+        epoch: at which it was stopped.
+    """
+
+    status: Literal["done", "diverged", "crashed", "stopped"]
+    values: tuple[float, ...] = ()
+    drop: float = math.nan
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Metrics of ``names.METRICS`` on ``select``, and the accuracy that they may cost.
+
+    Attributes:
+        metrics: the first one decides between trials of which none beats the other in all.
+        guard: largest drop of accuracy on ``select`` against the baseline, as a fraction.
+    """
+
+    metrics: tuple[str, ...]
+    guard: float
+
+    def __post_init__(self) -> None:
+        """Refuse metrics and guards that are not.
+
+        Raises:
+            UserError: a metric is unknown, named twice or not known on ``select``.
+        """
+        for name in self.metrics:
+            if name not in METRICS:
+                raise UserError(f"unknown --metric {name!r}{nearest(name, list(METRICS))}")
+            if name in ("auroc", "fpr95"):
+                raise UserError(f"--metric {name} needs shifted images; a search sees select alone")
+            if self.metrics.count(name) > 1:
+                raise UserError(f"--metric {name} is given twice")
+        if not 0 <= self.guard <= 1:
+            raise UserError(f"--guard must be within 0 and 1, got {self.guard:g}")
+
+    @property
+    def directions(self) -> list[Literal["minimize", "maximize"]]:
+        """For Optuna."""
+        return ["minimize" if METRICS[m].direction == "min" else "maximize" for m in self.metrics]
+
+    def verdict(self, rows: Sequence[Row | None], baseline: Mapping[int, float]) -> Verdict:
+        """Sum the trials of one suggestion up.
+
+        Args:
+            rows: of each seed; None where there is none.
+            baseline: accuracy on ``select`` by network seed.
+        """
+        there = [row for row in rows if row is not None]
+        if len(there) < len(rows):
+            return Verdict("crashed")
+        for row in there:
+            if row["status"] != "done":
+                return Verdict(row["status"], epoch=row["epoch"])
+        values = tuple(_mean(row[column("select", name)] for row in there) for name in self.metrics)
+        drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
+        return Verdict("done", values, _mean(drops))
+
+    def excess(self, verdict: Verdict) -> float:
+        """How far the drop is beyond the guard; at most 0 if it is within."""
+        # Accuracies of n images are multiples of 1/n: the last bits must not decide.
+        return verdict.drop - self.guard - 1e-9
+
+    def losses(self, verdict: Verdict) -> tuple[float, ...]:
+        """The values, with the sign that makes less better."""
+        signs = (1 if METRICS[name].direction == "min" else -1 for name in self.metrics)
+        return tuple(sign * v for sign, v in zip(signs, verdict.values, strict=True))
+
+    def within_guard(self, verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
+        """Those that are done and keep the accuracy."""
+        return {n: v for n, v in verdicts.items() if v.status == "done" and self.excess(v) <= 0}
+
+    def pareto(self, verdicts: Mapping[int, Verdict]) -> list[int]:
+        """Numbers of the trials within the guard that no other one beats, best metric first."""
+        losses = {n: self.losses(v) for n, v in self.within_guard(verdicts).items()}
+        front = [n for n, own in losses.items() if not any(_beats(o, own) for o in losses.values())]
+        # Of equal ones the earlier stays alone, so that the choice never depends on an order.
+        first = {losses[n]: n for n in sorted(front, reverse=True)}
+        return sorted(first.values(), key=lambda n: (losses[n], n))
+
+    def chosen(self, verdicts: Mapping[int, Verdict]) -> int | None:
+        """The declared rule: best first metric within the guard, ties to the next, then earlier."""
+        front = self.pareto(verdicts)
+        return front[0] if front else None
+
+    def rule(self) -> str:
+        """The rule in words."""
+        best = METRICS[self.metrics[0]].title
+        return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
+
+
+def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
+
+
+def _mean(values: Any) -> float:
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers)

@@ -1,0 +1,54 @@
+"""Search of head methods: suggestions in batches, the heads of one shape trained together.
+
+Batches are asked, trained and told in order, a fixed number of them at a time: what a batch can
+know does not depend on which actor was faster, so that a search repeats to the last digit.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.pool import Pool
+from tune_calib.tuning.progress import Display
+from tune_calib.tuning.study import Suggestion
+from tune_calib.tuning.trials import SearchTrials
+
+
+def search_heads(trials: SearchTrials, pool: Pool, planned: int, population: int, lag: int) -> None:
+    """Ask, train and tell until every suggestion has ended.
+
+    Args:
+        trials: the search.
+        pool: actors of ``HeadTrainable``.
+        planned: number of suggestions.
+        population: suggestions of a batch.
+        lag: batches that are in training while the next one is asked for, >= 1.
+    """
+    open_batches: deque[list[Suggestion]] = deque()
+    with Display("trials", planned) as display:
+        for start in range(0, planned, population):
+            if len(open_batches) == lag:
+                _finish(open_batches.popleft(), trials, pool, display)
+            numbers = range(start, min(start + population, planned))
+            batch = [trials.study.suggestion(number) for number in numbers]
+            _submit(batch, trials, pool)
+            open_batches.append(batch)
+        while open_batches:
+            _finish(open_batches.popleft(), trials, pool, display)
+
+
+def _submit(batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool) -> None:
+    left = trials.to_start(s for s in batch if not s.is_finished)
+    for population in make_plan(left, set()).populations:
+        pool.submit(population)
+
+
+def _finish(
+    batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool, display: Display
+) -> None:
+    for suggestion in batch:
+        while not (suggestion.is_finished or trials.is_over(suggestion)):
+            trials.collect(*pool.wait())
+        trials.settle(suggestion)
+        display.note = trials.best()
+        display.ended(trials.verdicts[suggestion.number].status)

@@ -1,0 +1,105 @@
+"""Where an Optuna study lies: a journal file by default, a database by URL."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from sqlalchemy.exc import SQLAlchemyError
+
+from tune_calib.errors import UserError
+
+JOURNAL = "study.log"
+MOUNTS = Path("/proc/self/mounts")
+NETWORK_FILE_SYSTEMS = re.compile(
+    r"(fuse\.)?(nfs4?|cifs|smb3|smbfs|lustre|gpfs|beegfs|ceph|afs|9p|panfs|glusterfs|sshfs|s3fs)"
+)
+
+
+def open_storage(url: str | None, out: Path) -> BaseStorage:
+    """Open the storage of a study.
+
+    Args:
+        url: of a database (``postgresql://``, ``mysql://``, ``sqlite://``); none is a journal
+            file in ``out``, whose driver must be the only one.
+        out: folder of the search.
+
+    Raises:
+        UserError: the database cannot be reached, or would be damaged where it lies.
+    """
+    if url is None:
+        path = out / JOURNAL
+        _mend(path)
+        return JournalStorage(_Journal(path))
+    _refuse_shared_sqlite(url)
+    try:
+        return RDBStorage(url)
+    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"cannot open --study-storage {without_password(url)}: {without_password(reason)}"
+        ) from None
+
+
+class _Journal(JournalFileBackend):
+    """A journal of one writer, without a lock and an fsync a line (10 times as fast).
+
+    A killed process loses nothing of what it wrote. What a power cut takes from the end is
+    suggested again, since the sampler's seed depends on the number of the suggestion alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._path = path
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Append in one write, so that a reader sees whole lines."""
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        with self._path.open("ab", buffering=0) as file:
+            file.write(lines.encode())
+
+
+def _mend(path: Path) -> None:
+    """Take away what a killed driver left: its lock, and a line that it did not finish."""
+    Path(f"{path}.lock").unlink(missing_ok=True)
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+def _refuse_shared_sqlite(url: str) -> None:
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] != "sqlite":
+        return
+    path = Path(rest.removeprefix("/").partition("?")[0]).resolve()
+    if MOUNTS.exists() and is_network_path(path, MOUNTS.read_text()):
+        raise UserError(
+            f"--study-storage {url}: SQLite loses data on a network path; leave the option out "
+            "(a journal file) or name a postgresql:// or mysql:// database"
+        )
+
+
+def is_network_path(path: Path, mounts: str) -> bool:
+    """Whether a path lies on a network file system.
+
+    Args:
+        path: absolute.
+        mounts: text in the format of /proc/mounts.
+    """
+    kinds = {}
+    for line in mounts.splitlines():
+        _, point, kind, *_ = line.split()
+        kinds[Path(point.replace("\\040", " "))] = kind
+    nearest = next((kinds[p] for p in (path, *path.parents) if p in kinds), "")
+    return NETWORK_FILE_SYSTEMS.fullmatch(nearest) is not None
+
+
+def without_password(text: str) -> str:
+    """A text in which the passwords of URLs are starred."""
+    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)

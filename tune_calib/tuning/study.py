@@ -1,0 +1,195 @@
+"""The Optuna study of a search: asked, told and taken up again by the driver alone.
+
+Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that what it
+suggests depends on what the study holds and not on the process that asks: a search that was
+interrupted goes on as if nothing had happened.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from search_spaces._space import Choice, Point, Space
+from tune_calib.errors import UserError
+from tune_calib.seeds import child_seed
+from tune_calib.tuning.objective import Objective, Verdict
+
+SamplerName = Literal["tpe", "random", "nsga2", "grid"]
+STATUS = "status"
+RETRY_OF = "retry_of"
+GUARD = "accuracy"
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What the study suggests to try.
+
+    Attributes:
+        number: of the suggestion, and of the study's trial.
+        point: values by ``slot.key`` of the settings that matter.
+        is_finished: whether it was told already.
+    """
+
+    number: int
+    point: Point
+    is_finished: bool
+
+
+class SearchStudy:
+    """Suggestions by number, and what became of them.
+
+    Args:
+        storage: where the study lies.
+        name: its name there.
+        space: what is searched.
+        objective: what for.
+        sampler: how; ``grid`` tries the points alone.
+        seed: of the sampler.
+        points: tried first, in this order.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        space: Space,
+        objective: Objective,
+        sampler: SamplerName,
+        seed: int,
+        points: Sequence[Point],
+    ) -> None:
+        self._space = space
+        self._objective = objective
+        self._sampler: SamplerName = sampler
+        self._seed = seed
+        self._points = points
+        self._study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            directions=objective.directions,
+            load_if_exists=True,
+        )
+
+    def suggestion(self, number: int) -> Suggestion:
+        """Suggestion ``number``: as it was made, finished if it was left half-made, or new.
+
+        Raises:
+            UserError: another program writes to the study.
+        """
+        trials = self._trials()
+        if number < len(trials) and trials[number].state.is_finished():
+            return Suggestion(number, trials[number].params, is_finished=True)
+        self._study.sampler = self._sampler_of(number)
+        if number < len(trials) and trials[number].state == TrialState.RUNNING:
+            trial = Trial(self._study, trials[number]._trial_id)
+        else:
+            position = number - len(self.retried())
+            if number == len(trials) and position < len(self._points):
+                self._study.enqueue_trial(dict(self._points[position]))
+            trial = self._study.ask()
+        if trial.number != number:
+            raise UserError(
+                f"the study has a trial {trial.number} that this search did not ask for; "
+                "one program alone may write to it"
+            )
+        return Suggestion(number, self._fill(trial), is_finished=False)
+
+    def _fill(self, trial: Trial) -> dict[str, Choice]:
+        """Suggest what matters; each draw has a seed of its own, so that none shifts another."""
+        _ = trial.relative_params  # what is drawn together, drawn now
+        point: dict[str, Choice] = {}
+        for name, setting in self._space.settings.items():
+            if setting.matters(point):
+                self._study.sampler = self._sampler_of(trial.number, name)
+                point[name] = _suggest(trial, name, setting.distribution)
+        return point
+
+    def _sampler_of(self, number: int, setting: str = "") -> BaseSampler:
+        return _sampler(self._sampler, child_seed(self._seed, f"ask {setting}", number))
+
+    def tell(self, number: int, verdict: Verdict) -> None:
+        """Finish a suggestion.
+
+        Only a trial that is done gives values. One that was stopped is pruned, with the epoch
+        and without a value; what diverged or crashed failed, which a sampler does not read.
+        """
+        trial = Trial(self._study, self._trials()[number]._trial_id)
+        trial.set_user_attr(STATUS, verdict.status)
+        if verdict.status == "done":
+            if GUARD not in trial.constraints:
+                trial.set_constraint(GUARD, self._objective.excess(verdict))
+            self._study.tell(number, verdict.values)
+        elif verdict.status == "stopped":
+            trial.set_user_attr("epoch", verdict.epoch)
+            self._study.tell(number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(number, state=TrialState.FAIL)
+
+    def retry(self, status: str) -> list[int]:
+        """Suggest again what ended with a status and was not tried again.
+
+        Returns:
+            Numbers of the new suggestions.
+        """
+        trials = self._trials()
+        tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+        again = [
+            trial
+            for trial in trials
+            if trial.user_attrs.get(STATUS) == status and trial.number not in tried
+        ]
+        for trial in again:
+            self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
+        return list(range(len(trials), len(trials) + len(again)))
+
+    def retried(self) -> dict[int, int]:
+        """Suggestions that repeat another one, by number."""
+        pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())
+        return {number: first for number, first in pairs if first is not None}
+
+    def states(self) -> list[str]:
+        """State of every trial, by number: its status, or ``running`` or ``waiting``."""
+        return [t.user_attrs.get(STATUS, t.state.name.lower()) for t in self._trials()]
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+
+def _sampler(name: SamplerName, seed: int) -> BaseSampler:
+    seed %= 2**32
+    if name == "tpe":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+    if name == "nsga2":
+        return NSGAIISampler(seed=seed)
+    return RandomSampler(seed=seed)
+
+
+def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            chosen: Choice = trial.suggest_categorical(name, choices)
+            return chosen
+        case IntDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_int(name, low, high, step=step, log=log)
+        case FloatDistribution(low=low, high=high, log=log):
+            return trial.suggest_float(name, low, high, log=log)
+    raise TypeError(f"cannot suggest from {distribution}")
+
+
+def points_of(space: Space, sampler: SamplerName, first: Sequence[Point]) -> list[Point]:
+    """What is tried before the sampler is asked: published values, or the whole grid."""
+    if sampler != "grid":
+        return list(first)
+    grid: list[Mapping[str, Choice]] = [p for p in space.grid() if p not in first]
+    return [*first, *grid]
