@@ -3,14 +3,16 @@
 import json
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from tune_calib.errors import UserError
 from tune_calib.names import STATUSES
-from tune_calib.results import read_table
+from tune_calib.results import TableName, read_table
 
 MANIFEST_VERSION = 1
 
@@ -27,16 +29,25 @@ class Sweep:
     """A sweep as its folder holds it.
 
     Attributes:
+        out: the folder.
         manifest: ``sweep.json``: what was asked and planned.
         trials: one row a planned trial that has a result; metrics are fractions.
-        curves: one row a (trial, epoch, name).
-        bins: one row a (trial, split, bin).
     """
 
+    out: Path
     manifest: dict[str, Any]
     trials: pd.DataFrame
-    curves: pd.DataFrame
-    bins: pd.DataFrame
+
+    # The long tables are read when they are first asked for: ranks and tests need the trials alone.
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row a (trial, epoch, name): spec_hash, epoch, name, value."""
+        return _long(self.out, "curves", ["spec_hash", "epoch", "name"])
+
+    @cached_property
+    def bins(self) -> pd.DataFrame:
+        """One row a (trial, split, bin)."""
+        return _long(self.out, "bins", ["spec_hash", "split", "bin"])
 
     @property
     def rungs(self) -> list[dict[str, Any]]:
@@ -94,7 +105,8 @@ def load(out: Path) -> Sweep:
         out: its folder.
 
     Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged.
+        UserError: the folder holds no sweep, or a file of it is damaged; for a damaged file of
+            curves or bins it is raised where they are first asked for.
     """
     manifest = _read_manifest(out / "sweep.json")
     trials = read_table(out, "trials").to_pandas()
@@ -104,14 +116,16 @@ def load(out: Path) -> Sweep:
     is_retried = trials["status"] != "done"
     trials = trials.loc[is_retried.sort_values(kind="stable").index].drop_duplicates("spec_hash")
     order = ["rung", "network_seed", "head_seed"]
-    return Sweep(
-        manifest=manifest,
-        trials=trials.sort_values(order).reset_index(drop=True),
-        curves=read_table(out, "curves")
-        .to_pandas()
-        .drop_duplicates(["spec_hash", "epoch", "name"]),
-        bins=read_table(out, "bins").to_pandas().drop_duplicates(["spec_hash", "split", "bin"]),
-    )
+    return Sweep(out, manifest, trials.sort_values(order).reset_index(drop=True))
+
+
+def _long(out: Path, table: TableName, key: list[str]) -> pd.DataFrame:
+    """A table whose texts repeat, as categories: a tenth of the memory, and quick to compare."""
+    content = read_table(out, table)
+    texts = [field.name for field in content.schema if pa.types.is_string(field.type)]
+    # A trial that was run again may stand in two files.
+    frame: pd.DataFrame = content.to_pandas(categories=texts)
+    return frame.drop_duplicates(key)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -208,7 +208,8 @@ def read_files(out: Path, table: TableName, name: str = "*") -> Iterator[pa.Tabl
 
 def _read_file(path: Path, table: TableName) -> pa.Table:
     try:
-        content = pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # for a small file twice as fast as pq.read_table
+            content = file.read()
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(
