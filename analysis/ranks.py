@@ -183,7 +183,7 @@ def collect(
     check_metric(metric)
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
-    sweeps = [load(folder) for folder in folders]
+    sweeps = [load(folder, metric) for folder in folders]
     notes = [line for sweep in sweeps for line in complaints(sweep, metric)]
     if table is None:
         frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
