@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.load import load
 from analysis.published import published
 from analysis.tables import number
-from analysis.tidy import check_metric, choose, complaints, tidy
+from analysis.tidy import check_metric, choose, incomplete, tidy
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, OOD_METRICS
 
@@ -184,7 +184,7 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
-    notes = [line for sweep in sweeps for line in complaints(sweep, metric)]
+    notes = [line for sweep in sweeps for line in incomplete(sweep, metric)]
     if table is None:
         frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
     else:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -132,7 +133,7 @@ def _write_sweep(out: Path, dataset: str, trials: pd.DataFrame) -> None:
     (out / "sweep.json").write_text(json.dumps(manifest))
 
 
-def ours(root: Path) -> dict[str, object]:
+def ours(root: Path) -> dict[str, Any]:
     """Load, filter and rank with this project; then the curves."""
     from analysis.load import load
     from analysis.ranks import collect, rank
@@ -152,7 +153,7 @@ def ours(root: Path) -> dict[str, object]:
     return _answer(start, ranked, table.summary["mean_rank"], pd.concat(sums))
 
 
-def plain(root: Path) -> dict[str, object]:
+def plain(root: Path) -> dict[str, Any]:
     """The same with pandas on two CSV files."""
     start = time.perf_counter()
     trials = pd.read_csv(root / "trials.csv", low_memory=False).drop_duplicates("spec_hash")
@@ -174,7 +175,7 @@ def _sums(curves: pd.DataFrame) -> pd.DataFrame:
 
 def _answer(
     start: float, ranked: float, mean_rank: "pd.Series[float]", sums: pd.DataFrame
-) -> dict[str, object]:
+) -> dict[str, Any]:
     total = sums.groupby(level=["method", "epoch"]).sum()
     means = total["sum"] / total["count"]
     return {
@@ -187,29 +188,40 @@ def _answer(
     }
 
 
+def _in_a_process(*arguments: str) -> dict[str, Any]:
+    """A part in a process of its own, whose peak memory is that of the part alone."""
+    command = [sys.executable, "-m", "tests.benchmarks.analysis", *arguments]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(run.stdout))
+
+
+def _part(name: str, folder: Path, seeds: str) -> dict[str, Any]:
+    if name != "generate":
+        return {"ours": ours, "plain": plain}[name](folder)
+    start = time.perf_counter()
+    generate(folder, int(seeds))
+    return {"generated_s": time.perf_counter() - start}
+
+
 def main() -> None:
     """Generate, measure both sides in processes of their own, compare the answers."""
-    if sys.argv[1:2] in (["ours"], ["plain"]):
-        side = ours if sys.argv[1] == "ours" else plain
-        print(json.dumps(side(Path(sys.argv[2]))))
+    if len(sys.argv) == 4:
+        print(json.dumps(_part(sys.argv[1], Path(sys.argv[2]), sys.argv[3])))
         return
     seeds = max(10, int(500 * float(sys.argv[1]) if sys.argv[1:] else 500))
+    trials = len(COLUMNS) * METHODS * seeds
+    answers = {}
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        generate(Path(folder), seeds)
-        trials = len(COLUMNS) * METHODS * seeds
+        took = _in_a_process("generate", folder, str(seeds))["generated_s"]
         files = len(list(Path(folder).glob("*/*/*.parquet")))
         print(f"{trials:,} trials, {trials * EPOCHS * len(CURVES):,} curve rows, {files:,} files,")
-        print(f"generated in {time.perf_counter() - start:.0f} s", flush=True)
-        answers = {}
+        print(f"generated in {took:.0f} s", flush=True)
         for side in ("ours", "plain"):
-            command = [sys.executable, "-m", "tests.benchmarks.analysis", side, folder]
-            run = subprocess.run(command, capture_output=True, text=True, check=True)
-            answers[side] = json.loads(run.stdout)
+            answer = answers[side] = _in_a_process(side, folder, str(seeds))
             print(
-                f"{side:6} load, filter, rank {answers[side]['rank_s']:6.1f} s, "
-                f"curves {answers[side]['curves_s']:6.1f} s, CPU {answers[side]['cpu_s']:6.1f} s, "
-                f"peak {answers[side]['peak_bytes'] / 1e9:.2f} GB",
+                f"{side:6} load, filter, rank {answer['rank_s']:6.1f} s, curves "
+                f"{answer['curves_s']:6.1f} s, CPU {answer['cpu_s']:6.1f} s, peak "
+                f"{answer['peak_bytes'] / 1e9:.2f} GB",
                 flush=True,
             )
     for key in ("ranks", "trajectory"):
