@@ -133,9 +133,11 @@ def name(key: Iterable[str]) -> str:
 
 def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mean and count over seeds, methods down, columns across."""
+    has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
-        raise UserError(f"no {METRICS[metric].title} in these results; is the split right?")
+        why = "only averages are printed" if has_rows and rows.empty else "is the split right?"
+        raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
     # A spec that two sweeps share is one trial; a printed number is known by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
     rows = rows.assign(trial=trial).drop_duplicates(["trial", "method", *KEY])
