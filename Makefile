@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services lint bench clean
+.PHONY: demo test test-slow test-faults test-services lint bench bench-analysis clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -36,6 +36,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.run
+
+# A year of results, generated: minutes, 1.5 GB in the temporary folder.
+bench-analysis: $(READY)
+	$(BIN)/python -m tests.benchmarks.analysis
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

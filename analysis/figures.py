@@ -135,11 +135,13 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
 
 
 def _reading(sweep: Sweep) -> str:
-    """How to read the trade-off; arrows are explained only where there are any."""
-    text = f"large: {summary(sweep)}; small: single trials"
+    """How to read the trade-off; what it does not have is not explained."""
+    text = summary(sweep)
+    if "no spread" not in text:
+        text = f"large: {text}; small: single trials"
     if max(map(len, chains(sweep)), default=0) > 1:
-        text += "\narrows: from a rung to the next step; open marks: not a step of the ladder"
-    return text
+        return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"
+    return f"{text}; filled mark: the base"
 
 
 def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:

@@ -3,14 +3,17 @@
 import json
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
 from tune_calib.names import STATUSES
-from tune_calib.results import read_table
+from tune_calib.results import TableName, read_table
 
 MANIFEST_VERSION = 1
 
@@ -19,6 +22,10 @@ _MANIFEST_KEYS = {
     "network_seeds", "head_seeds", "paired_seeds",
 }  # fmt: skip
 _RUNG_KEYS = {"index", "label", "published", "kind"}
+_LEAST = {
+    "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
+    "dataset", "backbone",
+}  # fmt: skip
 _PLANNED_KEYS = {"spec_hash", "rung", "network_seed", "head_seed"}
 
 
@@ -27,16 +34,25 @@ class Sweep:
     """A sweep as its folder holds it.
 
     Attributes:
+        out: the folder.
         manifest: ``sweep.json``: what was asked and planned.
         trials: one row a planned trial that has a result; metrics are fractions.
-        curves: one row a (trial, epoch, name).
-        bins: one row a (trial, split, bin).
     """
 
+    out: Path
     manifest: dict[str, Any]
     trials: pd.DataFrame
-    curves: pd.DataFrame
-    bins: pd.DataFrame
+
+    # The long tables are read when they are first asked for: ranks and tests need the trials alone.
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row a (trial, epoch, name): spec_hash, epoch, name, value."""
+        return _long(self.out, "curves", ["spec_hash", "epoch", "name"])
+
+    @cached_property
+    def bins(self) -> pd.DataFrame:
+        """One row a (trial, split, bin)."""
+        return _long(self.out, "bins", ["spec_hash", "split", "bin"])
 
     @property
     def rungs(self) -> list[dict[str, Any]]:
@@ -87,31 +103,41 @@ class Sweep:
         return self.curves[chosen].drop(columns="name")
 
 
-def load(out: Path) -> Sweep:
+def load(out: Path, metric: str | None = None) -> Sweep:
     """Read a sweep.
 
     Args:
         out: its folder.
+        metric: read no more of the trials than a rank of this metric needs, which for a year of
+            results is a quarter of the time; everything if None.
 
     Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged.
+        UserError: the folder holds no sweep, or a file of it is damaged; for a damaged file of
+            curves or bins it is raised where they are first asked for.
     """
     manifest = _read_manifest(out / "sweep.json")
-    trials = read_table(out, "trials").to_pandas()
-    planned = {entry["spec_hash"] for entry in manifest["planned"]}
-    trials = trials[trials["spec_hash"].isin(planned)]
+    keep = None if metric is None else partial(_is_needed, metric)
+    found = read_table(out, "trials", keep=keep)
+    planned = pa.array([entry["spec_hash"] for entry in manifest["planned"]], pa.string())
+    trials = found.filter(pc.is_in(found["spec_hash"], planned)).to_pandas()
     # A trial that was run again may stand in two files: that it is done counts.
     is_retried = trials["status"] != "done"
     trials = trials.loc[is_retried.sort_values(kind="stable").index].drop_duplicates("spec_hash")
     order = ["rung", "network_seed", "head_seed"]
-    return Sweep(
-        manifest=manifest,
-        trials=trials.sort_values(order).reset_index(drop=True),
-        curves=read_table(out, "curves")
-        .to_pandas()
-        .drop_duplicates(["spec_hash", "epoch", "name"]),
-        bins=read_table(out, "bins").to_pandas().drop_duplicates(["spec_hash", "split", "bin"]),
-    )
+    return Sweep(out, manifest, trials.sort_values(order).reset_index(drop=True))
+
+
+def _is_needed(metric: str, column: str) -> bool:
+    return column in _LEAST or column.endswith(f"/{metric}")
+
+
+def _long(out: Path, table: TableName, key: list[str]) -> pd.DataFrame:
+    """A table whose texts repeat, as categories: a tenth of the memory, and quick to compare."""
+    content = read_table(out, table)
+    texts = [field.name for field in content.schema if pa.types.is_string(field.type)]
+    # A trial that was run again may stand in two files.
+    frame: pd.DataFrame = content.to_pandas(categories=texts)
+    return frame.drop_duplicates(key)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

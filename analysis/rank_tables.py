@@ -19,6 +19,10 @@ _TIES = {"competition": "ties share the smallest place", "average": "ties share 
 
 def caption(table: RankTable) -> str:
     """What the numbers are, how they are ranked, and what is left out."""
+    return " ".join([_meaning(table), *(f"{note}." for note in table.notes)])
+
+
+def _meaning(table: RankTable) -> str:
     counts = sorted({n for n in table.n.to_numpy().flat if n})
     n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
     kind = "printed in" if table.is_published else f"mean over trials ({n} a cell) of sweep"
@@ -28,7 +32,6 @@ def caption(table: RankTable) -> str:
         f"Mean rank over {columns} column{'s' * (columns > 1)}, of the values as printed; "
         f"{table.ranking} ranking: {_TIES[table.ranking]}",
         "Wins: columns in which no method is better",
-        *table.notes,
     ]
     return ". ".join(parts) + "."
 
@@ -80,7 +83,8 @@ def plain(table: RankTable) -> str:
     names = ["method", *("\n".join(head) for head in heads)]
     align = ["left", *["right"] * len(heads)]
     body = tabulate(rows, names, disable_numparse=True, colalign=align)
-    return f"{body}\n{caption(table)} * best, ' second."
+    lines = [body, f"{_meaning(table)} * best, ' second.", *table.notes]
+    return "\n".join(lines)
 
 
 def markdown(table: RankTable) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.load import load
 from analysis.published import published
 from analysis.tables import number
-from analysis.tidy import check_metric, choose, complaints, tidy
+from analysis.tidy import check_metric, choose, incomplete, tidy
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, OOD_METRICS
 
@@ -133,9 +133,11 @@ def name(key: Iterable[str]) -> str:
 
 def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mean and count over seeds, methods down, columns across."""
+    has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
-        raise UserError(f"no {METRICS[metric].title} in these results; is the split right?")
+        why = "only averages are printed" if has_rows and rows.empty else "is the split right?"
+        raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
     # A spec that two sweeps share is one trial; a printed number is known by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
     rows = rows.assign(trial=trial).drop_duplicates(["trial", "method", *KEY])
@@ -183,8 +185,8 @@ def collect(
     check_metric(metric)
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
-    sweeps = [load(folder) for folder in folders]
-    notes = [line for sweep in sweeps for line in complaints(sweep, metric)]
+    sweeps = [load(folder, metric) for folder in folders]
+    notes = [line for sweep in sweeps for line in incomplete(sweep, metric)]
     if table is None:
         frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
     else:

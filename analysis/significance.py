@@ -15,7 +15,7 @@ from statsmodels.stats.multitest import multipletests
 
 from analysis.load import Sweep
 from analysis.ranks import RankTable, name
-from analysis.tidy import complaints, tidy
+from analysis.tidy import incomplete, tidy
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS
 from tune_calib.registry import nearest
@@ -150,7 +150,7 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     values = values.reindex(columns=labels)
     if is_by_network:
         unit = "network seed" if is_paired else "network seed, head seeds averaged"
-        return Matched(metric, unit, values, notes=tuple(complaints(sweep, metric)))
+        return Matched(metric, unit, values, notes=tuple(incomplete(sweep, metric)))
     own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
     notes = [f"{method} has one trial, which stands in every block" for method in own.index]
     return Matched(
@@ -158,7 +158,7 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
         "head seed on one network, which tells nothing of other networks",
         values.assign(**{str(method): value for method, value in own.items()}),
         fixed=tuple(map(str, own.index)),
-        notes=(*notes, *complaints(sweep, metric)),
+        notes=(*notes, *incomplete(sweep, metric)),
     )
 
 

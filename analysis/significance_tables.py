@@ -120,7 +120,9 @@ def _text(verdict: Verdict, tablefmt: str) -> str:
         for rows in (described_rows(verdict), second)
     ]
     lines = sentences(verdict)
-    notes = [f"% {line}" for line in lines] if tablefmt.startswith("latex") else [" ".join(lines)]
+    notes = [f"% {line}" for line in lines] if tablefmt.startswith("latex") else lines
+    if tablefmt == "github":
+        notes = [" ".join(lines)]
     return "\n".join([tables[0], "", tables[1], "", *notes])
 
 

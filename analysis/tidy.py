@@ -84,6 +84,12 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     return lines
 
 
+def incomplete(sweep: Sweep, metric: str) -> list[str]:
+    """One loud line with all ``complaints``, or nothing."""
+    told = complaints(sweep, metric)
+    return [f"INCOMPLETE: {'; '.join(told)}"] if told else []
+
+
 def check_metric(metric: str) -> None:
     """Raise a UserError that suggests the nearest unless ``names.METRICS`` has the metric."""
     if metric not in METRICS:

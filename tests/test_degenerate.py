@@ -121,7 +121,7 @@ SAYS = {
     nan: {
         "status": "12 done",
         "report": "not drawn, no trial that is done has accuracy and ECE on test",
-        "ranks": "error: no ECE in these results",
+        "ranks": "error: no ECE of a column in these results",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",
@@ -129,7 +129,7 @@ SAYS = {
     nothing_planned: {
         "status": "0 trials planned",
         "report": "no result yet, 0 trials planned",
-        "ranks": "error: no ECE in these results",
+        "ranks": "error: no ECE of a column in these results",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",
@@ -137,7 +137,7 @@ SAYS = {
     no_result: {
         "status": "12 missing",
         "report": "no result yet, 12 trials planned",
-        "ranks": "error: no ECE in these results",
+        "ranks": "error: no ECE of a column in these results",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",

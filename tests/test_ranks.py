@@ -133,9 +133,9 @@ def test_ranks_that_say_little_say_so(values, message):
     [
         ({"a": [0.1]}, "eec", "competition", "unknown metric 'eec'; did you mean 'ece'"),
         ({"a": [0.1]}, "ece", "dense", "unknown ranking 'dense'; known: competition, average"),
-        ({"a": [0.1]}, "nll", "competition", "no NLL in these results"),
-        ({"a": [float("nan")]}, "ece", "competition", "no ECE in these results"),
-        ({}, "ece", "competition", "no ECE in these results"),
+        ({"a": [0.1]}, "nll", "competition", "no NLL of a column in these results"),
+        ({"a": [float("nan")]}, "ece", "competition", "no ECE of a column in these results"),
+        ({}, "ece", "competition", "no ECE of a column in these results"),
         (
             {"a": [0.1, float("nan")], "b": [float("nan"), 0.1]},
             "ece", "competition", "no column has a number of every method",
@@ -181,7 +181,7 @@ def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
     fake_results.write(tmp_path / "two", bad="diverged")
     table, notes = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
     assert len(table) == 24
-    assert notes == ["+ two: 3 of 3 diverged (network seed/head seed 0/0, 1/1, 2/2)"]
+    assert notes == ["INCOMPLETE: + two: 3 of 3 diverged (network seed/head seed 0/0, 1/1, 2/2)"]
     assert run(tmp_path / "one").startswith("method")
 
 
@@ -206,6 +206,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
         (("x", "--published", "fedlas/table1"), "not both"),
         (("x",), "x holds no sweep.json"),
         (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
+        (("--published", "maccal/table3"), "no ECE of a column in these results; only averages"),
         (("--published", "fedlas/table1", "--json", "--csv"), "one format, not --json and --csv"),
         (("--published", "fedlas/table1", "--where", "x"), "write column=value"),
         (("--published", "fedlas/table1", "--split", "val"), "no result has split 'val'"),

@@ -98,3 +98,17 @@ def test_a_sweep_can_stand_beside_another_table(out):
     with pytest.raises(UserError, match="prints none of this sweep's methods"):
         beside(load(out), "fedlas/table4")
     assert "printed in maccal/table5" in write_report(out, "maccal/table5")
+
+
+def test_a_rank_reads_no_more_than_it_needs(out):
+    whole, part = load(out), load(out, "ece")
+    assert "test/nll" not in part.trials
+    assert "versions" not in part.trials
+    assert tidy(part, ["ece"], "test").equals(tidy(whole, ["ece"], "test"))
+
+
+def test_damaged_curves_do_not_stand_in_the_way_of_ranks(out):
+    (out / "curves" / "1-0.parquet").write_bytes(b"PAR1")
+    assert len(tidy(load(out), ["ece"], "test")) == 12
+    with pytest.raises(UserError, match=r"1-0\.parquet is not a whole Parquet file"):
+        load(out).curves  # noqa: B018

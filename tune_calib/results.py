@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -170,13 +170,16 @@ def _write_file(out: Path, name: str, table: TableName, content: pa.Table) -> No
     atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
 
-def read_table(out: Path, table: TableName, name: str = "*") -> pa.Table:
+def read_table(
+    out: Path, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+) -> pa.Table:
     """Read one table of a sweep.
 
     Args:
         out: folder of the sweep.
         table: which table.
         name: file name without suffix, to read one Ray trial alone.
+        keep: which columns to read; all unless given.
 
     Returns:
         All rows in the order of file names; metric columns absent from a file are null.
@@ -185,38 +188,47 @@ def read_table(out: Path, table: TableName, name: str = "*") -> pa.Table:
         DamagedFileError: a file is half-written, or was not written by this program, or by a
             later version of it; the message names it.
     """
-    tables = list(read_files(out, table, name))
+    tables = list(read_files(out, table, name, keep))
     if not tables:
         return SCHEMAS[table].empty_table()
     return pa.concat_tables(tables, promote_options="default")
 
 
-def read_files(out: Path, table: TableName, name: str = "*") -> Iterator[pa.Table]:
+def read_files(
+    out: Path, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+) -> Iterator[pa.Table]:
     """The files of one table one by one, where all of it need not be in memory at once.
 
     Args:
         out: folder of the sweep.
         table: which table.
         name: of the file without its suffix; all of them unless given.
+        keep: which columns to read; all unless given.
 
     Raises:
         DamagedFileError: as ``read_table``.
     """
     for path in sorted((out / table).glob(f"{name}.parquet")):
-        yield _read_file(path, table)
+        yield _read_file(path, table, keep)
 
 
-def _read_file(path: Path, table: TableName) -> pa.Table:
+def _read_file(path: Path, table: TableName, keep: Callable[[str], bool] | None) -> pa.Table:
     try:
-        content = pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # for a small file twice as fast as pq.read_table
+            schema = file.schema_arrow
+            _check_mark(path, table, schema)
+            content = file.read(columns=[n for n in schema.names if keep is None or keep(n)])
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
-    mark = json.loads((content.schema.metadata or {}).get(_KEY, b"{}"))
+    return content.replace_schema_metadata(None)
+
+
+def _check_mark(path: Path, table: TableName, schema: pa.Schema) -> None:
+    mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
     if mark["version"] > SCHEMA_VERSION:
         raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
-    return content.replace_schema_metadata(None)
