@@ -167,7 +167,7 @@ def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, t
 
 
 def test_a_password_is_starred_wherever_it_stands():
-    text = "tune-calib search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
+    text = "search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
     assert "s3" not in without_password(text)
     assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
 

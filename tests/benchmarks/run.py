@@ -1,19 +1,20 @@
 """Benchmarks of the harness: ratios measured in one run on one machine (``make bench``).
 
-python -m tests.benchmarks.run [published] [floor] [ray] [bank]
+python -m tests.benchmarks.run [published] [floor] [ray] [bank] [search]
 """
 
 import sys
 
 import torch
 
-from tests.benchmarks import bank, floor, published, ray_trials
+from tests.benchmarks import bank, floor, published, ray_trials, search
 
 PARTS = {
     "published": published.main,
     "floor": floor.main,
     "ray": ray_trials.main,
     "bank": bank.main,
+    "search": search.main,
 }
 
 

@@ -148,13 +148,17 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     load_development(
         candidates.baseline()[0].spec.data, request.data_root, request.store / "images"
     )
-    atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
+    request.out.mkdir(parents=True, exist_ok=True)
     with only_driver(request.out):
         trials = open_trials(request, candidates)
+        atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
         planned = _planned(request, manifest["trials"], trials, retry)
         trials.read()
-        with ray_session(request.address):
-            _run(request, trials, planned, manifest["search"])
+        if trials.study.finished() < planned:
+            with ray_session(request.address):
+                _run(request, trials, planned, manifest["search"])
+        else:
+            trials.judge_all()
         counts = trials.reconcile(planned)
     return Found(trials, counts, list(trials.crashed.values()))
 
@@ -216,6 +220,7 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
 
 
 def _refuse(question: Question, request: SearchRequest) -> None:
+    Resources(1, request.gpus)
     for option, count in (
         ("--trials", request.trials),
         ("--population", question.population),

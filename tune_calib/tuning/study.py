@@ -156,6 +156,10 @@ class SearchStudy:
         pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())
         return {number: first for number, first in pairs if first is not None}
 
+    def finished(self) -> int:
+        """Number of suggestions that were told."""
+        return sum(trial.state.is_finished() for trial in self._trials())
+
     def states(self) -> list[str]:
         """State of every trial, by number: its status, or ``running`` or ``waiting``."""
         return [t.user_attrs.get(STATUS, t.state.name.lower()) for t in self._trials()]

@@ -102,6 +102,7 @@ class SearchTrials:
             UserError: one is still open.
         """
         self.read()
+        self.verdicts.clear()
         for number in range(len(self.study.states())):
             suggestion = self.study.suggestion(number)
             if not suggestion.is_finished:
