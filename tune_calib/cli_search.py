@@ -31,7 +31,7 @@ from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, METHODS, nearest
 
 if TYPE_CHECKING:
-    from tune_calib.tuning.search import SearchRequest
+    from tune_calib.tuning.request import SearchRequest
 
 SAMPLERS = ("tpe", "random", "nsga2", "grid")
 SCHEDULERS = ("none", "asha")
@@ -91,7 +91,7 @@ def search(
     folder = out or Path("runs") / f"search-{method}-{dataset}"
 
     from tune_calib.tuning.objective import Objective
-    from tune_calib.tuning.search import Question, SearchRequest
+    from tune_calib.tuning.request import Question, SearchRequest
     from tune_calib.tuning.storage import without_password
 
     question = Question(
@@ -124,7 +124,7 @@ def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
 ) -> None:
     """Go on with a search; what is done is not done again."""
-    from tune_calib.tuning.search import request_of
+    from tune_calib.tuning.request import request_of
 
     request = request_of(out, study_storage)
     _search(replace(request, trials=max(trials, request.trials)), retry)

@@ -15,7 +15,8 @@ from tune_calib.registry import DATASETS
 from tune_calib.results import read_table
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.plan import make_plan
-from tune_calib.tuning.search import Question, SearchRequest, open_trials, search
+from tune_calib.tuning.request import Question, SearchRequest
+from tune_calib.tuning.search import open_trials, search
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
 CORES = os.cpu_count() or 1

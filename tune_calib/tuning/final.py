@@ -18,7 +18,8 @@ from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.candidates import BASELINE, Candidates
 from tune_calib.tuning.folder import read_manifest
 from tune_calib.tuning.objective import Row
-from tune_calib.tuning.search import EVALUATED, SearchRequest, open_trials, request_of
+from tune_calib.tuning.request import EVALUATED, SearchRequest, request_of
+from tune_calib.tuning.search import open_trials
 from tune_calib.tuning.trials import SearchTrials
 
 EVALUATION = "evaluation"

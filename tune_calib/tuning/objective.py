@@ -77,6 +77,8 @@ class Objective:
             if row["status"] != "done":
                 return Verdict(row["status"], epoch=row["epoch"])
         values = tuple(_mean(row[column("select", name)] for row in there) for name in self.metrics)
+        if not all(map(math.isfinite, values)):
+            return Verdict("diverged")
         drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
         return Verdict("done", values, _mean(drops))
 
