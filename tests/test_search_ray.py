@@ -14,6 +14,9 @@ import pytest
 from tests.test_ablate import QUICK, UNSTABLE_COLUMNS, cli
 from tune_calib.results import read_table
 
+# Each test starts Ray several times; on two busy cores that takes its time.
+pytestmark = pytest.mark.timeout(300)
+
 HEADS = ["search", "mac_cal", *QUICK, "--trials", 16, "--population", 4, "--at-once", 2]
 COMMAND = [sys.executable, "-m", "tune_calib.cli"]
 
@@ -90,7 +93,7 @@ def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
     sent = time.monotonic()
     process.send_signal(number)
     _, told = process.communicate()
-    assert time.monotonic() - sent < 15
+    assert time.monotonic() - sent < 20
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
         assert f"go on with: tune-calib resume {out}" in told.splitlines()[-1]

@@ -26,6 +26,7 @@ from tune_calib.cli_options import (
     StoreRoot,
     chosen_seeds,
     settings,
+    stoppable,
 )
 from tune_calib.errors import UserError
 from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, Registry
@@ -196,7 +197,7 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
         gpus=options["gpus"],
         command=shlex.join(["tune-calib", *sys.argv[1:]]),
     )
-    crashed = run(request)
+    crashed = stoppable(request.command, lambda: run(request))
     report(folder)
     if crashed:
         typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)

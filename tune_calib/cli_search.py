@@ -3,10 +3,9 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +25,7 @@ from tune_calib.cli_options import (
     StoreRoot,
     chosen_seeds,
     settings,
+    stoppable,
 )
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, METHODS, nearest
@@ -144,7 +144,7 @@ def evaluate(
     from tune_calib.tuning.final import optimism
 
     again = f"tune-calib evaluate {out} --seeds {seeds}"
-    evaluated = _stoppable(again, lambda: run(out, seeds, study_storage, again))
+    evaluated = stoppable(again, lambda: run(out, seeds, study_storage, again))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     _tell_crashed(evaluated.crashed, again)
@@ -157,7 +157,7 @@ def _search(request: "SearchRequest", retry: str | None) -> None:
     from tune_calib.tuning.search import search as run
 
     again = f"tune-calib resume {request.out}"
-    found = _stoppable(again, lambda: run(request, retry))
+    found = stoppable(again, lambda: run(request, retry))
     typer.echo(describe(found))
     _tell_crashed(found.crashed, f"{again} --retry crashed")
 
@@ -167,18 +167,6 @@ def _tell_crashed(crashed: list[str], again: str) -> None:
         typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
         typer.echo(f"try them again: {again}", err=True)
         raise typer.Exit(1)
-
-
-def _stoppable(again: str, work: Callable[[], Any]) -> Any:
-    """Do some work; a signal that stops it is one line that says how to go on."""
-    from tune_calib.tuning.stop import StopSignal, stop_signals
-
-    try:
-        with stop_signals():
-            return work()
-    except StopSignal as stop:
-        typer.echo(f"stopped by {stop}; go on with: {again}", err=True)
-        raise typer.Exit(128 + stop.number) from None
 
 
 def _known(option: str, value: str, known: tuple[str, ...]) -> None:
