@@ -214,8 +214,13 @@ def report(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> No
 
 
 @app.command()
-def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> None:
-    """Say what of a sweep is done."""
+def status(out: Annotated[Path, typer.Argument(help="folder of a sweep or search")]) -> None:
+    """Say what of a sweep or a search is done."""
+    if (out / "search.json").exists():
+        from tune_calib.tuning.describe import status as describe_search
+
+        typer.echo(describe_search(out))
+        return
     from analysis.report import status as describe
 
     typer.echo(describe(out))
