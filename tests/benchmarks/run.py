@@ -1,13 +1,13 @@
 """Benchmarks of the harness: ratios measured in one run on one machine (``make bench``).
 
-python -m tests.benchmarks.run [published] [floor] [ray] [bank] [search]
+python -m tests.benchmarks.run [published] [floor] [ray] [bank] [search] [quality]
 """
 
 import sys
 
 import torch
 
-from tests.benchmarks import bank, floor, published, ray_trials, search
+from tests.benchmarks import bank, floor, published, quality, ray_trials, search
 
 PARTS = {
     "published": published.main,
@@ -15,6 +15,7 @@ PARTS = {
     "ray": ray_trials.main,
     "bank": bank.main,
     "search": search.main,
+    "quality": quality.main,
 }
 
 
