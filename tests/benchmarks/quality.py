@@ -68,15 +68,13 @@ def main() -> None:
     """Print a row for each way of asking."""
     print(f"Hartmann-6 (optimum {OPTIMUM:.3f}), {EVALUATIONS} evaluations, {REPEATS} seeds")
     print("sampler     K  lag   mean of the best   median   worst")
-    ways = [("random", 1, 1), ("tpe", 1, 1), ("tpe", 4, 1), ("tpe", 16, 1), ("tpe", 16, 3)]
+    ways = [("random", 1, 1), ("tpe", 1, 1)]
+    ways += [("tpe", population, lag) for population in (8, 16) for lag in (1, 2, 3)]
     with tempfile.TemporaryDirectory() as folder:
         for sampler, population, lag in ways:
-            found = [
-                best(
-                    Path(folder) / f"{sampler}-{population}-{lag}-{s}", sampler, s, population, lag
-                )
-                for s in range(REPEATS)
-            ]
+            out = Path(folder) / f"{sampler}-{population}-{lag}"
+            out.mkdir()
+            found = [best(out / str(s), sampler, s, population, lag) for s in range(REPEATS)]
             print(
                 f"{sampler:8s} {population:4d} {lag:4d} {fmean(found):18.3f} {median(found):8.3f}"
                 f" {max(found):7.3f}",
