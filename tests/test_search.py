@@ -228,7 +228,7 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
             config = {"network": baseline.spec.network.model_dump(mode="json"), "run": run.plain()}
             drive(NetworkTrainable(config))
     trials.read()
-    search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2)
+    search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
     return trials
 
 

@@ -104,7 +104,7 @@ def search(
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
-        at_once=os.cpu_count() or 1 if at_once is None else at_once,
+        lag=1 if at_once == 1 else 2,
     )
     request = SearchRequest(
         question=question,
@@ -114,6 +114,7 @@ def search(
         data_root=data_root,
         address=address,
         gpus=gpus,
+        at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
         command=without_password(shlex.join(["tune-calib", *sys.argv[1:]])),
     )

@@ -31,10 +31,9 @@ def request(out: Path, store: Path, trials: int, population: int) -> SearchReque
         given={"network": {"epochs": 5}, "head": {"epochs": EPOCHS}},
         seeds=Seeds((0,), (0,), is_paired=True),
         objective=Objective(("ece",), 0.05),
-        at_once=CORES,
         population=population,
     )
-    return SearchRequest(asked, trials, out, store, None, None, 0.0, None, "benchmark")
+    return SearchRequest(asked, trials, out, store, None, None, 0.0, CORES, None, "benchmark")
 
 
 def rate(asked: SearchRequest) -> float:
@@ -57,7 +56,7 @@ def floor(asked: SearchRequest) -> float:
     for first in range(0, len(suggestions), size):
         batch = suggestions[first : first + size]
         planned = [trials.candidates.trials(s.point, s.number)[0] for s in batch]
-        for population in make_plan(planned, set()).populations:
+        for population in make_plan(planned, set(), max(8, size // CORES)).populations:
             spec = population.trials[0].spec
             key = bank_key(spec, spec.head).identity
             bank = DevelopmentBank(Store(asked.store).folder("banks", key))

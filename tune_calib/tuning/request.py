@@ -37,7 +37,8 @@ class Question:
         sampler_seed: seed of the sampler.
         scheduler: ``asha`` stops networks that are behind.
         population: suggestions that are asked for together (head methods).
-        at_once: Ray trials side by side.
+        lag: batches that are asked for before the first of them is told (head methods): with 1
+            nothing is trained meanwhile; more than 2 keep no actor busier and tell less.
     """
 
     method: str
@@ -49,7 +50,7 @@ class Question:
     sampler_seed: int = 0
     scheduler: Literal["none", "asha"] = "none"
     population: int = 16
-    at_once: int = 1
+    lag: int = 2
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -87,6 +88,7 @@ class SearchRequest:
         data_root: where data sets lie.
         address: of a Ray cluster, or None for this machine.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
+        at_once: Ray trials side by side.
         study_storage: URL of the study's database, or None for a journal file in ``out``.
         command: to do the same again.
     """
@@ -98,6 +100,7 @@ class SearchRequest:
     data_root: Path | None
     address: str | None
     gpus: float
+    at_once: int
     study_storage: str | None
     command: str
 
@@ -116,6 +119,7 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         "data_root": str(request.data_root.resolve()) if request.data_root else None,
         "address": request.address,
         "gpus": request.gpus,
+        "at_once": request.at_once,
         "study_storage": request.study_storage and without_password(request.study_storage),
     }
     if not (out / MANIFEST).exists():
@@ -155,6 +159,7 @@ def request_of(out: Path, study_storage: str | None) -> SearchRequest:
         data_root=Path(manifest["data_root"]) if manifest["data_root"] else None,
         address=manifest["address"],
         gpus=manifest["gpus"],
+        at_once=manifest["at_once"],
         study_storage=study_storage or _known_storage(out, manifest["study_storage"]),
         command=manifest["command"],
     )

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from math import ceil
 
 from tune_calib.data.splits import load_development
 from tune_calib.errors import UserError
@@ -19,7 +20,7 @@ from tune_calib.tuning.launch import (
     ray_session,
     run_wave,
 )
-from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.plan import MAX_POPULATION, make_plan
 from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.request import MANIFEST, Question, SearchRequest, manifest_of
@@ -29,6 +30,8 @@ from tune_calib.tuning.storage import open_storage
 from tune_calib.tuning.study import SearchStudy, points_of
 from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.trials import SearchTrials
+
+MIN_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -124,16 +127,17 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
     _ = trials.baseline  # refused here, before anything is asked
     if trials.candidates.kind == "head":
         run, resources = replace(run, threads=HEAD_THREADS), Resources(HEAD_THREADS, request.gpus)
-        pool = Pool(
-            HeadTrainable, question.at_once, resources, run, {"epochs_per_step": ALL_EPOCHS}
-        )
-        lag = question.at_once + 1 if question.at_once > 1 else 1
-        search_heads(trials, pool, planned, question.population, lag)
+        pool = Pool(HeadTrainable, request.at_once, resources, run, {"epochs_per_step": ALL_EPOCHS})
+        heads = question.population * len(question.seeds.pairs())
+        # Few enough for every actor to get a share of a batch, where that leaves populations
+        # that are worth it; the numbers of a head do not depend on its population.
+        largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / request.at_once)))
+        search_heads(trials, pool, planned, question.population, question.lag, largest)
     else:
-        run = replace(run, threads=network_threads(question.at_once))
+        run = replace(run, threads=network_threads(request.at_once))
         resources = Resources(run.threads, request.gpus)
         is_asha = question.scheduler == "asha"
-        search_networks(trials, planned, run, resources, question.at_once, is_asha)
+        search_networks(trials, planned, run, resources, request.at_once, is_asha)
 
 
 def _refuse(question: Question, request: SearchRequest) -> None:
@@ -141,7 +145,7 @@ def _refuse(question: Question, request: SearchRequest) -> None:
     for option, count in (
         ("--trials", request.trials),
         ("--population", question.population),
-        ("--at-once", question.at_once),
+        ("--at-once", request.at_once),
     ):
         if count < 1:
             raise UserError(f"{option} must be at least 1, got {count}")
