@@ -71,7 +71,7 @@ def search(
     sampler_seed: SamplerSeed = 0,
     metric: Metrics = None,
     guard: Guard = 0.01,
-    population: Population = 16,
+    population: Population = 8,
     at_once: AtOnce = None,
     scheduler: Scheduler = "none",
     out: Out = None,

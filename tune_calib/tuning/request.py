@@ -49,7 +49,7 @@ class Question:
     sampler: SamplerName = "tpe"
     sampler_seed: int = 0
     scheduler: Literal["none", "asha"] = "none"
-    population: int = 16
+    population: int = 8
     lag: int = 2
 
     def plain(self) -> dict[str, Any]:
