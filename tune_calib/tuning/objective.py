@@ -106,8 +106,8 @@ class Objective:
 
     def chosen(self, verdicts: Mapping[int, Verdict]) -> int | None:
         """The declared rule: best first metric within the guard, ties to the next, then earlier."""
-        front = self.pareto(verdicts)
-        return front[0] if front else None
+        within = self.within_guard(verdicts)
+        return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
     def rule(self) -> str:
         """The rule in words."""

@@ -53,5 +53,5 @@ def _finish(
         while not (suggestion.is_finished or trials.is_over(suggestion)):
             trials.collect(*pool.wait())
         trials.settle(suggestion)
-        display.note = trials.best()
         display.ended(trials.verdicts[suggestion.number].status)
+    display.note = trials.best()
