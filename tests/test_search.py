@@ -5,9 +5,12 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.test_ablate import UNSTABLE_COLUMNS
-from tune_calib.engine.runs import ensure_development_bank
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results import read_table
@@ -102,11 +105,13 @@ def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
     return points
 
 
+@pytest.mark.parametrize("metrics", [("ece",), ("ece", "accuracy")])
 @pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
-def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler):
-    first = asked_and_told(study_in(tmp_path / "a", sampler), 24)
-    assert asked_and_told(study_in(tmp_path / "b", sampler), 24) == first
-    other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1), 24)
+def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metrics):
+    objective = Objective(metrics, 0.01)
+    first = asked_and_told(study_in(tmp_path / "a", sampler, objective=objective), 24)
+    assert asked_and_told(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
+    other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
     published = len(Candidates("mac_cal", GIVEN).first())
     assert other[:published] == first[:published]
     assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
@@ -167,9 +172,20 @@ def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, t
 
 
 def test_a_password_is_starred_wherever_it_stands():
-    text = "tune-calib search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
+    text = "search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
     assert "s3" not in without_password(text)
     assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
+
+
+def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
+    given = {
+        "head": {"shape": "linear", "lr": 0.1, "weight_decay": 0.0, "q_min": 0.3, "gamma": 1.0}
+    }
+    study = study_in(tmp_path, "grid", given=given)
+    points = [dict(study.suggestion(number).point) for number in range(28)]
+    assert points[0] == {"head.q0": 0.5, "head.tau0": 0.05, "head.tau_decay": 5.0}
+    assert len({tuple(point.values()) for point in points}) == 28
+    assert all(set(point) == set(points[0]) for point in points)
 
 
 class ProcessPool:
@@ -212,7 +228,7 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
             config = {"network": baseline.spec.network.model_dump(mode="json"), "run": run.plain()}
             drive(NetworkTrainable(config))
     trials.read()
-    search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2)
+    search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
     return trials
 
 
@@ -233,8 +249,6 @@ def test_a_search_reads_no_test_split(whole, store):
     assert set(read_table(whole.out, "bins")["split"].to_pylist()) == {"select"}
     assert not list(store.root.glob("banks/*/test.arrow"))
     spec = whole.candidates.trials({}, 0)[0].spec
-    from tune_calib.engine.bank import bank_key
-
     bank = ensure_development_bank(spec, bank_key(spec, spec.head), store, None, None)
     assert not hasattr(bank, "test")
     assert set(bank.evaluated()) == {"select", "calib"}
@@ -242,6 +256,25 @@ def test_a_search_reads_no_test_split(whole, store):
     actor.run = Run("out", "store", is_search=True)
     with pytest.raises(ValueError, match="test split"):
         actor.test_split()
+
+
+def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_path):
+    spec = whole.candidates.trials({}, 0)[0].spec
+    store, cpu = Store(tmp_path), torch.device("cpu")
+    run = NetworkRun(spec, store, load_development(spec.data, None), cpu)
+    while run.step() is not None:
+        pass
+    run.close()
+    key = bank_key(spec, spec.head)
+    shut = ensure_development_bank(spec, key, store, lambda: load_development(spec.data, None), cpu)
+    features = shut.select().features.clone()
+
+    def splits():
+        return load_development(spec.data, None), load_test(spec.data, None)
+
+    opened = ensure_bank(spec, key, store, splits, cpu)
+    assert len(opened.test().labels) == len(load_test(spec.data, None))
+    assert torch.equal(opened.select().features, features)
 
 
 def test_counts_agree_at_the_end_or_it_is_an_error(whole):

@@ -26,6 +26,7 @@ from tune_calib.cli_options import (
     StoreRoot,
     chosen_seeds,
     settings,
+    stoppable,
 )
 from tune_calib.errors import UserError
 from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, Registry
@@ -198,7 +199,7 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
         gpus=options["gpus"],
         command=shlex.join(["tune-calib", *sys.argv[1:]]),
     )
-    crashed = run(request)
+    crashed = stoppable(request.command, lambda: run(request))
     report(folder)
     if crashed:
         typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
@@ -219,8 +220,13 @@ def report(
 
 
 @app.command()
-def status(out: Annotated[Path, typer.Argument(help="folder of a sweep")]) -> None:
-    """Say what of a sweep is done."""
+def status(out: Annotated[Path, typer.Argument(help="folder of a sweep or search")]) -> None:
+    """Say what of a sweep or a search is done."""
+    if (out / "search.json").exists():
+        from tune_calib.tuning.describe import status as describe_search
+
+        typer.echo(describe_search(out))
+        return
     from analysis.report import status as describe
 
     typer.echo(describe(out))

@@ -1,5 +1,6 @@
 """Options that several commands share, and how their values become settings and seeds."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,3 +79,15 @@ def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any
         count = both or 1
         return Seeds(tuple(range(count)), tuple(range(count)), is_paired=True)
     return Seeds(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
+
+
+def stoppable(again: str, work: Callable[[], Any]) -> Any:
+    """Do some work; a signal that stops it is one line that says how to go on."""
+    from tune_calib.tuning.stop import stop_signals
+
+    with stop_signals() as stop:
+        try:
+            return work()
+        except KeyboardInterrupt:
+            typer.echo(f"stopped by {stop.name}; go on with: {again}", err=True)
+            raise typer.Exit(128 + stop.number) from None

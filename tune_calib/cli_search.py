@@ -3,10 +3,9 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,12 +25,13 @@ from tune_calib.cli_options import (
     StoreRoot,
     chosen_seeds,
     settings,
+    stoppable,
 )
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, METHODS, nearest
 
 if TYPE_CHECKING:
-    from tune_calib.tuning.search import SearchRequest
+    from tune_calib.tuning.request import SearchRequest
 
 SAMPLERS = ("tpe", "random", "nsga2", "grid")
 SCHEDULERS = ("none", "asha")
@@ -71,7 +71,7 @@ def search(
     sampler_seed: SamplerSeed = 0,
     metric: Metrics = None,
     guard: Guard = 0.01,
-    population: Population = 16,
+    population: Population = 8,
     at_once: AtOnce = None,
     scheduler: Scheduler = "none",
     out: Out = None,
@@ -91,7 +91,7 @@ def search(
     folder = out or Path("runs") / f"search-{method}-{dataset}"
 
     from tune_calib.tuning.objective import Objective
-    from tune_calib.tuning.search import Question, SearchRequest
+    from tune_calib.tuning.request import Question, SearchRequest
     from tune_calib.tuning.storage import without_password
 
     question = Question(
@@ -104,7 +104,7 @@ def search(
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
-        at_once=os.cpu_count() or 1 if at_once is None else at_once,
+        lag=1 if at_once == 1 else 2,
     )
     request = SearchRequest(
         question=question,
@@ -114,6 +114,7 @@ def search(
         data_root=data_root,
         address=address,
         gpus=gpus,
+        at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
         command=without_password(shlex.join(["tune-calib", *sys.argv[1:]])),
     )
@@ -124,7 +125,7 @@ def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
 ) -> None:
     """Go on with a search; what is done is not done again."""
-    from tune_calib.tuning.search import request_of
+    from tune_calib.tuning.request import request_of
 
     request = request_of(out, study_storage)
     _search(replace(request, trials=max(trials, request.trials)), retry)
@@ -144,7 +145,7 @@ def evaluate(
     from tune_calib.tuning.final import optimism
 
     again = f"tune-calib evaluate {out} --seeds {seeds}"
-    evaluated = _stoppable(again, lambda: run(out, seeds, study_storage, again))
+    evaluated = stoppable(again, lambda: run(out, seeds, study_storage, again))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     _tell_crashed(evaluated.crashed, again)
@@ -157,7 +158,7 @@ def _search(request: "SearchRequest", retry: str | None) -> None:
     from tune_calib.tuning.search import search as run
 
     again = f"tune-calib resume {request.out}"
-    found = _stoppable(again, lambda: run(request, retry))
+    found = stoppable(again, lambda: run(request, retry))
     typer.echo(describe(found))
     _tell_crashed(found.crashed, f"{again} --retry crashed")
 
@@ -167,18 +168,6 @@ def _tell_crashed(crashed: list[str], again: str) -> None:
         typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
         typer.echo(f"try them again: {again}", err=True)
         raise typer.Exit(1)
-
-
-def _stoppable(again: str, work: Callable[[], Any]) -> Any:
-    """Do some work; a signal that stops it is one line that says how to go on."""
-    from tune_calib.tuning.stop import StopSignal, stop_signals
-
-    try:
-        with stop_signals():
-            return work()
-    except StopSignal as stop:
-        typer.echo(f"stopped by {stop}; go on with: {again}", err=True)
-        raise typer.Exit(128 + stop.number) from None
 
 
 def _known(option: str, value: str, known: tuple[str, ...]) -> None:

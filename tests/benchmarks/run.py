@@ -1,13 +1,13 @@
 """Benchmarks of the harness: ratios measured in one run on one machine (``make bench``).
 
-python -m tests.benchmarks.run [published] [floor] [ray] [bank] [overhead]
+python -m tests.benchmarks.run [published] [floor] [ray] [bank] [overhead] [search] [quality]
 """
 
 import sys
 
 import torch
 
-from tests.benchmarks import bank, floor, overhead, published, ray_trials
+from tests.benchmarks import bank, floor, overhead, published, quality, ray_trials, search
 
 PARTS = {
     "published": published.main,
@@ -15,6 +15,8 @@ PARTS = {
     "ray": ray_trials.main,
     "bank": bank.main,
     "overhead": overhead.main,
+    "search": search.main,
+    "quality": quality.main,
 }
 
 

@@ -1,7 +1,6 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,14 @@ from tune_calib.tuning.folder import (
     read_manifest,
     refuse_foreign,
 )
-from tune_calib.tuning.launch import ALL_EPOCHS, HEAD_THREADS, Resources, ray_session, run_wave
+from tune_calib.tuning.launch import (
+    ALL_EPOCHS,
+    HEAD_THREADS,
+    Resources,
+    network_threads,
+    ray_session,
+    run_wave,
+)
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
@@ -91,7 +97,7 @@ def ablate(request: Request) -> list[str]:
 
 def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
     """Networks first, then the heads of those that are finished."""
-    threads = _threads(len(make_plan(planned, set()).networks))
+    threads = network_threads(len(make_plan(planned, set()).networks))
     plan = make_plan(planned, done(request.out))
     network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
     errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)
@@ -106,15 +112,6 @@ def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[
     return errors + run_wave(
         "heads", HeadTrainable, populations, head_run, resources, epochs_per_step=ALL_EPOCHS
     )
-
-
-def _threads(networks: int) -> int:
-    """Torch threads of a network trial: all cores, shared among the networks of the sweep.
-
-    They depend on what is planned and not on what is left, since another number of threads can
-    change the last digits.
-    """
-    return max(1, (os.cpu_count() or 1) // networks)
 
 
 def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:

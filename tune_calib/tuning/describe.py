@@ -1,11 +1,16 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from tune_calib.names import METRICS, column
+from tune_calib.results import read_table
+from tune_calib.tuning.folder import read_manifest
 from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.request import EVALUATED, MANIFEST
 from tune_calib.tuning.search import Found
 from tune_calib.tuning.trials import SearchTrials
 
@@ -43,6 +48,22 @@ def _baseline(trials: SearchTrials, objective: Objective) -> list[float]:
     rows: list[Any] = [trials.rows[t.spec.hash] for t in trials.candidates.baseline()]
     columns = [column("select", name) for name in objective.metrics]
     return [sum(row[name] for row in rows) / len(rows) for name in columns]
+
+
+def status(out: Path) -> str:
+    """What of a search is done, read beside a running driver: from the rows alone."""
+    manifest = read_manifest(out / MANIFEST)
+    counts = Counter(read_table(out, "trials")["status"].to_pylist())
+    seeds = manifest["question"]["seeds"]
+    pairs = len(seeds["network"]) * (1 if seeds["is_paired"] else len(seeds["head"]))
+    planned = manifest["trials"] * pairs + len(seeds["network"])
+    states = ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
+    lines = [f"{out}: {sum(counts.values())} of about {planned} trials have a result ({states})"]
+    if (out / EVALUATED).exists():
+        lines.append(f"evaluated on test: {out / 'evaluation'}")
+    else:
+        lines.append(f"go on: tune-calib resume {out}")
+    return "\n".join(lines)
 
 
 def shown(value: Any) -> str:

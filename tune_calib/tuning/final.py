@@ -16,9 +16,10 @@ from tune_calib.names import METRICS, column
 from tune_calib.results import atomic_write, read_table
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.candidates import BASELINE, Candidates
-from tune_calib.tuning.folder import read_manifest
+from tune_calib.tuning.folder import only_driver, read_manifest
 from tune_calib.tuning.objective import Row
-from tune_calib.tuning.search import EVALUATED, SearchRequest, open_trials, request_of
+from tune_calib.tuning.request import EVALUATED, SearchRequest, request_of
+from tune_calib.tuning.search import open_trials
 from tune_calib.tuning.trials import SearchTrials
 
 EVALUATION = "evaluation"
@@ -57,13 +58,14 @@ def evaluate(out: Path, seeds: int, study_storage: str | None, command: str) -> 
     """
     request = request_of(out, study_storage)
     question, candidates = request.question, request.question.candidates()
-    trials = open_trials(request, candidates)
-    trials.judge_all()
-    number = question.objective.chosen(trials.verdicts)
-    if number is None:
-        raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
-    point = trials.study.suggestion(number).point
-    _record(out, {"trial": number, "settings": dict(point), "rule": question.objective.rule()})
+    with only_driver(out):
+        trials = open_trials(request, candidates)
+        trials.judge_all()
+        number = question.objective.chosen(trials.verdicts)
+        if number is None:
+            raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
+        point = trials.study.suggestion(number).point
+        _record(out, {"trial": number, "settings": dict(point), "rule": question.objective.rule()})
     crashed = ablate(_request(request, candidates, point, seeds, command))
     return Evaluated(
         folder=out / EVALUATION,

@@ -12,6 +12,8 @@ from filelock import FileLock, Timeout
 from tune_calib.errors import UserError
 from tune_calib.results import read_table
 
+LOCK = ".driver.lock"
+
 
 @contextlib.contextmanager
 def only_driver(out: Path) -> Iterator[None]:
@@ -21,7 +23,7 @@ def only_driver(out: Path) -> Iterator[None]:
         UserError: another one is at work.
     """
     try:
-        with FileLock(out / ".driver.lock", timeout=0):
+        with FileLock(out / LOCK, timeout=0):
             yield
     except Timeout:
         raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
@@ -57,7 +59,8 @@ def refuse_foreign(out: Path) -> None:
     Raises:
         UserError: it does.
     """
-    foreign = [p.name for p in out.iterdir() if p.name != "store"] if out.exists() else []
+    names = [path.name for path in out.iterdir()] if out.exists() else []
+    foreign = [name for name in names if name not in ("store", LOCK)]
     if foreign:
         raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
 

@@ -59,6 +59,15 @@ class Resources:
             raise UserError(f"gpus must be 0, 1 or 1/k, got {self.gpus}; 1/3 is 0.3333333333333333")
 
 
+def network_threads(networks: int) -> int:
+    """Torch threads of a network trial: all cores, shared among the networks of the sweep.
+
+    They depend on what is planned and not on what is left, since another number of threads can
+    change the last digits.
+    """
+    return max(1, (os.cpu_count() or 1) // networks)
+
+
 @contextlib.contextmanager
 def ray_session(address: str | None) -> Iterator[None]:
     """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.

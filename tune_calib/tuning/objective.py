@@ -77,6 +77,8 @@ class Objective:
             if row["status"] != "done":
                 return Verdict(row["status"], epoch=row["epoch"])
         values = tuple(_mean(row[column("select", name)] for row in there) for name in self.metrics)
+        if not all(map(math.isfinite, values)):
+            return Verdict("diverged")
         drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
         return Verdict("done", values, _mean(drops))
 
@@ -104,8 +106,8 @@ class Objective:
 
     def chosen(self, verdicts: Mapping[int, Verdict]) -> int | None:
         """The declared rule: best first metric within the guard, ties to the next, then earlier."""
-        front = self.pareto(verdicts)
-        return front[0] if front else None
+        within = self.within_guard(verdicts)
+        return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
     def rule(self) -> str:
         """The rule in words."""

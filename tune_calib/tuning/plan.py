@@ -45,12 +45,15 @@ class Plan:
     populations: tuple[RayTrial, ...]
 
 
-def make_plan(planned: Sequence[PlannedTrial], done: set[str]) -> Plan:
+def make_plan(
+    planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
+) -> Plan:
     """Group what is left to do.
 
     Args:
         planned: all trials of the sweep.
         done: spec hashes of which a result row is on disk.
+        largest: heads of a population.
     """
     left = [trial for trial in planned if trial.spec.hash not in done]
     networks: dict[str, list[PlannedTrial]] = {}
@@ -63,9 +66,9 @@ def make_plan(planned: Sequence[PlannedTrial], done: set[str]) -> Plan:
     return Plan(
         networks=tuple(_network_trial(key, trials) for key, trials in networks.items()),
         populations=tuple(
-            _population(group[start : start + MAX_POPULATION])
+            _population(group[start : start + largest])
             for group in heads.values()
-            for start in range(0, len(group), MAX_POPULATION)
+            for start in range(0, len(group), largest)
         ),
     )
 

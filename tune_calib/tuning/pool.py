@@ -44,6 +44,8 @@ class _Job:
 class Pool:
     """A fixed number of actors; one that dies is replaced, and its trial begins again.
 
+    They end with the Ray session.
+
     Args:
         kind: the Trainable.
         size: number of actors, >= 1; fewer where the cluster has no room.
@@ -105,11 +107,6 @@ class Pool:
                 continue
             self._start()
             return job.trial, first_line(error) if error else None
-
-    def close(self) -> None:
-        """End the actors."""
-        for actor in [*self._idle, *(actor for actor, _ in self._running.values())]:
-            ray.kill(actor)
 
 
 def _error(reference: Any) -> Exception | None:

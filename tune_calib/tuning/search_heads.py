@@ -14,7 +14,9 @@ from tune_calib.tuning.study import Suggestion
 from tune_calib.tuning.trials import SearchTrials
 
 
-def search_heads(trials: SearchTrials, pool: Pool, planned: int, population: int, lag: int) -> None:
+def search_heads(
+    trials: SearchTrials, pool: Pool, planned: int, population: int, lag: int, largest: int
+) -> None:
     """Ask, train and tell until every suggestion has ended.
 
     Args:
@@ -22,7 +24,8 @@ def search_heads(trials: SearchTrials, pool: Pool, planned: int, population: int
         pool: actors of ``HeadTrainable``.
         planned: number of suggestions.
         population: suggestions of a batch.
-        lag: batches that are in training while the next one is asked for, >= 1.
+        lag: batches that are asked for before the first of them is told, >= 1.
+        largest: heads of a Ray trial.
     """
     open_batches: deque[list[Suggestion]] = deque()
     with Display("trials", planned) as display:
@@ -31,15 +34,15 @@ def search_heads(trials: SearchTrials, pool: Pool, planned: int, population: int
                 _finish(open_batches.popleft(), trials, pool, display)
             numbers = range(start, min(start + population, planned))
             batch = [trials.study.suggestion(number) for number in numbers]
-            _submit(batch, trials, pool)
+            _submit(batch, trials, pool, largest)
             open_batches.append(batch)
         while open_batches:
             _finish(open_batches.popleft(), trials, pool, display)
 
 
-def _submit(batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool) -> None:
+def _submit(batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool, largest: int) -> None:
     left = trials.to_start(s for s in batch if not s.is_finished)
-    for population in make_plan(left, set()).populations:
+    for population in make_plan(left, set(), largest).populations:
         pool.submit(population)
 
 
@@ -50,5 +53,5 @@ def _finish(
         while not (suggestion.is_finished or trials.is_over(suggestion)):
             trials.collect(*pool.wait())
         trials.settle(suggestion)
-        display.note = trials.best()
         display.ended(trials.verdicts[suggestion.number].status)
+    display.note = trials.best()

@@ -3,38 +3,47 @@
 import contextlib
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import FrameType
-from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class StopSignal(BaseException):
-    """The user or the cluster wants the program to stop.
-
-    No ``Exception``, so that nothing between takes it for a failure of a trial.
+@dataclass
+class Stop:
+    """The signal that stopped a program.
 
     Attributes:
         number: of the signal; the exit code is 128 more.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        super().__init__(signal.Signals(number).name)
+    number: int = signal.SIGINT
+
+    @property
+    def name(self) -> str:
+        """Of the signal, e.g. ``SIGTERM``."""
+        return signal.Signals(self.number).name
 
 
 @contextlib.contextmanager
-def stop_signals() -> Iterator[None]:
-    """Raise ``StopSignal`` at the first signal; a second one kills at once."""
-    before = {number: signal.signal(number, _stop) for number in STOP_SIGNALS}
+def stop_signals() -> Iterator[Stop]:
+    """Raise KeyboardInterrupt at the first signal; a second one kills at once.
+
+    Yields:
+        Which signal it was. The exception cannot carry it: Ray, in whose waiting the program
+        spends its time, lets no other exception of a signal through and raises its own.
+    """
+    stop = Stop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.number = number
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
     try:
-        yield
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _stop(number: int, frame: FrameType | None) -> Any:
-    for each in STOP_SIGNALS:
-        signal.signal(each, signal.SIG_DFL)
-    raise StopSignal(number)

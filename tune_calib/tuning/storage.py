@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from tune_calib.errors import UserError
 
 JOURNAL = "study.log"
+STARS = "***"
 MOUNTS = Path("/proc/self/mounts")
 NETWORK_FILE_SYSTEMS = re.compile(
     r"(fuse\.)?(nfs4?|cifs|smb3|smbfs|lustre|gpfs|beegfs|ceph|afs|9p|panfs|glusterfs|sshfs|s3fs)"
@@ -123,4 +124,4 @@ def is_network_path(path: Path, mounts: str) -> bool:
 
 def without_password(text: str) -> str:
     """A text in which the passwords of URLs are starred."""
-    return re.sub(r"(://[^:/@\s]*):[^@\s]*@", r"\1:***@", text)
+    return re.sub(r"(://[^:/@\s]*):[^\s/]*@", rf"\1:{STARS}@", text)

@@ -142,11 +142,7 @@ class SearchStudy:
         """
         trials = self._trials()
         tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
-        again = [
-            trial
-            for trial in trials
-            if trial.user_attrs.get(STATUS) == status and trial.number not in tried
-        ]
+        again = [trial for trial in trials if _state(trial) == status and trial.number not in tried]
         for trial in again:
             self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
         return list(range(len(trials), len(trials) + len(again)))
@@ -156,12 +152,22 @@ class SearchStudy:
         pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())
         return {number: first for number, first in pairs if first is not None}
 
+    def finished(self) -> int:
+        """Number of suggestions that were told."""
+        return sum(trial.state.is_finished() for trial in self._trials())
+
     def states(self) -> list[str]:
         """State of every trial, by number: its status, or ``running`` or ``waiting``."""
-        return [t.user_attrs.get(STATUS, t.state.name.lower()) for t in self._trials()]
+        return [_state(trial) for trial in self._trials()]
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
+
+
+def _state(trial: FrozenTrial) -> str:
+    # The status is written before the trial is told: a kill in between leaves it running.
+    state = trial.state.name.lower()
+    return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
 
 
 def _sampler(name: SamplerName, seed: int) -> BaseSampler:
