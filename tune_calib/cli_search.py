@@ -83,8 +83,8 @@ def search(
 ) -> None:
     """Search the hyper-parameters of a method on select; the test split stays shut."""
     _ = METHODS[method]
-    _known("--sampler", sampler, SAMPLERS)
-    _known("--scheduler", scheduler, SCHEDULERS)
+    known("--sampler", sampler, SAMPLERS)
+    known("--scheduler", scheduler, SCHEDULERS)
     given = settings(dict(locals()))
     chosen = chosen_seeds(seeds, network_seeds, head_seeds)
     defaults = DATASETS[dataset].cpu_defaults
@@ -144,7 +144,7 @@ def evaluate(
     from tune_calib.tuning.final import optimism
 
     again = f"tune-calib evaluate {out} --seeds {seeds}"
-    evaluated = _stoppable(again, lambda: run(out, seeds, study_storage, again))
+    evaluated = stoppable(again, lambda: run(out, seeds, study_storage, again))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     _tell_crashed(evaluated.crashed, again)
@@ -152,12 +152,12 @@ def evaluate(
 
 def _search(request: "SearchRequest", retry: str | None) -> None:
     if retry is not None:
-        _known("--retry", retry, ("crashed",))
+        known("--retry", retry, ("crashed",))
     from tune_calib.tuning.describe import describe
     from tune_calib.tuning.search import search as run
 
     again = f"tune-calib resume {request.out}"
-    found = _stoppable(again, lambda: run(request, retry))
+    found = stoppable(again, lambda: run(request, retry))
     typer.echo(describe(found))
     _tell_crashed(found.crashed, f"{again} --retry crashed")
 
@@ -169,7 +169,7 @@ def _tell_crashed(crashed: list[str], again: str) -> None:
         raise typer.Exit(1)
 
 
-def _stoppable(again: str, work: Callable[[], Any]) -> Any:
+def stoppable(again: str, work: Callable[[], Any]) -> Any:
     """Do some work; a signal that stops it is one line that says how to go on."""
     from tune_calib.tuning.stop import StopSignal, stop_signals
 
@@ -181,6 +181,11 @@ def _stoppable(again: str, work: Callable[[], Any]) -> Any:
         raise typer.Exit(128 + stop.number) from None
 
 
-def _known(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UserError(f"unknown {option} {value!r}{nearest(value, list(known))}")
+def known(option: str, value: str, names: tuple[str, ...]) -> None:
+    """Refuse a value that is not among some names.
+
+    Raises:
+        UserError: it is not; the message suggests the nearest.
+    """
+    if value not in names:
+        raise UserError(f"unknown {option} {value!r}{nearest(value, list(names))}")

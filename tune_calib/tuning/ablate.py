@@ -42,6 +42,7 @@ class Request:
         address: of a Ray cluster, or None for this machine.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
+        cpus: cores of a network trial; the machine's are shared out unless given.
     """
 
     ladder: Ladder
@@ -55,6 +56,7 @@ class Request:
     address: str | None
     gpus: float
     command: str
+    cpus: int | None = None
 
 
 def ablate(request: Request) -> list[str]:
@@ -91,7 +93,7 @@ def ablate(request: Request) -> list[str]:
 
 def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
     """Networks first, then the heads of those that are finished."""
-    threads = _threads(len(make_plan(planned, set()).networks))
+    threads = request.cpus or threads_of(planned)
     plan = make_plan(planned, done(request.out))
     network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
     errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)
@@ -108,13 +110,13 @@ def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[
     )
 
 
-def _threads(networks: int) -> int:
+def threads_of(planned: list[PlannedTrial]) -> int:
     """Torch threads of a network trial: all cores, shared among the networks of the sweep.
 
     They depend on what is planned and not on what is left, since another number of threads can
     change the last digits.
     """
-    return max(1, (os.cpu_count() or 1) // networks)
+    return max(1, (os.cpu_count() or 1) // len(make_plan(planned, set()).networks))
 
 
 def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:

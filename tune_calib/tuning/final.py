@@ -108,6 +108,7 @@ def _request(
         address=request.address,
         gpus=request.gpus,
         command=command,
+        cpus=request.cpus,
     )
 
 

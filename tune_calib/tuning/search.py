@@ -101,6 +101,7 @@ class SearchRequest:
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         study_storage: URL of the study's database, or None for a journal file in ``out``.
         command: to do the same again.
+        cpus: cores of a network trial; the machine's are shared out unless given.
     """
 
     question: Question
@@ -112,6 +113,7 @@ class SearchRequest:
     gpus: float
     study_storage: str | None
     command: str
+    cpus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
         ladder=f"search {question.method}",
         device="cuda" if request.gpus else "cpu",
         is_search=True,
-        threads=max(1, cpus // question.at_once),
+        threads=request.cpus or max(1, cpus // question.at_once),
     )
     resources = Resources(run.threads, request.gpus)
     baseline = make_plan(trials.candidates.baseline(), set(trials.rows)).networks
@@ -244,6 +246,7 @@ def _manifest_of(request: SearchRequest) -> dict[str, Any]:
         "data_root": str(request.data_root.resolve()) if request.data_root else None,
         "address": request.address,
         "gpus": request.gpus,
+        "cpus": request.cpus,
     }
     if not (out / MANIFEST).exists():
         refuse_foreign(out)
@@ -279,4 +282,5 @@ def request_of(out: Path, study_storage: str | None) -> SearchRequest:
         gpus=manifest["gpus"],
         study_storage=study_storage,
         command=manifest["command"],
+        cpus=manifest.get("cpus"),
     )
