@@ -179,11 +179,25 @@ def _search_for(request: SearchRequest, hours: float, retry: str | None) -> Foun
     found: Found | None = None
     while True:
         spent = before + time.monotonic() - started
-        more = batch if not ended else int(ended * min(1, 3600 * hours / spent - 1))
-        more = max(0, more // batch * batch)
+        more = affordable(ended, spent, 3600 * hours, batch)
         if found is not None and not more:
             return found
         found = search(replace(request, trials=max(1, ended + more)), retry)
         if len(found.trials.verdicts) <= ended:  # of a grid that is at its end
             return found
         ended = len(found.trials.verdicts)
+
+
+def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
+    """Suggestions, in whole batches, by which a search may grow and stay within its time.
+
+    Args:
+        ended: suggestions so far.
+        spent_s: seconds that they took.
+        limit_s: seconds that all may take.
+        batch: suggestions of a batch.
+    """
+    if not ended:
+        return batch
+    fitting = int(ended * min(1.0, limit_s / spent_s - 1))
+    return max(0, fitting // batch * batch)
