@@ -5,7 +5,6 @@ import random
 import re
 
 import pytest
-import yaml
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
@@ -13,7 +12,6 @@ from tests.test_readme import README
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.tuning.clock import Clock
 from tune_calib.tuning.forecast import forecast
 from tune_calib.tuning.needs import needs_of
 from tune_calib.tuning.sweep import planned_works, question_of
@@ -122,7 +120,10 @@ def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
         ("entries: {a: {methods: [ls], search: {trials: 3, metric: auroc}}}", "select alone"),
         ("entries: {a: {methods: [ls], search: {trials: 3, sampler: tep}}}", "'tpe', 'random'"),
         ("entries: {a: {methods: [ls+mac_cal], search: {trials: 3}}}", "a search takes one method"),
-        ("entries: {a: {methods: [ls]}}\nset: {network: {epohcs: 2}}", "line 2: set.network.epohcs"),
+        (
+            "entries: {a: {methods: [ls]}}\nset: {network: {epohcs: 2}}",
+            "line 2: set.network.epohcs",
+        ),
         ("entries: {a: {methods: [ls]}}\nset:\n  network:\n    epochs: 0", "line 4: set.network"),
         ("entries: {a: {methods: [ls], set: {head: {q0: 1}}}}", "no rung has a setting head.q0"),
         ("entries: {a: {methods: [ls], set: {network: {seed: 1}}}}", "network.seed is no setting"),
@@ -194,12 +195,16 @@ def test_the_schema_is_json_that_knows_keys_names_and_settings():
     assert {"lr", "epochs", "gamma"} <= network["properties"].keys()
     assert network["additionalProperties"] is False
     assert not {"seed", "method"} & network["properties"].keys()
-    assert TypeAdapter(SweepFile).json_schema()["properties"].keys() == SweepFile.model_fields.keys()
+    assert (
+        TypeAdapter(SweepFile).json_schema()["properties"].keys() == SweepFile.model_fields.keys()
+    )
 
 
 def test_the_sample_of_the_readme_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (sample,) = [text for text in re.findall(r"```yaml\n(.*?)```", README, re.S) if "entries:" in text]
+    (sample,) = [
+        text for text in re.findall(r"```yaml\n(.*?)```", README, re.S) if "entries:" in text
+    ]
     assert sample.startswith("# yaml-language-server: $schema=")
     (tmp_path / "sweep.yaml").write_text(sample)
     result = CliRunner().invoke(app, ["run", "sweep.yaml", "--dry-run"])

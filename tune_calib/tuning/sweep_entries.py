@@ -99,7 +99,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     resources = entry.resources or whole.resources or TrialResources()
     for dataset in entry.datasets or whole.datasets or ("digits",):
         for backbone in entry.backbones or whole.backbones or (None,):
-            given = _given(file, entry, dataset, backbone)
+            given = _given(file, entry, _rungs(entry), dataset, backbone)
             tail = "-".join([dataset, *([backbone] if backbone else [])])
             work = Work(f"{name}-{tail}", place, given, seeds, resources, ladder, entry.controls)
             if entry.search is None:
@@ -107,6 +107,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                 continue
             for index, method in enumerate(entry.methods or ()):
                 own = method.set.by_slot()
+                given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
                 yield replace(
                     work,
                     name=f"{name}-{method.method}-{tail}",
@@ -153,16 +154,19 @@ def _refuse_pipelines(file: ReadFile, place: Place, methods: Sequence[Method]) -
             raise file.error((*place, "methods", index), f"{name!r} is named twice")
 
 
-def _given(file: ReadFile, entry: Entry, dataset: str, backbone: str | None) -> Settings:
-    """Settings of the file as far as the entry knows them, then those of the entry."""
-    common = {
-        slot: {key: value for key, value in asked.items() if _knows(entry, slot, key)}
-        for slot, asked in file.content.set.by_slot().items()
-    }
+def _given(
+    file: ReadFile, entry: Entry, rungs: Sequence[Rung], dataset: str, backbone: str | None
+) -> Settings:
+    """Settings of the file, then of the entry, as far as some rung knows them."""
     named: dict[str, Any] = {"data": {"dataset": dataset}}
     if backbone is not None:
         named["network"] = {"backbone": backbone}
-    return _merged(common, entry.set.by_slot(), named)
+    asked = _merged(file.content.set.by_slot(), entry.set.by_slot())
+    known = {
+        slot: {key: value for key, value in settings.items() if _knows(rungs, slot, key)}
+        for slot, settings in asked.items()
+    }
+    return _merged(known, named)
 
 
 def _merged(*settings: Settings) -> dict[str, dict[str, Any]]:
@@ -175,36 +179,45 @@ def _merged(*settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _rungs(entry: Entry) -> Sequence[Rung]:
-    """Rungs that know the settings of an entry; a search has a baseline besides."""
+    """Rungs that know the settings of an entry."""
     if entry.ladder is not None:
         rungs: Sequence[Rung] = LADDERS[entry.ladder].rungs
         return rungs
-    parts = {part for method in entry.methods or () for part in method.method.split("+")}
+    return _rungs_of([method.method for method in entry.methods or ()])
+
+
+def _rungs_of(pipelines: Sequence[str]) -> list[Rung]:
+    """A rung a method, and the network under those that train none."""
+    parts = sorted({part for name in pipelines for part in name.split("+")})
     return [
         Rung(BASELINE, ""),
-        *(Rung(part, "", {METHODS[part].kind: {"method": part}}) for part in sorted(parts)),
+        *(Rung(part, "", {METHODS[part].kind: {"method": part}}) for part in parts),
     ]
 
 
-def _knows(entry: Entry, slot: str, key: str) -> bool:
+def _knows(rungs: Sequence[Rung], slot: str, key: str) -> bool:
     try:
-        refuse_unused(_rungs(entry), {slot: {key: None}})
+        refuse_unused(rungs, {slot: {key: None}})
     except UserError:
         return False
     return True
 
 
 def _refuse_unread(file: ReadFile) -> None:
-    """Refuse a setting of the whole file that no entry knows."""
-    entries = file.content.entries.values()
-    for slot, asked in file.content.set.by_slot().items():
-        for key, value in asked.items():
-            if not any(_knows(entry, slot, key) for entry in entries):
-                rungs = [rung for entry in entries for rung in _rungs(entry)]
+    """Refuse a setting of the file that no entry knows, or of an entry that no method knows."""
+    entries = file.content.entries
+    every = [rung for entry in entries.values() for rung in _rungs(entry)]
+    asked: list[tuple[Place, Settings, Sequence[Rung]]] = [
+        ((), file.content.set.by_slot(), every),
+        *((("entries", k), e.set.by_slot(), _rungs(e)) for k, e in entries.items()),
+    ]
+    for place, settings, rungs in asked:
+        for slot, own in settings.items():
+            for key, value in own.items():
                 try:
                     refuse_unused(rungs, {slot: {key: value}})
                 except UserError as error:
-                    raise file.error(("set", slot, key), str(error)) from None
+                    raise file.error((*place, "set", slot, key), str(error)) from None
 
 
 def _check(file: ReadFile, work: Work) -> None:
