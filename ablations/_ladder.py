@@ -88,6 +88,14 @@ class Seeds:
     head: tuple[int, ...]
     is_paired: bool
 
+    @classmethod
+    def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
+        """The first seeds: as many pairs, or so many networks with so many heads each."""
+        if network is None and head is None:
+            numbers = tuple(range(both or 1))
+            return cls(numbers, numbers, is_paired=True)
+        return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
+
     def pairs(self) -> list[tuple[int, int]]:
         """All (network seed, head seed) that are run."""
         if self.is_paired:
@@ -129,36 +137,47 @@ def expand(
     return list(trials.values())
 
 
-def side_by_side(pipelines: Sequence[str]) -> Ladder:
+def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
     """A ladder of variants: methods alone, or several joined as ``ls+mac_cal+temperature``.
 
     Args:
         pipelines: names of the method registry joined by ``+``, each of another kind; where no
             network method is among them, the network is trained with CE.
+        settings: of each pipeline, by slot; none has any unless given.
 
     Raises:
-        UserError: a method is unknown, two of a pipeline are of one kind, or one is named twice.
+        UserError: a method or a setting is unknown, two of a pipeline are of one kind, or one is
+            named twice with equal settings.
     """
-    for name in pipelines:
-        if pipelines.count(name) > 1:
-            raise UserError(f"{name!r} is named twice")
-    return Ladder(
-        name="compare " + " ".join(pipelines),
-        title="Methods side by side",
-        rungs=tuple(
-            _pipeline(name, "variant" if place else "base") for place, name in enumerate(pipelines)
-        ),
+    given = list(settings) or [{}] * len(pipelines)
+    rungs = tuple(
+        pipeline(name, own, "variant" if place else "base")
+        for place, (name, own) in enumerate(zip(pipelines, given, strict=True))
     )
+    labels = [rung.label for rung in rungs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"{label!r} is named twice")
+    return Ladder("compare " + " ".join(labels), "Methods side by side", rungs)
 
 
-def _pipeline(name: str, kind: Kind) -> Rung:
+def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
+    """One rung of ``side_by_side``; its label tells the settings too."""
     methods = [METHODS[part] for part in name.split("+")]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:
             raise UserError(f"{name!r} has two {method.kind} methods; a pipeline takes one a kind")
         slots[method.kind] = {"method": method.name}
-    return Rung(name, " + ".join(method.title for method in methods), slots, kind=kind)
+    label = name
+    for slot, asked in settings.items():
+        if slot not in slots and slot != "network":
+            raise UserError(f"{name!r} has no {slot} method to set {next(iter(asked))!r} of")
+        label += "".join(f" {key}={value}" for key, value in asked.items())
+        slots[slot] = {**asked, **slots.get(slot, {})}
+    rung = Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
+    refuse_unused([rung], settings)
+    return rung
 
 
 def spec_of(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tune_calib import cli_analysis, cli_search
+from tune_calib import cli_analysis, cli_run, cli_search
 from tune_calib.cli_options import (
     Address,
     Backbone,
@@ -233,6 +233,8 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep or search
 
 
 cli_search.register(app)
+app.command()(cli_run.run)
+app.command()(cli_run.schema)
 app.command()(cli_analysis.ranks)
 app.command()(cli_analysis.significance)
 

@@ -75,10 +75,7 @@ def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any
         raise UserError(
             "--seeds varies both together; give it, or --network-seeds and --head-seeds"
         )
-    if network is None and head is None:
-        count = both or 1
-        return Seeds(tuple(range(count)), tuple(range(count)), is_paired=True)
-    return Seeds(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
+    return Seeds.count(both, network, head)
 
 
 def stoppable(again: str, work: Callable[[], Any]) -> Any:

@@ -83,8 +83,8 @@ def search(
 ) -> None:
     """Search the hyper-parameters of a method on select; the test split stays shut."""
     _ = METHODS[method]
-    _known("--sampler", sampler, SAMPLERS)
-    _known("--scheduler", scheduler, SCHEDULERS)
+    known("--sampler", sampler, SAMPLERS)
+    known("--scheduler", scheduler, SCHEDULERS)
     given = settings(dict(locals()))
     chosen = chosen_seeds(seeds, network_seeds, head_seeds)
     defaults = DATASETS[dataset].cpu_defaults
@@ -153,7 +153,7 @@ def evaluate(
 
 def _search(request: "SearchRequest", retry: str | None) -> None:
     if retry is not None:
-        _known("--retry", retry, ("crashed",))
+        known("--retry", retry, ("crashed",))
     from tune_calib.tuning.describe import describe
     from tune_calib.tuning.search import search as run
 
@@ -170,6 +170,11 @@ def _tell_crashed(crashed: list[str], again: str) -> None:
         raise typer.Exit(1)
 
 
-def _known(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UserError(f"unknown {option} {value!r}{nearest(value, list(known))}")
+def known(option: str, value: str, names: tuple[str, ...]) -> None:
+    """Refuse a value that is not among some names.
+
+    Raises:
+        UserError: it is not; the message suggests the nearest.
+    """
+    if value not in names:
+        raise UserError(f"unknown {option} {value!r}{nearest(value, list(names))}")

@@ -1,6 +1,7 @@
 """One network, trained once: whoever needs it first trains it, the others wait and read it."""
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,7 @@ class NetworkRun:
         self.artifact = store.folder("networks", self.identity)
         self.checkpoint = store.folder("checkpoints", self.identity)
         self.history: list[dict[str, float]] = []
+        self.train_s = 0.0
         self.trainer: NetworkTrainer | None = None
         self._lock = store.lock("network", self.identity)
         self._lock.acquire()
@@ -66,6 +68,7 @@ class NetworkRun:
             self._refuse_other_data(about)
             trainer.load_state(tensors, about)
             self.history = about["history"]
+            self.train_s = about.get("train_s", 0.0)
 
     def _refuse_other_data(self, about: dict[str, Any]) -> None:
         if about["data"] != self.fingerprint:
@@ -86,14 +89,16 @@ class NetworkRun:
         """
         if self.trainer is None:
             return None
+        started = time.monotonic()
         report = next(self.trainer, None)
         if report is None:
             self._finish(self.trainer)
             return None
+        self.train_s += time.monotonic() - started
         self.history.append(report)
         write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
         tensors, about = self.trainer.state()
-        about |= {"history": self.history, "data": self.fingerprint}
+        about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
         write_tensors(self.checkpoint, tensors, about)
         return report
 
@@ -106,6 +111,10 @@ class NetworkRun:
             "history": self.history,
             "data": self.fingerprint,
             "samples": len(trainer.train),
+            # What a dry run of another sweep estimates from.
+            "train_s": self.train_s,
+            "threads": torch.get_num_threads(),
+            "device": trainer.device.type,
             "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
         write_tensors(self.artifact, weights, about)

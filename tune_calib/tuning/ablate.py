@@ -48,6 +48,7 @@ class Request:
         address: of a Ray cluster, or None for this machine.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
+        cpus: cores of a network trial; the machine's are shared out unless given.
     """
 
     ladder: Ladder
@@ -61,6 +62,7 @@ class Request:
     address: str | None
     gpus: float
     command: str
+    cpus: int | None = None
 
 
 def ablate(request: Request) -> list[str]:
@@ -97,7 +99,7 @@ def ablate(request: Request) -> list[str]:
 
 def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
     """Networks first, then the heads of those that are finished."""
-    threads = network_threads(len(make_plan(planned, set()).networks))
+    threads = request.cpus or network_threads(len(make_plan(planned, set()).networks))
     plan = make_plan(planned, done(request.out))
     network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
     errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)

@@ -110,6 +110,7 @@ def _request(
         address=request.address,
         gpus=request.gpus,
         command=command,
+        cpus=request.cpus,
     )
 
 

@@ -119,7 +119,7 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
         ladder=f"search {question.method}",
         device="cuda" if request.gpus else "cpu",
         is_search=True,
-        threads=network_threads(len(baseline)),
+        threads=request.cpus or network_threads(len(baseline)),
     )
     networks = make_plan(baseline, set(trials.rows)).networks
     run_wave("baseline", NetworkTrainable, networks, run, Resources(run.threads, request.gpus))
@@ -134,7 +134,7 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
         largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / request.at_once)))
         search_heads(trials, pool, planned, question.population, question.lag, largest)
     else:
-        run = replace(run, threads=network_threads(request.at_once))
+        run = replace(run, threads=request.cpus or network_threads(request.at_once))
         resources = Resources(run.threads, request.gpus)
         is_asha = question.scheduler == "asha"
         search_networks(trials, planned, run, resources, request.at_once, is_asha)

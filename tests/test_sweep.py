@@ -1,0 +1,93 @@
+"""A sweep file through a real local Ray: complete, resumable, a failing entry apart."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_ablate import cli
+from tune_calib.results import read_table
+from tune_calib.tuning.clock import spent_s, suggestions_done
+from tune_calib.tuning.sweep import affordable
+
+SWEEP = """
+out: OUT
+seeds: 2
+set:
+  network: {epochs: 2}
+  head: {epochs: 2}
+entries:
+  bad: {methods: [ls, mac_cal]}
+  rivals: {methods: [ce, ls+mac_cal+temperature, {method: fl, set: {network: {gamma: 1}}}]}
+  tuned:
+    methods: [mac_cal]
+    search: {trials: 8, sampler: random, population: 4, at_once: 1}
+  timed:
+    methods: [mac_cal]
+    search: {hours: 0.0001, sampler: random, population: 4, at_once: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ended", "spent_s", "more"),
+    [
+        (0, 0.0, 8),  # the first batch
+        (8, 10.0, 8),  # at most twice as many
+        (8, 50.0, 8),
+        (16, 60.0, 8),
+        (24, 80.0, 0),  # six would fit, a batch is eight
+        (24, 200.0, 0),
+    ],
+)
+def test_a_search_for_some_hours_grows_by_what_fits(ended, spent_s, more):
+    assert affordable(ended, spent_s, limit_s=100.0, batch=8) == more
+
+
+def written(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in out.glob("*/trials/*.parquet")}
+
+
+def total(plan: str) -> tuple[int, int, int]:
+    """Networks to train, networks in the store and megabytes of a printed plan."""
+    networks = re.search(r"networks: (\d+) to train, (\d+) in", plan)
+    return int(networks[1]), int(networks[2]), float(re.search(r"disk: ([\d.]+) MB", plan)[1])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path):
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    file.write_text(SWEEP.replace("OUT", str(out)))
+    (_, _, promised) = total(cli("run", file, "--dry-run").stdout)
+    foreign = out / "bad-digits" / "foreign.txt"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+
+    first = cli("run", file)
+    assert first.returncode == 1
+    assert "Traceback" not in first.stderr
+    assert re.search(r"^bad-digits: .*foreign.txt and no sweep", first.stderr, re.M)
+    assert "== rivals-digits ==" in first.stdout
+    assert "chosen: trial" in first.stdout
+    report = (out / "report.txt").read_text()
+    assert report.count("== ") == 4
+    assert read_table(out / "rivals-digits", "trials").num_rows == 6
+    assert suggestions_done(out / "tuned-mac_cal-digits", pairs=1) == 8
+    # The budget was over after the first batch.
+    assert suggestions_done(out / "timed-mac_cal-digits", pairs=1) == 4
+    assert spent_s(out / "timed-mac_cal-digits") > 0
+
+    before, plan = written(out), cli("run", file, "--dry-run").stdout
+    # Those of bad are in the store, since rivals and the searches needed the same ones.
+    assert total(plan)[:2] == (0, 4)
+    assert "small_cnn" not in plan  # nothing to train, nothing to time
+    foreign.unlink()
+    second = cli("run", file)
+    assert second.returncode == 0, second.stderr
+    assert {path: time for path, time in written(out).items() if path in before} == before
+    assert read_table(out / "bad-digits", "trials").num_rows == 4
+    # ce, ls and fl under two seeds: each trained once, whoever needed it.
+    assert len(list((out / "store" / "networks").iterdir())) == 6
+    stored = sum(path.stat().st_size for path in (out / "store").rglob("*") if path.is_file())
+    assert stored / 1e6 == pytest.approx(promised, rel=0.05)

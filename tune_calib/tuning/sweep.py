@@ -1,0 +1,210 @@
+"""A sweep file, carried out: one ladder or search after the other, in folders of their own."""
+
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS
+from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.clock import spent_s, suggestions_done
+from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.launch import Resources
+from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.request import Question, SearchRequest
+from tune_calib.tuning.search import Found, search
+from tune_calib.tuning.sweep_entries import Work, works_of
+from tune_calib.tuning.sweep_file import ReadFile
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one ladder or search of a sweep file ended.
+
+    Attributes:
+        name: of its folder.
+        folder: its results.
+        failures: one line for each Ray trial that crashed, or for what stopped all of it.
+        found: what a search found.
+    """
+
+    name: str
+    folder: Path
+    failures: list[str]
+    found: Found | None = None
+
+
+def planned_works(file: ReadFile) -> list[Work]:
+    """Everything that a sweep file asks for, checked: settings, resources, data.
+
+    Raises:
+        UserError: something is wrong.
+    """
+    works = works_of(file)
+    for work in works:
+        own = file.content.entries[str(work.place[1])].resources
+        place = (*(work.place[:2] if own else ()), "resources", "gpus")
+        try:
+            Resources(work.resources.cpus or 1, work.resources.gpus)
+        except UserError as error:
+            raise file.error(place, str(error)) from None
+        try:
+            DATASETS[work.given["data"]["dataset"]].locate(file.content.data_root)
+        except UserError as error:
+            raise file.error(("data_root",), str(error)) from None
+    return works
+
+
+def run_sweep(
+    file: ReadFile, works: list[Work], command: str, retry: str | None
+) -> Iterator[Ended]:
+    """Carry a sweep out; one that fails does not stop the others.
+
+    Args:
+        file: the sweep file.
+        works: what it asks for.
+        command: to do the same again.
+        retry: status of a search's trials that are tried once more, e.g. ``crashed``.
+
+    Raises:
+        UserError: another program runs on the folder.
+    """
+    out = file.out
+    with only_driver(out):
+        for work in works:
+            try:
+                yield carry_out(file, work, command, retry)
+            except UserError as error:
+                yield Ended(work.name, out / work.name, [str(error)])
+            except Exception as error:
+                # A defect of one entry; hours of the others must not end with it.
+                traceback.print_exc()
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                yield Ended(work.name, out / work.name, [reason])
+
+
+def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> Ended:
+    """Do what is left of one ladder or search."""
+    folder = file.out / work.name
+    if work.search is None:
+        return Ended(work.name, folder, ablate(ladder_request(file, work, command)))
+    request, hours = search_request(file, work, command), work.search.hours
+    found = search(request, retry) if hours is None else _search_for(request, hours, retry)
+    return Ended(work.name, folder, found.crashed, found)
+
+
+def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
+    """A ladder as ``ablate`` takes it."""
+    assert work.ladder is not None
+    content = file.content
+    return Request(
+        ladder=work.ladder,
+        defaults=work.defaults,
+        given=work.given,
+        seeds=work.seeds,
+        with_controls=work.with_controls,
+        out=file.out / work.name,
+        store=file.store,
+        data_root=content.data_root,
+        address=content.address,
+        gpus=work.resources.gpus,
+        command=command,
+        cpus=work.resources.cpus,
+    )
+
+
+def search_request(file: ReadFile, work: Work, command: str) -> SearchRequest:
+    """A search as ``search`` takes it; of a budget in hours, the first batch."""
+    assert work.search is not None
+    content = file.content
+    question = question_of(work)
+    return SearchRequest(
+        question=question,
+        trials=suggestions(work) or batch_of(question, at_once(work)),
+        out=file.out / work.name,
+        store=file.store,
+        data_root=content.data_root,
+        address=content.address,
+        gpus=work.resources.gpus,
+        at_once=at_once(work),
+        study_storage=content.study_storage,
+        command=command,
+        cpus=work.resources.cpus,
+    )
+
+
+def question_of(work: Work) -> Question:
+    """What a search asks."""
+    assert work.search is not None
+    asked = work.search
+    return Question(
+        method=work.method,
+        defaults=work.defaults,
+        given=work.given,
+        seeds=work.seeds,
+        objective=Objective(asked.metric, asked.guard),
+        sampler=asked.sampler,
+        sampler_seed=asked.sampler_seed,
+        scheduler=asked.scheduler,
+        population=asked.population,
+        lag=1 if at_once(work) == 1 else 2,
+    )
+
+
+def at_once(work: Work) -> int:
+    """Ray trials of a search side by side; as many as the cores carry unless the file says."""
+    assert work.search is not None
+    return work.search.at_once or max(1, (os.cpu_count() or 1) // (work.resources.cpus or 1))
+
+
+def suggestions(work: Work) -> int | None:
+    """Suggestions that the budget of a search pays for; None for one in hours."""
+    assert work.search is not None
+    if work.search.heads is not None:
+        return max(1, work.search.heads // len(work.seeds.pairs()))
+    return work.search.trials
+
+
+def batch_of(question: Question, at_once: int) -> int:
+    """Suggestions that keep the machine busy once."""
+    is_head = question.candidates().kind == "head"
+    return question.population * at_once if is_head else at_once
+
+
+def _search_for(request: SearchRequest, hours: float, retry: str | None) -> Found:
+    """Search until the next batch would not fit into some hours.
+
+    The search is made longer step by step, at most to twice its length, by what its trials took
+    so far; what earlier sessions spent is read from their rows.
+    """
+    pairs, batch = len(request.question.seeds.pairs()), batch_of(request.question, request.at_once)
+    before, started = spent_s(request.out) / request.at_once, time.monotonic()
+    ended = suggestions_done(request.out, pairs)
+    found: Found | None = None
+    while True:
+        spent = before + time.monotonic() - started
+        more = affordable(ended, spent, 3600 * hours, batch)
+        if found is not None and not more:
+            return found
+        found = search(replace(request, trials=max(1, ended + more)), retry)
+        if len(found.trials.verdicts) <= ended:  # of a grid that is at its end
+            return found
+        ended = len(found.trials.verdicts)
+
+
+def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
+    """Suggestions, in whole batches, by which a search may grow and stay within its time.
+
+    Args:
+        ended: suggestions so far.
+        spent_s: seconds that they took.
+        limit_s: seconds that all may take.
+        batch: suggestions of a batch.
+    """
+    if not ended:
+        return batch
+    fitting = int(ended * min(1.0, limit_s / spent_s - 1))
+    return max(0, fitting // batch * batch)
