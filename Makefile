@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults lint bench clean
+.PHONY: demo test test-slow test-faults test-browser lint bench clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -15,13 +15,20 @@ demo: $(READY)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow and not faults"
+	$(BIN)/python -m pytest -q -m "not slow and not faults and not browser"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
 
 test-faults: $(READY)
 	$(BIN)/python -m pytest -q -m faults tests/faults
+
+# Debian's Chromium where apt can bring it; without one the tests say that they are skipped.
+test-browser: $(READY)
+	command -v chromedriver >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[browser]"
+	$(BIN)/python -m pytest -q -rs -m browser tests/test_browser.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
