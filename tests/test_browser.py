@@ -196,8 +196,8 @@ def test_no_width_makes_the_page_scroll_sideways(opened, width):
         "return [document.documentElement.clientWidth,"
         " Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)]"
     )
-    assert seen == width
-    assert widest <= width
+    assert width - seen < 20  # but for a bar to scroll down by
+    assert widest <= seen
 
 
 def test_at_phone_width_a_table_scrolls_in_its_own_container(opened):

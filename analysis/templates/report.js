@@ -45,8 +45,10 @@
     for (const head of table.tHead.rows[0].cells) {
       head.querySelector("button").addEventListener("click", () => sort(table, head));
     }
-    block.querySelector(".controls").hidden = false;
-    block.querySelector(".controls").addEventListener("input", () => filter(block));
+    const controls = block.querySelector(".controls");
+    controls.hidden = false;
+    // Not everything that chooses from a list for its user says "input".
+    for (const kind of ["input", "change"]) controls.addEventListener(kind, () => filter(block));
     filter(block);
   }
 })();
