@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services lint bench bench-analysis clean
+.PHONY: demo test test-slow test-faults test-services test-browser lint bench bench-analysis clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -15,7 +15,7 @@ demo: $(READY)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow and not faults and not postgres"
+	$(BIN)/python -m pytest -q -m "not slow and not faults and not postgres and not browser"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
@@ -27,6 +27,13 @@ test-services: $(READY)
 	test -n "$$(ls /usr/lib/postgresql/*/bin/pg_ctl 2>/dev/null || command -v pg_ctl)" || \
 		(apt-get update && apt-get install -y postgresql)
 	$(BIN)/python -m pytest -q -m postgres tests/services
+
+# Debian's Chromium where apt can bring it; without one the tests say that they are skipped.
+test-browser: $(READY)
+	command -v chromedriver >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[browser]"
+	$(BIN)/python -m pytest -q -rs -m browser tests/test_browser.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

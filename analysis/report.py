@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import figures, reliability, significance_tables, style, tables
+from analysis import figures, page, reliability, significance_tables, style, tables
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
 from analysis.published import beside
@@ -21,7 +21,7 @@ _UNDRAWN = {
 
 
 def write_report(out: Path, published: str | None = None, test: str = "wilcoxon") -> str:
-    """Write ``tables/`` and ``figures/`` of a sweep.
+    """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep.
 
     Args:
         out: folder of the sweep.
@@ -51,8 +51,11 @@ def write_report(out: Path, published: str | None = None, test: str = "wilcoxon"
         for verdict in verdicts
         if verdict.friedman is not None and verdict.friedman.statement
     ]
+    options = ([] if published is None else ["--published", published]) + ["--test", test]
+    content = page.Report(sweep, out, written, statistics, verdicts, undrawn, options)
+    atomic_write(out / "report.html", page.render(content).encode())
     lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
-    return "\n".join([*lines, *(f"  {path}" for path in written)])
+    return "\n".join([*lines, *(f"  {path}" for path in (*written, out / "report.html"))])
 
 
 def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:

@@ -123,7 +123,7 @@ def _cell(metric: str, row: "pd.Series[Any]", best: dict[str, int], mark: Mark) 
     return mark(text, place)
 
 
-def _starts_block(sweep: Sweep, place: int) -> bool:
+def starts_block(sweep: Sweep, place: int) -> bool:
     """Whether a rule stands before a rung: before the controls, and before variants of steps."""
     if place == 0:
         return False
@@ -138,11 +138,11 @@ def markdown(sweep: Sweep) -> str:
     heads, blank = list(rows[0]), [""] * (len(rows[0]) - 1)
     lines = []
     for place, row in enumerate(rows):
-        if _starts_block(sweep, place):
+        if starts_block(sweep, place):
             lines.append([f"*{sweep.rungs[place]['kind']}s*", *blank])
         lines.append(list(row.values()))
     body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
-    return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{_paper_note(sweep)}\n"
+    return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
 
 
 def console_table(sweep: Sweep) -> str:
@@ -152,10 +152,10 @@ def console_table(sweep: Sweep) -> str:
     heads = [name.replace(" ", "\n", 1) for name in rows[0]]
     lines: list[Any] = []
     for place, row in enumerate(rows):
-        lines += [SEPARATING_LINE] if _starts_block(sweep, place) else []
+        lines += [SEPARATING_LINE] if starts_block(sweep, place) else []
         lines.append(list(row.values()))
     body = tabulate(lines, heads, disable_numparse=True)
-    return f"{body}\n{caption(sweep)} * best, ' second.{_paper_note(sweep)}"
+    return f"{body}\n{caption(sweep)} * best, ' second.{paper_note(sweep)}"
 
 
 def latex(sweep: Sweep) -> str:
@@ -176,7 +176,7 @@ def latex(sweep: Sweep) -> str:
     lines += [" & ".join(heads) + r" \\", r"\midrule"]
     metrics = {title(metric) for metric in TABLE_METRICS}
     for place, row in enumerate(rows):
-        if _starts_block(sweep, place):
+        if starts_block(sweep, place):
             lines.append(r"\midrule")
         cells = [text if name in metrics else escape(text) for name, text in row.items()]
         lines.append(" & ".join(re.sub(r"^-(?=\d)", "$-$", cell) for cell in cells) + r" \\")
@@ -203,7 +203,8 @@ def escape(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _paper_note(sweep: Sweep) -> str:
+def paper_note(sweep: Sweep) -> str:
+    """Where the columns of printed numbers are from; empty if there are none."""
     if not sweep.manifest["published"]:
         return ""
     return f" Columns 'paper' are the ECE (%) printed in {sweep.manifest['published']}."

@@ -36,7 +36,7 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
         is done), status (of ``names.STATUSES``, or ``missing``), network_seed, head_seed (absent
         where the trial has none), note, spec_hash. One row a (planned trial, metric).
     """
-    rows = _planned(sweep)
+    rows = planned_trials(sweep)
     found = [name for name in map(str, rows) if is_metric_column(name)]
     if metrics:
         splits = [split] if split else sorted({name.rpartition("/")[0] for name in found})
@@ -54,7 +54,7 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
 
 def unfinished(sweep: Sweep) -> pd.DataFrame:
     """The planned trials without numbers: method, seeds, status, note (why), spec_hash."""
-    rows = _planned(sweep)
+    rows = planned_trials(sweep)
     names = ["method", "network_seed", "head_seed", "status", "note", "spec_hash"]
     return rows.loc[rows["status"] != "done", names].reset_index(drop=True)
 
@@ -65,7 +65,7 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     E.g. ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``; empty if all are done and
     have the metric, if one is named.
     """
-    rows = _planned(sweep)
+    rows = planned_trials(sweep)
     if metric is not None:
         found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
         is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
@@ -121,7 +121,7 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     return frame
 
 
-def _planned(sweep: Sweep) -> pd.DataFrame:
+def planned_trials(sweep: Sweep) -> pd.DataFrame:
     """One row a planned trial, with its result where there is one."""
     planned = pd.DataFrame(
         sweep.manifest["planned"], columns=["spec_hash", "rung", "network_seed", "head_seed"]

@@ -1,0 +1,203 @@
+"""The report as one page that opens from disk: nothing in it is fetched from elsewhere."""
+
+import base64
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from analysis import page_tables, style
+from analysis.ladder import summary
+from analysis.load import Sweep
+from analysis.page_tables import Table
+from analysis.significance import Verdict
+from analysis.tidy import complaints
+
+# Title, and how to read it. A figure that is not here stands under its file's name.
+CAPTIONS = {
+    "tradeoff": (
+        "ECE against accuracy on test",
+        "Small marks are single trials, large ones the mean of a rung with its standard deviation; "
+        "low and to the right is better.",
+    ),
+    "reliability": (
+        "Reliability diagrams on test",
+        "Accuracy of each bin against its confidence, the trials of a rung pooled; below, the "
+        "share of samples in each bin on a log scale. Bars under the diagonal: over-confident.",
+    ),
+    "sparsity": (
+        "Keep probability over the epochs of stage II",
+        "What is kept, the largest step that it may take, and the accuracy and confidence on train "
+        "that drive it.",
+    ),
+    "samples": (
+        "Gates of single samples over the epochs",
+        "Shares, flips, and the correlation of the indicator with correctness.",
+    ),
+    "critical_difference": (
+        "Mean ranks of the methods",
+        "Friedman's test over the blocks; bars join methods that Nemenyi's does not tell apart.",
+    ),
+}
+# A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
+_MAX_SVG_BYTES = 1_000_000
+_POINTS_AN_INCH = 72
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the page.
+
+    Attributes:
+        key: name of its files.
+        title: what it shows.
+        caption: how to read it.
+        source: data URI.
+        width: share of the widest figure's width, so that text is equally large in all.
+    """
+
+    key: str
+    title: str
+    caption: str
+    source: str
+    width: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page under a heading of its own."""
+
+    key: str
+    title: str
+    texts: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of how to reproduce the results."""
+
+    text: str
+    command: str
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What the page shows.
+
+    Attributes:
+        sweep: the results.
+        folder: of the sweep, with the figures that were drawn.
+        written: every other file of the report.
+        statistics: as of ``samples.sample_statistics``.
+        verdicts: as of ``significance.for_report``.
+        undrawn: a line for each figure that there is not, and why.
+        options: of ``tune-calib report``, as given.
+    """
+
+    sweep: Sweep
+    folder: Path
+    written: Sequence[Path]
+    statistics: pd.DataFrame
+    verdicts: Sequence[Verdict] = ()
+    undrawn: Sequence[str] = ()
+    options: Sequence[str] = field(default_factory=tuple)
+
+
+def render(report: Report) -> str:
+    """The page as HTML; the same results give the same text, wherever they lie."""
+    environment = Environment(
+        loader=PackageLoader("analysis"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    manifest = report.sweep.manifest
+    return environment.get_template("report.html").render(
+        title=manifest["title"],
+        setting=manifest["setting"],
+        state=_state(report.sweep),
+        troubles=complaints(report.sweep),
+        sections=_sections(report),
+        steps=_steps(report),
+        files=[path.relative_to(report.folder).as_posix() for path in report.written],
+    )
+
+
+def _state(sweep: Sweep) -> str:
+    counts = sweep.counts()
+    planned = len(sweep.manifest["planned"])
+    if set(counts) == {"done"}:
+        return f"Complete: all {planned} planned trials are done."
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"Not every trial has numbers: of {planned} planned, {told}."
+
+
+def _sections(report: Report) -> list[Section]:
+    sweep, tables = report.sweep, page_tables
+    sections = [
+        Section("results", "Results", tables=[tables.ladder(sweep)]),
+        Section("figures", "Figures", texts=report.undrawn, figures=_figures(report)),
+        Section("significance", "Significance", tables=tables.significance(report.verdicts)),
+        Section(
+            "single-samples",
+            "Single samples",
+            tables=tables.single_samples(sweep, report.statistics),
+        ),
+        Section(
+            "plan", "Plan and what was done", tables=[tables.plan(sweep), *tables.unfinished(sweep)]
+        ),
+        Section("trials", "Trials", tables=[tables.trials(sweep)]),
+        Section("settings", "Settings", tables=tables.rung_settings(sweep)),
+        Section("environment", "Environment", tables=tables.environment(sweep)),
+    ]
+    return [part for part in sections if part.texts or part.tables or part.figures]
+
+
+def _figures(report: Report) -> list[Figure]:
+    drawn = {path.stem: path for path in report.written if path.suffix == ".svg"}
+    order = [*(key for key in CAPTIONS if key in drawn), *(k for k in drawn if k not in CAPTIONS)]
+    spread = summary(report.sweep)
+    note = f" {spread[0].upper()}{spread[1:]}."
+    found = []
+    for key in order:
+        title, caption = CAPTIONS.get(key, (key.replace("_", " "), ""))
+        found.append(Figure(key, title, caption + note, *_image(drawn[key])))
+    return found
+
+
+def _image(svg: Path) -> tuple[str, float]:
+    """Data URI of a figure, and its share of the widest width."""
+    content, kind = svg.read_bytes(), "svg+xml"
+    found = re.search(rb'width="([\d.]+)pt"', content)
+    share = float(found[1]) / (_POINTS_AN_INCH * style.TEXT_IN) if found else 1.0
+    if len(content) > _MAX_SVG_BYTES:
+        content, kind = svg.with_suffix(".png").read_bytes(), "png"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}", round(share, 3)
+
+
+def _steps(report: Report) -> list[Step]:
+    trials, manifest = report.sweep.trials, report.sweep.manifest
+    revisions = trials.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
+    steps = []
+    if len(revisions):
+        text = "Check the program out as it was and install the versions that it pins."
+        if len(revisions) > 1:
+            text += " The trials ran at several revisions."
+        if any(revision.endswith("+") for revision in revisions):
+            text += " It had changes that were not committed and so are not in the checkout."
+        checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
+        install = "pip install -c constraints.txt -e ."
+        steps.append(Step(text, "\n".join([*checkout, install])))
+    text = "Run the trials; paths are those of the machine that ran them. What is done stays."
+    steps.append(Step(text, manifest["command"]))
+    command = shlex.join(["tune-calib", "report", "DIR", *report.options])
+    steps.append(Step("Make this page again from the folder of the results.", command))
+    return steps
