@@ -15,7 +15,7 @@ import yaml
 import tune_calib.cli
 from tune_calib.results import read_table
 
-FOLDER = Path(tune_calib.cli.__file__).parent / "cluster"
+FOLDER = Path(tune_calib.__file__).parent / "cluster"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib.cli_options import (
+from tune_calib.cli.options import (
     Address,
     Backbone,
     BothSeeds,

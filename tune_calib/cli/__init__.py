@@ -8,8 +8,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from tune_calib import cli_analysis, cli_run, cli_search
-from tune_calib.cli_options import (
+from tune_calib.cli import analysis, search, sweep_file
+from tune_calib.cli.options import (
     Address,
     Backbone,
     BothSeeds,
@@ -232,11 +232,11 @@ def status(out: Annotated[Path, typer.Argument(help="folder of a sweep or search
     typer.echo(describe(out))
 
 
-cli_search.register(app)
-app.command()(cli_run.run)
-app.command()(cli_run.schema)
-app.command()(cli_analysis.ranks)
-app.command()(cli_analysis.significance)
+search.register(app)
+app.command()(sweep_file.run)
+app.command()(sweep_file.schema)
+app.command()(analysis.ranks)
+app.command()(analysis.significance)
 
 
 def main() -> NoReturn:
@@ -247,7 +247,3 @@ def main() -> NoReturn:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
     sys.exit(0)
-
-
-if __name__ == "__main__":
-    main()
