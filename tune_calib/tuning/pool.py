@@ -9,11 +9,10 @@ import ray
 from ray import tune
 from ray.exceptions import RayActorError
 
-from tune_calib.tuning.launch import Resources, first_line, slots
+from tune_calib.tuning.launch import MAX_FAILURES, Resources, first_line, slots
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.record import Run
 
-MAX_FAILURES = 3
 # ray.wait is left this often, so that a signal is handled at once.
 WAIT_S = 0.2
 
