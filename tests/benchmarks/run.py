@@ -1,13 +1,13 @@
 """Benchmarks of the harness: ratios measured in one run on one machine (``make bench``).
 
-python -m tests.benchmarks.run [published] [floor] [ray] [bank] [overhead] [search] [quality]
+python -m tests.benchmarks.run [PART ...]
 """
 
 import sys
 
 import torch
 
-from tests.benchmarks import bank, floor, overhead, published, quality, ray_trials, search
+from tests.benchmarks import bank, floor, overhead, published, quality, rates, ray_trials, search
 
 PARTS = {
     "published": published.main,
@@ -16,6 +16,7 @@ PARTS = {
     "bank": bank.main,
     "overhead": overhead.main,
     "search": search.main,
+    "rates": rates.main,
     "quality": quality.main,
 }
 

@@ -1,5 +1,6 @@
 """The undisturbed sweep, and the table of faults that is printed at the end."""
 
+import time
 from collections import defaultdict
 
 import pytest
@@ -11,12 +12,22 @@ OUTCOMES: dict[str, list[str]] = defaultdict(list)
 
 
 @pytest.fixture(scope="session")
-def reference(tmp_path_factory):
-    """Result of the sweep when nobody disturbs it."""
-    out = tmp_path_factory.mktemp("reference") / "sweep"
+def undisturbed(tmp_path_factory):
+    """The sweep when nobody disturbs it: its result, and the seconds that it took."""
+    out, started = tmp_path_factory.mktemp("reference") / "sweep", time.monotonic()
     code, said = run(out)
     assert code == 0, said
-    return result(out)
+    return result(out), time.monotonic() - started
+
+
+@pytest.fixture(scope="session")
+def reference(undisturbed):
+    return undisturbed[0]
+
+
+@pytest.fixture(scope="session")
+def length_s(undisturbed):
+    return undisturbed[1]
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from tune_calib.cli import analysis, search, sweep_file
 from tune_calib.cli.options import (
@@ -33,7 +35,6 @@ from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, R
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -45,6 +46,12 @@ _LISTS: dict[str, Registry[Any]] = {
     "backbones": BACKBONES,
     "spaces": SPACES,
 }
+
+
+@app.callback(invoke_without_command=True)
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command("list")
@@ -239,11 +246,19 @@ app.command()(analysis.ranks)
 app.command()(analysis.significance)
 
 
-def main() -> NoReturn:
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: a user's mistake is one line and exit code 2."""
     try:
-        app(standalone_mode=True)
+        code = app(args=arguments, standalone_mode=False)
     except UserError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
-    sys.exit(0)
+        _refuse(str(error))
+    except TyperException as error:
+        _refuse(error.format_message())
+    except typer.Abort:
+        sys.exit(130)
+    sys.exit(code)
+
+
+def _refuse(message: str) -> NoReturn:
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
+    sys.exit(2)
