@@ -7,7 +7,17 @@ import sys
 
 import torch
 
-from tests.benchmarks import bank, floor, overhead, published, quality, rates, ray_trials, search
+from tests.benchmarks import (
+    bank,
+    floor,
+    overhead,
+    published,
+    quality,
+    rates,
+    ray_trials,
+    search,
+    studies,
+)
 
 PARTS = {
     "published": published.main,
@@ -18,6 +28,7 @@ PARTS = {
     "search": search.main,
     "rates": rates.main,
     "quality": quality.main,
+    "studies": studies.main,
 }
 
 
