@@ -14,6 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
 
 from tune_calib.errors import UserError
+from tune_calib.places import Place
 
 JOURNAL = "study.log"
 STARS = "***"
@@ -23,7 +24,7 @@ NETWORK_FILE_SYSTEMS = re.compile(
 )
 
 
-def open_storage(url: str | None, out: Path) -> BaseStorage:
+def open_storage(url: str | None, out: Place) -> BaseStorage:
     """Open the storage of a study.
 
     Args:
@@ -32,9 +33,14 @@ def open_storage(url: str | None, out: Path) -> BaseStorage:
         out: folder of the search.
 
     Raises:
-        UserError: the database cannot be reached, or would be damaged where it lies.
+        UserError: the database cannot be reached, or would be damaged where it lies, or ``out``
+            is remote and there is none.
     """
     if url is None:
+        if not isinstance(out, Path):
+            raise UserError(
+                f"--out {out} holds no journal file; name a database by --study-storage URL"
+            )
         path = out / JOURNAL
         _mend(path)
         return JournalStorage(_Journal(path))

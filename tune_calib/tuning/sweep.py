@@ -5,9 +5,9 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tune_calib.errors import UserError
+from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.clock import spent_s, suggestions_done
@@ -32,7 +32,7 @@ class Ended:
     """
 
     name: str
-    folder: Path
+    folder: Place
     failures: list[str]
     found: Found | None = None
 
