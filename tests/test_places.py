@@ -46,12 +46,12 @@ def test_a_path_is_local_and_a_url_is_not(tmp_path):
 
 @pytest.mark.parametrize("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
 def test_a_url_that_is_misunderstood_is_one_line(text):
-    with pytest.raises(UserError, match="bucket|environment"):
+    with pytest.raises(UserError, match=r"bucket|environment"):
         place(text)
 
 
 def test_a_store_that_nobody_knows_is_one_line():
-    with pytest.raises(UserError, match=r"cannot read nonsense://a/b: .*nonsense"):
+    with pytest.raises(UserError, match=r"cannot reach nonsense://a/b: .*nonsense"):
         place("nonsense://a/b").exists()
 
 

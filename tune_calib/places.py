@@ -139,12 +139,12 @@ class RemotePlace:
 
     def unlink(self) -> None:
         """Remove a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("write") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
             system.delete_file(path)
 
     def remove(self) -> None:
         """Remove a folder and what is in it, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("write") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
             system.delete_dir(path)
 
     def fetched(self, pattern: str) -> list[tuple["RemotePlace", Path]]:
@@ -165,25 +165,25 @@ class RemotePlace:
         return copy
 
     def _info(self) -> fs.FileInfo:
-        with self._told("read") as (system, path):
+        with self._told("reach") as (system, path):
             return system.get_file_info(path)
 
     def _listed(self) -> list[fs.FileInfo]:
-        with self._told("read") as (system, path):
+        with self._told("reach") as (system, path):
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(found, key=lambda info: info.path)
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
         """The file system and the path in it; its errors become one line."""
-        scheme, host, rest = _parts(self.url)
+        scheme, _, rest = self.url.partition("://")
+        host, _, path = rest.partition("/")
         try:
             system, base = _file_system(scheme, host)
-            yield system, f"{base}/{rest}" if base else rest
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            # Every library behind fsspec has errors of its own.
+            yield system, f"{base}/{path}" if base else path
+        except Exception as error:  # every library behind fsspec has errors of its own
+            if isinstance(error, FileNotFoundError) and what in ("read", "remove"):
+                raise
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"cannot {what} {self.url}: {reason}") from None
 
@@ -209,15 +209,14 @@ def place(text: str) -> Place:
     return RemotePlace(text.rstrip("/"))
 
 
-def require_writable(*places: Place) -> None:
-    """Try whether remote places can be written, before hours of work find out.
+def require_writable(folder: Place) -> None:
+    """Try whether a remote folder can be written, before hours of work find out.
 
     Raises:
-        UserError: one cannot: no bucket, no permission, no connection.
+        UserError: it cannot: no bucket, no permission, no connection.
     """
-    for each in places:
-        if isinstance(each, RemotePlace):
-            (each / ".writable").write_bytes(b"")
+    if isinstance(folder, RemotePlace):
+        (folder / ".writable").write_bytes(b"")
 
 
 def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
@@ -289,12 +288,6 @@ def environment(*places: Place) -> dict[str, str]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-def _parts(url: str) -> tuple[str, str, str]:
-    scheme, _, rest = url.partition("://")
-    host, _, path = rest.partition("/")
-    return scheme, host, path
 
 
 @lru_cache

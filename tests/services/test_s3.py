@@ -7,9 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.faults.common import command, finish, result, run, start, wait_until
+from tests.faults.common import command, result, run, start, wait_until
 from tune_calib.places import files, place
-from tune_calib.results import read_table
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 
@@ -23,7 +22,7 @@ def reference(tmp_path_factory):
     return result(out)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     """This machine's copies, at first none."""
     monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path / "cache"))
@@ -34,25 +33,84 @@ def cli(*arguments):
     return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("kind", ["networks", "heads"])
-def test_killed_and_run_again_on_an_empty_machine_it_is_the_same(kind, bucket, reference, cache):
-    out, store = place(f"{bucket}/{kind}"), place(f"{bucket}/{kind}-store")
+def refused(*arguments):
+    """What a command says that ends with 2, in one line."""
+    ended = cli(*arguments)
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    (line,) = ended.stderr.strip().splitlines()
+    return line
+
+
+def versions(out):
+    """Result files; a copy is named after the version of its file."""
+    return {path.url: copy.name for path, copy in files(out / "trials", "*.parquet")}
+
+
+def in_the_middle_of_a_network(out, store):
+    return any((each / "manifest.json").exists() for each in (store / "checkpoints").iterdir())
+
+
+def between_heads(out, store):
+    return bool(files(out / "trials", "heads-*.parquet"))
+
+
+@pytest.mark.parametrize("moment", [in_the_middle_of_a_network, between_heads])
+def test_killed_and_run_again_on_an_empty_machine_it_is_the_same(moment, bucket, reference, cache):
+    out, store = place(f"{bucket}/{moment.__name__}"), place(f"{bucket}/{moment.__name__}-store")
     process = start(out, "--store", store)
-    if kind == "networks":  # in the middle of a network
-        assert wait_until(lambda: list((store / "checkpoints").iterdir()), process)
-    else:
-        assert wait_until(lambda: files(out / "trials", "heads-*.parquet"), process)
+    assert wait_until(lambda: moment(out, store), process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    before = {path.name for path, _ in files(out / "trials", "*.parquet")}
+    before = versions(out)
     shutil.rmtree(cache)
     code, said = run(out, "--store", store)
     assert code == 0, said
     assert result(out) == reference
-    assert before <= {path.name for path, _ in files(out / "trials", "*.parquet")}
+    after = versions(out)
+    assert before.items() <= after.items()
     assert not [*(store / "checkpoints").iterdir()]
-    again = {path.url: copy.name for path, copy in files(out / "trials", "*.parquet")}
     code, said = run(out, "--store", store)
     assert code == 0, said
-    # A copy is named after the version of its file.
-    assert {path.url: copy.name for path, copy in files(out / "trials", "*.parquet")} == again
+    assert versions(out) == after
+
+
+def test_a_sweep_is_reported_where_it_lies(bucket, reference):
+    out = place(f"{bucket}/reported")
+    code, said = run(out)
+    assert code == 0, said
+    assert result(out) == reference
+    told = cli("status", out)
+    assert told.returncode == 0, told.stderr
+    assert f"{out}: 12 trials planned: 12 done" in told.stdout
+    again = cli("report", out)
+    assert again.returncode == 0, again.stderr
+    assert f"  {out}/report.html" in again.stdout
+    for name in ("tables/ladder.md", "figures/reliability.svg", "report.html"):
+        assert (out / name).read_bytes()
+    assert cli("ranks", out).returncode == 0
+
+
+def test_what_cannot_be_written_is_one_line_before_anything_starts(bucket, tmp_path):
+    absent = "s3://nobody-made-it/out"
+    said = refused("ablate", "mac_cal", "--out", absent)
+    assert said.startswith(f"error: cannot write {absent}")
+    assert "NO_SUCH_BUCKET" in said
+    said = refused("ablate", "mac_cal", "--out", tmp_path / "out", "--store", absent)
+    assert "NO_SUCH_BUCKET" in said
+    assert not (tmp_path / "out" / "trials").exists()
+
+
+def test_without_a_server_it_is_one_line(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    assert refused("ablate", "mac_cal", "--out", f"{bucket}/out").startswith("error: cannot")
+    assert refused("status", f"{bucket}/out").startswith("error: cannot reach")
+
+
+def test_with_a_wrong_key_it_is_one_line(bucket, monkeypatch):
+    monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
+    assert refused("ablate", "mac_cal", "--out", f"{bucket}/out").startswith("error: cannot")
+
+
+def test_a_search_needs_a_database(bucket):
+    said = refused("search", "mac_cal", "--out", f"{bucket}/search")
+    assert "--study-storage" in said

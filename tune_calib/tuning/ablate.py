@@ -83,7 +83,7 @@ def ablate(request: Request) -> list[str]:
     # In the driver, so that a missing root is one line before anything starts.
     store = Store(request.store)
     load_development(data, request.data_root, store.images)
-    require_writable(request.out, request.store)
+    require_writable(request.store)
     atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
     run = Run(
         out=str(request.out.resolve()),

@@ -69,7 +69,7 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     manifest = manifest_of(request)
     data = candidates.baseline()[0].spec.data
     load_development(data, request.data_root, Store(request.store).images)
-    require_writable(request.out, request.store)
+    require_writable(request.store)
     with only_driver(request.out), lost_database(request.study_storage):
         trials = open_trials(request, candidates)
         atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())

@@ -37,11 +37,7 @@ def open_storage(url: str | None, out: Place) -> BaseStorage:
             is remote and there is none.
     """
     if url is None:
-        if not isinstance(out, Path):
-            raise UserError(
-                f"--out {out} holds no journal file; name a database by --study-storage URL"
-            )
-        path = out / JOURNAL
+        path = journal_file(out)
         _mend(path)
         return JournalStorage(_Journal(path))
     _refuse_shared_sqlite(url)
@@ -52,6 +48,19 @@ def open_storage(url: str | None, out: Place) -> BaseStorage:
         raise UserError(
             f"cannot open --study-storage {without_password(url)}: {without_password(reason)}"
         ) from None
+
+
+def journal_file(out: Place) -> Path:
+    """Where a study lies that has no database.
+
+    Raises:
+        UserError: the folder is remote.
+    """
+    if not isinstance(out, Path):
+        raise UserError(
+            f"{out} cannot hold the journal file of a study; name a database by --study-storage URL"
+        )
+    return out / JOURNAL
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from tune_calib.tuning.launch import Resources
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import Question, SearchRequest
 from tune_calib.tuning.search import Found, search
+from tune_calib.tuning.storage import journal_file
 from tune_calib.tuning.sweep_entries import Work, works_of
 from tune_calib.tuning.sweep_file import ReadFile
 
@@ -55,6 +56,11 @@ def planned_works(file: ReadFile) -> list[Work]:
             DATASETS[work.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
             raise file.error(("data_root",), str(error)) from None
+        if work.search is not None and file.content.study_storage is None:
+            try:
+                journal_file(file.out)
+            except UserError as error:
+                raise file.error(("out",), str(error)) from None
     return works
 
 
