@@ -85,7 +85,7 @@ def ray_session(
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # A submitted job has a runtime environment of its own, with which another would clash.
-    is_job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+    is_given = environment and address and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         ray.init(
@@ -93,9 +93,7 @@ def ray_session(
             address=address or "local",
             log_to_driver=False,
             include_dashboard=None if address else False,
-            runtime_env={"env_vars": dict(environment)}
-            if environment and address and not is_job
-            else None,
+            runtime_env={"env_vars": dict(environment)} if is_given else None,
             logging_level=logging.ERROR,
             ignore_reinit_error=True,
         )
