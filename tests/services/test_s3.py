@@ -1,9 +1,11 @@
 """Sweeps whose results and artifacts lie on S3: the same, killed or not, wherever they go on."""
 
 import os
-import shutil
 import signal
+import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +25,14 @@ def reference(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """This machine's copies, at first none."""
-    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+def another_machine(tmp_path, monkeypatch):
+    """Go on as on a machine that has no copies yet."""
+
+    def move(name="first"):
+        monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path / name))
+
+    move()
+    return move
 
 
 def cli(*arguments):
@@ -55,14 +61,14 @@ def between_heads(out, store):
 
 
 @pytest.mark.parametrize("moment", [in_the_middle_of_a_network, between_heads])
-def test_killed_and_run_again_on_an_empty_machine_it_is_the_same(moment, bucket, reference, cache):
+def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference, another_machine):
     out, store = place(f"{bucket}/{moment.__name__}"), place(f"{bucket}/{moment.__name__}-store")
     process = start(out, "--store", store)
     assert wait_until(lambda: moment(out, store), process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     before = versions(out)
-    shutil.rmtree(cache)
+    another_machine("second")
     code, said = run(out, "--store", store)
     assert code == 0, said
     assert result(out) == reference
@@ -88,6 +94,34 @@ def test_a_sweep_is_reported_where_it_lies(bucket, reference):
     for name in ("tables/ladder.md", "figures/reliability.svg", "report.html"):
         assert (out / name).read_bytes()
     assert cli("ranks", out).returncode == 0
+
+
+@pytest.fixture
+def cluster(bucket):
+    """Address of a running Ray that knows nothing of S3."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ["--head", "--block", "--num-cpus=2", f"--port={address.rpartition(':')[2]}"]
+    process = subprocess.Popen(
+        [Path(sys.executable).parent / "ray", "start", *options, "--include-dashboard=false"],
+        env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert any("Ray runtime started" in line for line in process.stdout)
+    yield address
+    process.terminate()
+    process.wait()
+
+
+def test_trials_on_a_cluster_reach_the_store(bucket, cluster):
+    out = place(f"{bucket}/cluster")
+    quick = ["--epochs", 1, "--head-epochs", 1, "--set", "head.augment=none"]
+    ended = cli("ablate", "mac_cal", *quick, "--address", cluster, "--out", out)
+    assert ended.returncode == 0, ended.stderr
+    assert f"  {out}/report.html" in ended.stdout
 
 
 def test_what_cannot_be_written_is_one_line_before_anything_starts(bucket, tmp_path):
