@@ -1,6 +1,7 @@
 """Sweeps whose results and artifacts lie on S3: the same, killed or not, wherever they go on."""
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -97,8 +98,10 @@ def test_a_sweep_is_reported_where_it_lies(bucket, reference):
 
 
 @pytest.fixture
-def cluster(bucket):
-    """Address of a running Ray that knows nothing of S3."""
+def cluster(bucket, monkeypatch):
+    """Address of a running Ray that knows nothing of S3; its token is our own."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
