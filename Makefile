@@ -15,7 +15,7 @@ demo: $(READY)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow and not faults and not postgres and not browser"
+	$(BIN)/python -m pytest -q -m "not slow and not faults and not postgres and not s3 and not browser"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow
@@ -26,7 +26,8 @@ test-faults: $(READY)
 test-services: $(READY)
 	test -n "$$(ls /usr/lib/postgresql/*/bin/pg_ctl 2>/dev/null || command -v pg_ctl)" || \
 		(apt-get update && apt-get install -y postgresql)
-	$(BIN)/python -m pytest -q -m postgres tests/services
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[services]"
+	$(BIN)/python -m pytest -q -m "postgres or s3" tests/services
 
 # Debian's Chromium where apt can bring it; without one the tests say that they are skipped.
 test-browser: $(READY)

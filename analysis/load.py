@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
 from tune_calib.names import STATUSES
+from tune_calib.places import Place
 from tune_calib.results import TableName, read_table
 
 MANIFEST_VERSION = 1
@@ -39,7 +39,7 @@ class Sweep:
         trials: one row a planned trial that has a result; metrics are fractions.
     """
 
-    out: Path
+    out: Place
     manifest: dict[str, Any]
     trials: pd.DataFrame
 
@@ -103,7 +103,7 @@ class Sweep:
         return self.curves[chosen].drop(columns="name")
 
 
-def load(out: Path, metric: str | None = None) -> Sweep:
+def load(out: Place, metric: str | None = None) -> Sweep:
     """Read a sweep.
 
     Args:
@@ -131,7 +131,7 @@ def _is_needed(metric: str, column: str) -> bool:
     return column in _LEAST or column.endswith(f"/{metric}")
 
 
-def _long(out: Path, table: TableName, key: list[str]) -> pd.DataFrame:
+def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:
     """A table whose texts repeat, as categories: a tenth of the memory, and quick to compare."""
     content = read_table(out, table)
     texts = [field.name for field in content.schema if pa.types.is_string(field.type)]
@@ -140,8 +140,8 @@ def _long(out: Path, table: TableName, key: list[str]) -> pd.DataFrame:
     return frame.drop_duplicates(key)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+def _read_manifest(path: Place) -> dict[str, Any]:
+    if not path.exists():
         raise UserError(f"{path.parent} holds no sweep.json; name the --out folder of a sweep")
     try:
         manifest = json.loads(path.read_text())

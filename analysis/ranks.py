@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
@@ -13,6 +12,7 @@ from analysis.tables import number
 from analysis.tidy import check_metric, choose, incomplete, tidy
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, OOD_METRICS
+from tune_calib.places import Place
 
 TIES: dict[str, Literal["min", "average"]] = {"competition": "min", "average": "average"}
 KEY = ["dataset", "variant", "backbone", "split"]
@@ -165,7 +165,7 @@ def _emptiness(ranks: pd.DataFrame) -> list[str]:
 
 
 def collect(
-    folders: Sequence[Path], table: str | None, metric: str, split: str | None = None
+    folders: Sequence[Place], table: str | None, metric: str, split: str | None = None
 ) -> tuple[pd.DataFrame, list[str]]:
     """Gather what is to be ranked, of sweeps or of a published table.
 

@@ -11,6 +11,7 @@ from analysis.load import Sweep, load
 from analysis.published import beside
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from analysis.significance import Verdict, for_report
+from tune_calib.places import Place, folder_to_fill
 from tune_calib.results import atomic_write
 
 _UNDRAWN = {
@@ -20,7 +21,7 @@ _UNDRAWN = {
 }
 
 
-def write_report(out: Path, published: str | None = None, test: str = "wilcoxon") -> str:
+def write_report(out: Place, published: str | None = None, test: str = "wilcoxon") -> str:
     """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep.
 
     Args:
@@ -39,10 +40,23 @@ def write_report(out: Path, published: str | None = None, test: str = "wilcoxon"
     sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
-    statistics = sample_statistics(out)
+    verdicts, options = for_report(sweep, test), ["--test", test]
+    if published is not None:
+        options = ["--published", published, *options]
+    with folder_to_fill(out) as folder:
+        written, undrawn = _write_all(sweep, verdicts, folder, options)
+        names = [path.relative_to(folder).as_posix() for path in written]
+    lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
+    return "\n".join([*lines, *(f"  {out / name}" for name in names)])
+
+
+def _write_all(
+    sweep: Sweep, verdicts: list[Verdict], out: Path, options: list[str]
+) -> tuple[list[Path], list[str]]:
+    """Write every file of a report; also gives a line for each figure that there is not."""
+    statistics = sample_statistics(sweep.out)
     written = _write_tables(sweep, statistics, out / "tables")
     written += _write_figures(sweep, statistics, out / "figures")
-    verdicts = for_report(sweep, test)
     written += _write_significance(verdicts, out)
     drawn = {path.stem for path in written}
     undrawn = [f"{name}: not drawn, {why}" for name, why in _UNDRAWN.items() if name not in drawn]
@@ -51,11 +65,9 @@ def write_report(out: Path, published: str | None = None, test: str = "wilcoxon"
         for verdict in verdicts
         if verdict.friedman is not None and verdict.friedman.statement
     ]
-    options = ([] if published is None else ["--published", published]) + ["--test", test]
     content = page.Report(sweep, out, written, statistics, verdicts, undrawn, options)
     atomic_write(out / "report.html", page.render(content).encode())
-    lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
-    return "\n".join([*lines, *(f"  {path}" for path in (*written, out / "report.html"))])
+    return [*written, out / "report.html"], undrawn
 
 
 def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
@@ -113,7 +125,7 @@ def _troubles(sweep: Sweep) -> list[str]:
     return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
 
 
-def status(out: Path) -> str:
+def status(out: Place) -> str:
     """Say what of a sweep is done.
 
     Raises:

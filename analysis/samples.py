@@ -6,7 +6,6 @@ as under-confident (FeDLaS, ECCV 2026, Fig. 3).
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -19,6 +18,7 @@ from tabulate import tabulate
 
 from analysis import style
 from analysis.load import Sweep
+from tune_calib.places import Place
 from tune_calib.results import read_files
 
 QUANTITIES = {
@@ -33,7 +33,7 @@ SHARES = ("over", "under", "flipped")
 DRAWN = ("over", "flipped", "pearson", "spearman")
 
 
-def sample_statistics(out: Path) -> pd.DataFrame:
+def sample_statistics(out: Place) -> pd.DataFrame:
     """Summarise the per-sample records of a sweep, one network in memory at a time.
 
     Args:

@@ -6,7 +6,6 @@ frames first, then axes to draw them on (``style.apply()`` before, ``style.save`
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from analysis.tables import number, title
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, column
+from tune_calib.places import Place
 from tune_calib.registry import nearest
 from tune_calib.results import read_table
 
@@ -27,7 +27,7 @@ MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 _LOG_FROM = 100  # largest over smallest value from which an axis is logarithmic
 
 
-def trials_of(out: Path) -> pd.DataFrame:
+def trials_of(out: Place) -> pd.DataFrame:
     """The ``trials`` table of a sweep or a search, one row a trial.
 
     Raises:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import METRICS
+from tune_calib.places import Place, RemotePlace, files
 
 SCHEMA_VERSION = 1
 _KEY = b"tune_calib"
@@ -119,12 +120,15 @@ def _mark(table: TableName) -> dict[bytes, bytes]:
     return {_KEY: json.dumps({"table": table, "version": SCHEMA_VERSION}).encode()}
 
 
-def atomic_write(path: Path, content: bytes) -> None:
+def atomic_write(path: Place, content: bytes) -> None:
     """Write a file so that a reader sees all of it or nothing, also after a crash.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
+    if isinstance(path, RemotePlace):
+        path.write_bytes(content)
+        return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +144,7 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def write_results(
-    out: Path,
+    out: Place,
     name: str,
     tables: dict[TableName, list[dict[str, Any]]],
     samples: pa.Table | None = None,
@@ -164,14 +168,14 @@ def write_results(
         _write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
 
 
-def _write_file(out: Path, name: str, table: TableName, content: pa.Table) -> None:
+def _write_file(out: Place, name: str, table: TableName, content: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(content, sink, compression="zstd")
     atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
 
 
 def read_table(
-    out: Path, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+    out: Place, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
 ) -> pa.Table:
     """Read one table of a sweep.
 
@@ -195,7 +199,7 @@ def read_table(
 
 
 def read_files(
-    out: Path, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+    out: Place, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
 ) -> Iterator[pa.Table]:
     """The files of one table one by one, where all of it need not be in memory at once.
 
@@ -208,13 +212,15 @@ def read_files(
     Raises:
         DamagedFileError: as ``read_table``.
     """
-    for path in sorted((out / table).glob(f"{name}.parquet")):
-        yield _read_file(path, table, keep)
+    for path, copy in files(out / table, f"{name}.parquet"):
+        yield _read_file(path, copy, table, keep)
 
 
-def _read_file(path: Path, table: TableName, keep: Callable[[str], bool] | None) -> pa.Table:
+def _read_file(
+    path: Place, copy: Path, table: TableName, keep: Callable[[str], bool] | None
+) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:  # for a small file twice as fast as pq.read_table
+        with pq.ParquetFile(copy) as file:  # for a small file twice as fast as pq.read_table
             schema = file.schema_arrow
             _check_mark(path, table, schema)
             content = file.read(columns=[n for n in schema.names if keep is None or keep(n)])
@@ -226,7 +232,7 @@ def _read_file(path: Path, table: TableName, keep: Callable[[str], bool] | None)
     return content.replace_schema_metadata(None)
 
 
-def _check_mark(path: Path, table: TableName, schema: pa.Schema) -> None:
+def _check_mark(path: Place, table: TableName, schema: pa.Schema) -> None:
     mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")

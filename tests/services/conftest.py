@@ -1,4 +1,4 @@
-"""A real PostgreSQL server of our own, on a free port of this machine."""
+"""Real servers of our own, on free ports of this machine: PostgreSQL, and S3 as moto speaks it."""
 
 import os
 import shutil
@@ -63,3 +63,29 @@ def postgres(tmp_path_factory):
     yield server
     server.stop()
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """Address of an S3-compatible server; the environment leads every process there."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server, monkeypatch):
+    """URL of a bucket."""
+    boto3 = pytest.importorskip("boto3")
+    for name, value in {
+        "AWS_ENDPOINT_URL": s3_server,
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    boto3.client("s3").create_bucket(Bucket="sweeps")
+    return "s3://sweeps"

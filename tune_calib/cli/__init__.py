@@ -4,7 +4,6 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -153,8 +152,7 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    folder = out or Path("runs") / f"{ladder}-{dataset}"
-    _run(record, folder, dict(locals()))
+    _run(record, out or f"runs/{ladder}-{dataset}", dict(locals()))
 
 
 @app.command()
@@ -180,19 +178,20 @@ def compare(
     from ablations._ladder import side_by_side
 
     record = side_by_side(methods)
-    folder = out or Path("runs") / f"compare-{dataset}"
-    _run(record, folder, {**locals(), "controls": False})
+    _run(record, out or f"runs/compare-{dataset}", {**locals(), "controls": False})
 
 
-def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
+def _run(record: Any, out: str, options: dict[str, Any]) -> None:
     """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
     given = settings(options)
     seeds = chosen_seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
     defaults = DATASETS[options["dataset"]].cpu_defaults
 
+    from tune_calib.places import place
     from tune_calib.tuning.ablate import Request
     from tune_calib.tuning.ablate import ablate as run
 
+    folder = place(out)
     request = Request(
         ladder=record,
         defaults=defaults,
@@ -200,14 +199,14 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
         seeds=seeds,
         with_controls=options["controls"],
         out=folder,
-        store=options["store"] or folder / "store",
+        store=place(options["store"]) if options["store"] else folder / "store",
         data_root=options["data_root"],
         address=options["address"],
         gpus=options["gpus"],
         command=shlex.join(["tune-calib", *sys.argv[1:]]),
     )
     crashed = stoppable(request.command, lambda: run(request))
-    report(folder)
+    report(out)
     if crashed:
         typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
         typer.echo("The same command runs them again.", err=True)
@@ -216,27 +215,33 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Argument(help="folder of a sweep")],
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
 ) -> None:
     """Write tables and figures of a sweep and print its table."""
     from analysis.report import write_report
+    from tune_calib.places import place
 
-    typer.echo(write_report(out, published, test))
+    typer.echo(write_report(place(out), published, test))
 
 
 @app.command()
-def status(out: Annotated[Path, typer.Argument(help="folder of a sweep or search")]) -> None:
+def status(
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep or search")],
+) -> None:
     """Say what of a sweep or a search is done."""
-    if (out / "search.json").exists():
+    from tune_calib.places import place
+
+    folder = place(out)
+    if (folder / "search.json").exists():
         from tune_calib.tuning.describe import status as describe_search
 
-        typer.echo(describe_search(out))
+        typer.echo(describe_search(folder))
         return
     from analysis.report import status as describe
 
-    typer.echo(describe(out))
+    typer.echo(describe(folder))
 
 
 search.register(app)

@@ -9,7 +9,7 @@ from tune_calib.errors import UserError
 
 Metric = Annotated[str, typer.Option(help="a metric, e.g. ece, nll, accuracy, auroc")]
 Split = Annotated[str | None, typer.Option(help="test unless given; OOD sets for auroc, fpr95")]
-Dirs = Annotated[list[Path] | None, typer.Argument(help="folders of sweeps")]
+Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of sweeps")]
 Published = Annotated[str | None, typer.Option(help="a paper's table: fedlas/table1")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page")]
@@ -38,8 +38,9 @@ def ranks(
     from analysis.rank_tables import RENDERERS
     from analysis.ranks import collect, rank
     from analysis.tidy import choose
+    from tune_calib.places import place
 
-    frame, notes = collect(dirs or [], published, metric, split)
+    frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
     table = rank(choose(frame, **_wanted(where or [])), metric, ranking, notes)
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
         for note in table.notes:
@@ -69,12 +70,13 @@ def significance(
     from analysis.significance import judge, over_columns, over_seeds
     from analysis.significance_tables import RENDERERS, draw_critical_difference
     from analysis.tidy import check_metric
+    from tune_calib.places import place
 
     check_metric(metric)
     if dirs and len(dirs) == 1 and published is None:
-        matched = over_seeds(load(dirs[0]), metric, split or "test")
+        matched = over_seeds(load(place(dirs[0])), metric, split or "test")
     else:
-        frame, notes = collect(dirs or [], published, metric, split)
+        frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
         matched = over_columns(rank(frame, metric, notes=notes))
     verdict = judge(matched, test, baseline)
     typer.echo(RENDERERS[form](verdict))

@@ -19,8 +19,13 @@ Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
 HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
 Controls = Annotated[bool, typer.Option("--controls", help="add the controls")]
-Out = Annotated[Path | None, typer.Option(help="folder of the results; a default in runs/")]
-StoreRoot = Annotated[Path | None, typer.Option(help="artifacts; default: OUT/store")]
+Out = Annotated[
+    str | None,
+    typer.Option(metavar="PATH", help="folder or URL of results; a default in runs/"),
+]
+StoreRoot = Annotated[
+    str | None, typer.Option(metavar="PATH", help="folder or URL of artifacts; default: OUT/store")
+]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")]
 Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")]
 

@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 SAMPLERS = ("tpe", "random", "nsga2", "grid")
 SCHEDULERS = ("none", "asha")
 
-Folder = Annotated[Path, typer.Argument(help="folder of a search")]
+Folder = Annotated[str, typer.Argument(help="folder or URL of a search")]
 Trials = Annotated[int, typer.Option(help="suggestions to try")]
 SamplerOption = Annotated[str, typer.Option(help=", ".join(SAMPLERS))]
 Metrics = Annotated[list[str] | None, typer.Option(help="on select; several give a Pareto set")]
@@ -88,12 +87,13 @@ def search(
     given = settings(dict(locals()))
     chosen = chosen_seeds(seeds, network_seeds, head_seeds)
     defaults = DATASETS[dataset].cpu_defaults
-    folder = out or Path("runs") / f"search-{method}-{dataset}"
 
+    from tune_calib.places import place
     from tune_calib.tuning.objective import Objective
     from tune_calib.tuning.request import Question, SearchRequest
     from tune_calib.tuning.storage import without_password
 
+    folder = place(out or f"runs/search-{method}-{dataset}")
     question = Question(
         method=method,
         defaults=defaults,
@@ -110,7 +110,7 @@ def search(
         question=question,
         trials=trials,
         out=folder,
-        store=store or folder / "store",
+        store=place(store) if store else folder / "store",
         data_root=data_root,
         address=address,
         gpus=gpus,
@@ -125,9 +125,10 @@ def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
 ) -> None:
     """Go on with a search; what is done is not done again."""
+    from tune_calib.places import place
     from tune_calib.tuning.request import request_of
 
-    request = request_of(out, study_storage)
+    request = request_of(place(out), study_storage)
     _search(replace(request, trials=max(trials, request.trials)), retry)
 
 
@@ -141,11 +142,12 @@ def evaluate(
         raise UserError(f"--seeds must be at least 1, got {seeds}")
 
     from analysis.report import write_report
+    from tune_calib.places import place
     from tune_calib.tuning.final import evaluate as run
     from tune_calib.tuning.final import optimism
 
     again = f"tune-calib evaluate {out} --seeds {seeds}"
-    evaluated = stoppable(again, lambda: run(out, seeds, study_storage, again))
+    evaluated = stoppable(again, lambda: run(place(out), seeds, study_storage, again))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     _tell_crashed(evaluated.crashed, again)

@@ -11,6 +11,7 @@ from tune_calib.cli.options import stoppable
 from tune_calib.cli.search import Retry, known
 
 if TYPE_CHECKING:
+    from tune_calib.places import Place
     from tune_calib.tuning.sweep import Ended
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and start nothing")]
@@ -49,7 +50,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _report(out: Path, ended: Iterable["Ended"]) -> None:
+def _report(out: "Place", ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and keep it as ``OUT/report.txt``."""
     from tune_calib.results import atomic_write
 

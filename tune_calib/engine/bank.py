@@ -16,9 +16,10 @@ from tune_calib.data.augment import random_crop_flip
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import EVALUATION_BATCH, predict
-from tune_calib.engine.store import generator, read_manifest, write_folder
+from tune_calib.engine.store import generator, opened, write_folder
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
+from tune_calib.places import Place
 from tune_calib.registry import Params
 from tune_calib.seeds import child_seed
 from tune_calib.spec import HeadSlot, TrialSpec, content_hash
@@ -72,9 +73,8 @@ class DevelopmentBank:
         DamagedFileError: it is not whole.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.about: dict[str, Any] = read_manifest(folder)
+    def __init__(self, folder: Place) -> None:
+        self.folder, self.about = opened(folder)
 
     @property
     def views(self) -> int:
@@ -121,7 +121,7 @@ class FeatureBank(DevelopmentBank):
 
 
 def build_bank(
-    folder: Path,
+    folder: Place,
     key: BankKey,
     method: NetworkMethod,
     network: Network,

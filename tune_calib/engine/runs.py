@@ -1,10 +1,8 @@
 """One network, trained once: whoever needs it first trains it, the others wait and read it."""
 
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +23,7 @@ from tune_calib.engine.store import (
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
+from tune_calib.places import Place, remove_folder
 from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
 
@@ -74,7 +73,7 @@ class NetworkRun:
         if about["data"] != self.fingerprint:
             self.close()
             raise UserError(
-                f"{self.artifact.parents[1]} holds this network, trained on another copy of "
+                f"{self.store.root} holds this network, trained on another copy of "
                 f"{self.spec.data.dataset}; name another --store"
             )
 
@@ -117,8 +116,9 @@ class NetworkRun:
             "device": trainer.device.type,
             "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
-        write_tensors(self.artifact, weights, about)
-        shutil.rmtree(self.checkpoint, ignore_errors=True)
+        if not self.store.holds("networks", self.identity):  # on a remote store, by another node
+            write_tensors(self.artifact, weights, about)
+        remove_folder(self.checkpoint)
         self.trainer = None
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ def ensure_development_bank(
 
 
 def _build(
-    folder: Path,
+    folder: Place,
     spec: TrialSpec,
     key: BankKey,
     store: Store,

@@ -2,8 +2,13 @@
 
 ``networks/<network id>`` holds a trained network, ``banks/<bank id>`` a feature bank and
 ``checkpoints/<network id>`` the last finished epoch of a network in training.
+
+On a remote store the objects of an artifact are named by their content, and its manifest is put
+last. What a manifest names is removed after the next one stands in its place, so that a crash at
+any moment leaves a whole artifact. It is read from a copy on this machine, by the same checksums.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,6 +24,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.places import (
+    Place,
+    RemotePlace,
+    cache_folder,
+    lock_file,
+    remove_folder,
+    scratch_folder,
+)
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
@@ -31,21 +44,31 @@ class Store:
         root: created when the first artifact is written.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Place) -> None:
         self.root = root
 
-    def folder(self, kind: str, identity: str) -> Path:
+    def folder(self, kind: str, identity: str) -> Place:
         """Where an artifact lies."""
         return self.root / kind / identity
 
+    def holds(self, kind: str, identity: str) -> bool:
+        """Whether an artifact was written; not whether it is undamaged."""
+        return (self.folder(kind, identity) / MANIFEST).exists()
+
+    @property
+    def images(self) -> Path:
+        """Where decoded images are kept: always on this machine, since they are memory-mapped."""
+        return (self.root if isinstance(self.root, Path) else cache_folder()) / "images"
+
     def lock(self, kind: str, identity: str) -> FileLock:
-        """Lock of one artifact; the operating system frees it when its holder dies."""
-        folder = self.root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / f"{kind}-{identity}.lock")
+        """Lock of one artifact; the operating system frees it when its holder dies.
+
+        That of a remote store holds among the processes of this machine: see ``lock_file``.
+        """
+        return FileLock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
 
 
-def write_folder(folder: Path, fill: Callable[[Path], None], about: dict[str, Any]) -> None:
+def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, Any]) -> None:
     """Fill a folder and let it appear at once, with the checksum of every file.
 
     Args:
@@ -56,6 +79,11 @@ def write_folder(folder: Path, fill: Callable[[Path], None], about: dict[str, An
     Raises:
         UserError: the disk is full or the place cannot be written.
     """
+    if isinstance(folder, RemotePlace):
+        with scratch_folder() as scratch:
+            write_folder(scratch / "whole", fill, about)
+            _upload(scratch / "whole", folder)
+        return
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
     try:
         temporary.mkdir(parents=True)
@@ -73,51 +101,119 @@ def write_folder(folder: Path, fill: Callable[[Path], None], about: dict[str, An
         raise UserError(f"cannot write {folder}: {error}; free space or mend it") from None
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def opened(folder: Place) -> tuple[Path, dict[str, Any]]:
     """Check every file of an artifact against its checksum.
 
     Returns:
-        The manifest.
+        Where it can be read on this machine, and its manifest.
 
     Raises:
         DamagedFileError: a file is absent, unreadable or changed.
     """
+    if isinstance(folder, RemotePlace):
+        return _fetched(folder)
+    return folder, _checked(folder, folder)
+
+
+def read_manifest(folder: Place) -> dict[str, Any]:
+    """Check an artifact as ``opened`` does and return its manifest."""
+    return opened(folder)[1]
+
+
+def _checked(files: Path, folder: Place) -> dict[str, Any]:
+    """The manifest of an artifact, whose files lie in ``files`` and match their checksums."""
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        manifest: dict[str, Any] = json.loads((files / MANIFEST).read_text())
         for name, checksum in manifest["files"].items():
-            if _checksum(folder / name) != checksum:
+            if _checksum(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
     except (OSError, ValueError, KeyError) as error:
         raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
     return manifest
 
 
-def is_whole(folder: Path) -> bool:
+def _upload(source: Path, folder: RemotePlace) -> None:
+    """Put a whole artifact of this machine in the place of the one that lies there."""
+    content = (source / MANIFEST).read_bytes()
+    before = _manifest_there(folder)
+    after = _objects(content)
+    for stored, name in after.items():
+        (folder / stored).upload(source / name)
+    (folder / MANIFEST).write_bytes(content)
+    for stored in _objects(before).keys() - after.keys():
+        (folder / stored).unlink()
+
+
+def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
+    """The copy of an artifact on this machine, and its manifest."""
+    content = _manifest_there(folder)
+    if not content:
+        raise DamagedFileError(f"{folder} holds no artifact")
+    copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
+    with contextlib.suppress(DamagedFileError):
+        return copy, _checked(copy, folder)
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with scratch_folder() as scratch:
+            whole = scratch / "whole"
+            whole.mkdir()
+            (whole / MANIFEST).write_bytes(content)
+            for stored, name in _objects(content).items():
+                (folder / stored).download(whole / name)
+            manifest = _checked(whole, folder)
+            with contextlib.suppress(OSError):  # another process was quicker
+                whole.rename(copy)
+    except FileNotFoundError as error:
+        if _manifest_there(folder) != content:  # another artifact took its place meanwhile
+            return _fetched(folder)
+        raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
+    return copy, manifest
+
+
+def _manifest_there(folder: RemotePlace) -> bytes:
+    """The manifest of a remote artifact; nothing if there is none."""
+    try:
+        return (folder / MANIFEST).read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _objects(manifest: bytes) -> dict[str, str]:
+    """Name of every object of a remote artifact, and the name of the file that it is."""
+    try:
+        files = json.loads(manifest)["files"]
+    except (ValueError, KeyError):
+        return {}
+    return {f"{name}.{checksum}": name for name, checksum in files.items()}
+
+
+def is_whole(folder: Place) -> bool:
     """Whether an artifact lies there undamaged; a damaged one is removed."""
     if not folder.exists():
         return False
     try:
-        read_manifest(folder)
+        opened(folder)
     except DamagedFileError:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         return False
     return True
 
 
-def write_tensors(folder: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+def write_tensors(folder: Place, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write an artifact of one safetensors file."""
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
 
 
-def read_tensors(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(folder: Place) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read an artifact of one safetensors file and its manifest.
 
     Raises:
         DamagedFileError: as ``read_manifest``.
     """
-    manifest = read_manifest(folder)
-    return load_file(folder / TENSORS), manifest
+    files, manifest = opened(folder)
+    return load_file(files / TENSORS), manifest
 
 
 def _checksum(path: Path) -> str:

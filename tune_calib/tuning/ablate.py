@@ -8,6 +8,7 @@ from typing import Any
 from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, Settings, expand
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
+from tune_calib.places import Place, environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.folder import (
     done,
@@ -56,8 +57,8 @@ class Request:
     given: Settings
     seeds: Seeds
     with_controls: bool
-    out: Path
-    store: Path
+    out: Place
+    store: Place
     data_root: Path | None
     address: str | None
     gpus: float
@@ -80,7 +81,9 @@ def ablate(request: Request) -> list[str]:
     data = planned[0].spec.data
     manifest = _manifest_of(request, planned)
     # In the driver, so that a missing root is one line before anything starts.
-    load_development(data, request.data_root, request.store / "images")
+    store = Store(request.store)
+    load_development(data, request.data_root, store.images)
+    require_writable(request.store)
     atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
     run = Run(
         out=str(request.out.resolve()),
@@ -93,7 +96,7 @@ def ablate(request: Request) -> list[str]:
     with only_driver(request.out):
         if not make_plan(planned, done(request.out)).networks:
             return []
-        with ray_session(request.address):
+        with ray_session(request.address, environment(request.out, request.store)):
             return _run_waves(planned, run, request)
 
 
@@ -107,7 +110,7 @@ def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[
     populations = [
         trial
         for trial in make_plan(planned, done(request.out)).populations
-        if store.folder("networks", trial.trials[0].spec.network_id).exists()
+        if store.holds("networks", trial.trials[0].spec.network_id)
     ]
     resources = Resources(HEAD_THREADS, request.gpus)
     head_run = replace(run, threads=HEAD_THREADS)
@@ -193,7 +196,7 @@ def describe(planned: list[PlannedTrial]) -> str:
     return "; ".join(parts)
 
 
-def _extend(old: dict[str, Any], new: dict[str, Any], out: Path) -> dict[str, Any]:
+def _extend(old: dict[str, Any], new: dict[str, Any], out: Place) -> dict[str, Any]:
     if old.get("sweep") != new["sweep"]:
         raise holds_another(out, "sweep", old)
     for key, identity in (("rungs", "index"), ("planned", "spec_hash")):

@@ -18,7 +18,8 @@ from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.store import MANIFEST
+from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.places import Place
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import read_table
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, TrialSpec, canonical_json
@@ -59,8 +60,8 @@ class Clock:
         device: where the networks run.
     """
 
-    out: Path
-    store: Path
+    out: Place
+    store: Store
     data_root: Path | None
     device: torch.device
     _images: dict[str, Images] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class Clock:
         key = canonical_json(slot)
         if key not in self._images:
             # A dry run writes nothing: the cache is read where there is one.
-            cache = self.store / "images"
+            cache = self.store.images
             where = (slot, self.data_root, cache if cache.exists() else None)
             self._images[key] = Images(load_development(*where), len(load_test(*where)))
         return self._images[key]
@@ -108,7 +109,7 @@ class Clock:
         """Seconds an epoch of networks in the store that differ in seed and epochs at most."""
         kind = _kind(spec)
         found = []
-        for path in sorted((self.store / "networks").glob(f"*/{MANIFEST}")):
+        for path in (self.store.root / "networks").glob(f"*/{MANIFEST}"):
             about = json.loads(path.read_text())
             is_alike = _kind(TrialSpec.build(**json.loads(about["spec"]))) == kind
             same = {"threads": threads, "device": self.device.type}.items() <= about.items()
@@ -236,7 +237,7 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _rows(out: Path) -> list[dict[str, Any]]:
+def _rows(out: Place) -> list[dict[str, Any]]:
     """Rows of every folder of a sweep."""
     names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
     folders = sorted(path.parent for path in out.glob("*/trials"))
@@ -244,13 +245,13 @@ def _rows(out: Path) -> list[dict[str, Any]]:
     return [row for table in tables for row in table.to_pylist()]
 
 
-def spent_s(out: Path) -> float:
+def spent_s(out: Place) -> float:
     """Seconds that the Ray trials of a folder took, one after the other."""
     rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
-def suggestions_done(out: Path, pairs: int) -> int:
+def suggestions_done(out: Place, pairs: int) -> int:
     """Suggestions of a search that have a row under each of some pairs of seeds."""
     counts: dict[int, int] = defaultdict(int)
     for number in read_table(out, "trials")["rung"].to_pylist():

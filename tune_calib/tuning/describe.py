@@ -1,12 +1,12 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from tune_calib.names import METRICS, column
+from tune_calib.places import Place
 from tune_calib.results import read_table
 from tune_calib.tuning.folder import read_manifest
 from tune_calib.tuning.objective import Objective
@@ -50,7 +50,7 @@ def _baseline(trials: SearchTrials, objective: Objective) -> list[float]:
     return [sum(row[name] for row in rows) / len(rows) for name in columns]
 
 
-def status(out: Path) -> str:
+def status(out: Place) -> str:
     """What of a search is done, read beside a running driver: from the rows alone."""
     manifest = read_manifest(out / MANIFEST)
     counts = Counter(read_table(out, "trials")["status"].to_pylist())

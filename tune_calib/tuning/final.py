@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
@@ -13,6 +12,7 @@ from ablations._ladder import Ladder, Rung, Seeds
 from search_spaces._space import Point
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, column
+from tune_calib.places import Place
 from tune_calib.results import atomic_write, read_table
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.candidates import BASELINE, Candidates
@@ -37,13 +37,13 @@ class Evaluated:
         crashed: one line for each Ray trial that crashed.
     """
 
-    folder: Path
+    folder: Place
     metrics: tuple[str, ...]
     on_select: Mapping[str, Sequence[Row]]
     crashed: list[str]
 
 
-def evaluate(out: Path, seeds: int, study_storage: str | None, command: str) -> Evaluated:
+def evaluate(out: Place, seeds: int, study_storage: str | None, command: str) -> Evaluated:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
 
     Args:
@@ -75,7 +75,7 @@ def evaluate(out: Path, seeds: int, study_storage: str | None, command: str) -> 
     )
 
 
-def _record(out: Path, choice: dict[str, Any]) -> None:
+def _record(out: Place, choice: dict[str, Any]) -> None:
     """Write down that test is read, before it is; another choice comes too late."""
     path = out / EVALUATED
     if path.exists():

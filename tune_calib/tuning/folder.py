@@ -4,32 +4,32 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
+from tune_calib.places import Place, lock_file
 from tune_calib.results import read_table
 
 LOCK = ".driver.lock"
 
 
 @contextlib.contextmanager
-def only_driver(out: Path) -> Iterator[None]:
+def only_driver(out: Place) -> Iterator[None]:
     """Be the only driver of a folder.
 
     Raises:
         UserError: another one is at work.
     """
     try:
-        with FileLock(out / LOCK, timeout=0):
+        with FileLock(lock_file(out, LOCK), timeout=0):
             yield
     except Timeout:
         raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
 
 
-def done(out: Path) -> set[str]:
+def done(out: Place) -> set[str]:
     """Spec hashes of which a result row is on disk."""
     return set(read_table(out, "trials")["spec_hash"].to_pylist())
 
@@ -40,7 +40,7 @@ def identity_of(question: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Place) -> dict[str, Any]:
     """Read ``sweep.json`` or ``search.json``.
 
     Raises:
@@ -53,7 +53,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is not a manifest; name another --out") from None
 
 
-def refuse_foreign(out: Path) -> None:
+def refuse_foreign(out: Place) -> None:
     """Refuse a folder that holds something else than artifacts.
 
     Raises:
@@ -65,7 +65,7 @@ def refuse_foreign(out: Path) -> None:
         raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
 
 
-def holds_another(out: Path, what: str, old: Mapping[str, Any]) -> UserError:
+def holds_another(out: Place, what: str, old: Mapping[str, Any]) -> UserError:
     """The error of a folder in which another question was asked."""
     return UserError(
         f"--out {out} holds another {what} ({old.get('command')}); name another folder"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.network import build
-from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.engine.store import Store
 from tune_calib.registry import DATASETS
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.clock import Clock, Rate
@@ -72,7 +72,7 @@ class Forecast:
         return len(trained)
 
     def _is_whole(self, kind: str, identity: str) -> bool:
-        return (self.store.folder(kind, identity) / MANIFEST).exists()
+        return self.store.holds(kind, identity)
 
     def _add_networks(self, specs: Sequence[TrialSpec], needs: Needs, clock: Clock) -> None:
         seconds = []
@@ -126,8 +126,9 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> str:
         works: what it asks for.
     """
     out, store, root = file.out, file.store, file.content.data_root
-    clocks = {name: Clock(out, store, root, torch.device(name)) for name in ("cpu", "cuda")}
-    sums, table, asks = Forecast(Store(store), clocks), [], []
+    artifacts = Store(store)
+    clocks = {name: Clock(out, artifacts, root, torch.device(name)) for name in ("cpu", "cuda")}
+    sums, table, asks = Forecast(artifacts, clocks), [], []
     counts: list[tuple[int, int, int]] = []
     all_needs = [needs_of(work, out / work.name) for work in works]
     for work, needs in zip(works, all_needs, strict=True):

@@ -5,8 +5,9 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import ray
@@ -69,17 +70,22 @@ def network_threads(networks: int) -> int:
 
 
 @contextlib.contextmanager
-def ray_session(address: str | None) -> Iterator[None]:
+def ray_session(
+    address: str | None, environment: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[None]:
     """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
 
     Args:
         address: of a running cluster (``auto`` finds it), or None.
+        environment: variables that trials on a cluster are given.
 
     Raises:
         UserError: there is no cluster at the address.
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
+    # A submitted job has a runtime environment of its own, with which another would clash.
+    is_given = environment and address and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         ray.init(
@@ -87,6 +93,7 @@ def ray_session(address: str | None) -> Iterator[None]:
             address=address or "local",
             log_to_driver=False,
             include_dashboard=None if address else False,
+            runtime_env={"env_vars": dict(environment)} if is_given else None,
             logging_level=logging.ERROR,
             ignore_reinit_error=True,
         )

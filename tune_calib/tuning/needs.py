@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ablations._ladder import PlannedTrial, expand
+from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.clock import spent_s, suggestions_done
 from tune_calib.tuning.folder import done
@@ -58,7 +58,7 @@ class Needs:
         return sum(len(slots) for _, slots in self.populations)
 
 
-def needs_of(work: Work, out: Path) -> Needs:
+def needs_of(work: Work, out: Place) -> Needs:
     """What is left to do of one ladder or search.
 
     Args:
@@ -68,7 +68,7 @@ def needs_of(work: Work, out: Path) -> Needs:
     return _of_ladder(work, out) if work.search is None else _of_search(work, out)
 
 
-def _of_ladder(work: Work, out: Path) -> Needs:
+def _of_ladder(work: Work, out: Place) -> Needs:
     assert work.ladder is not None
     planned = expand(work.ladder, work.defaults, work.given, work.seeds, work.with_controls)
     finished = done(out)
@@ -88,7 +88,7 @@ def _of_ladder(work: Work, out: Path) -> Needs:
     )
 
 
-def _of_search(work: Work, out: Path) -> Needs:
+def _of_search(work: Work, out: Place) -> Needs:
     assert work.search is not None
     question, candidates = question_of(work), work.candidates()
     point, pairs = candidates.first()[0], len(work.seeds.pairs())

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ablations._ladder import Seeds, Settings
 from tune_calib.errors import UserError
+from tune_calib.places import Place, place
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.folder import (
     holds_another,
@@ -96,8 +97,8 @@ class SearchRequest:
 
     question: Question
     trials: int
-    out: Path
-    store: Path
+    out: Place
+    store: Place
     data_root: Path | None
     address: str | None
     gpus: float
@@ -141,7 +142,7 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
     return {**manifest, "trials": max(old["trials"], request.trials)}
 
 
-def request_of(out: Path, study_storage: str | None) -> SearchRequest:
+def request_of(out: Place, study_storage: str | None) -> SearchRequest:
     """The search that a folder holds.
 
     Args:
@@ -158,7 +159,7 @@ def request_of(out: Path, study_storage: str | None) -> SearchRequest:
         question=Question.from_plain(manifest["question"]),
         trials=manifest["trials"],
         out=out,
-        store=Path(manifest["store"]) if manifest["store"] else out / "store",
+        store=place(manifest["store"]) if manifest["store"] else out / "store",
         data_root=Path(manifest["data_root"]) if manifest["data_root"] else None,
         address=manifest["address"],
         gpus=manifest["gpus"],
@@ -169,7 +170,7 @@ def request_of(out: Path, study_storage: str | None) -> SearchRequest:
     )
 
 
-def _known_storage(out: Path, url: str | None) -> str | None:
+def _known_storage(out: Place, url: str | None) -> str | None:
     if url is not None and STARS in url:
         raise UserError(f"the study of {out} lies in {url}: name it with --study-storage URL")
     return url

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from tune_calib.data.splits import load_development
+from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.places import environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.folder import (
@@ -65,17 +67,16 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     _refuse(question, request)
     candidates = question.candidates()
     manifest = manifest_of(request)
-    load_development(
-        candidates.baseline()[0].spec.data, request.data_root, request.store / "images"
-    )
-    request.out.mkdir(parents=True, exist_ok=True)
+    data = candidates.baseline()[0].spec.data
+    load_development(data, request.data_root, Store(request.store).images)
+    require_writable(request.store)
     with only_driver(request.out), lost_database(request.study_storage):
         trials = open_trials(request, candidates)
         atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
         planned = _planned(request, manifest["trials"], trials, retry)
         trials.read()
         if trials.study.finished() < planned:
-            with ray_session(request.address):
+            with ray_session(request.address, environment(request.out, request.store)):
                 _run(request, trials, planned, manifest["search"])
         else:
             trials.judge_all()

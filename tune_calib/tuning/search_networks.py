@@ -1,8 +1,6 @@
 """Search of network and post-hoc methods: one Ray trial a spec, fed to a ``Tuner`` by the study."""
 
-import shutil
 from collections import deque
-from pathlib import Path
 from typing import Any
 
 from ray.tune.schedulers import ASHAScheduler
@@ -11,6 +9,7 @@ from ray.tune.search import Searcher
 from tune_calib.engine.store import Store, read_manifest
 from tune_calib.errors import DamagedFileError
 from tune_calib.names import METRICS, column
+from tune_calib.places import place, remove_folder
 from tune_calib.results import TableName, write_results
 from tune_calib.tuning.launch import Resources, fit
 from tune_calib.tuning.plan import RayTrial
@@ -85,7 +84,7 @@ class StudySearcher(Searcher):
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
-        folder = Store(Path(self.run.store)).folder("checkpoints", planned.spec.network_id)
+        folder = Store(place(self.run.store)).folder("checkpoints", planned.spec.network_id)
         try:
             history = read_manifest(folder)["history"]
         except DamagedFileError:
@@ -101,7 +100,7 @@ class StudySearcher(Searcher):
             "curves": curve_rows(planned, outcome),
         }
         write_results(self.trials.out, trial.name, tables)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
     def _settle(self) -> None:
         over = [suggestion for suggestion in self.open if self.trials.is_over(suggestion)]

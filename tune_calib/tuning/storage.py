@@ -14,6 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from sqlalchemy.exc import SQLAlchemyError
 
 from tune_calib.errors import UserError
+from tune_calib.places import Place
 
 JOURNAL = "study.log"
 STARS = "***"
@@ -23,7 +24,7 @@ NETWORK_FILE_SYSTEMS = re.compile(
 )
 
 
-def open_storage(url: str | None, out: Path) -> BaseStorage:
+def open_storage(url: str | None, out: Place) -> BaseStorage:
     """Open the storage of a study.
 
     Args:
@@ -32,10 +33,11 @@ def open_storage(url: str | None, out: Path) -> BaseStorage:
         out: folder of the search.
 
     Raises:
-        UserError: the database cannot be reached, or would be damaged where it lies.
+        UserError: the database cannot be reached, or would be damaged where it lies, or ``out``
+            is remote and there is none.
     """
     if url is None:
-        path = out / JOURNAL
+        path = journal_file(out)
         _mend(path)
         return JournalStorage(_Journal(path))
     _refuse_shared_sqlite(url)
@@ -46,6 +48,19 @@ def open_storage(url: str | None, out: Path) -> BaseStorage:
         raise UserError(
             f"cannot open --study-storage {without_password(url)}: {without_password(reason)}"
         ) from None
+
+
+def journal_file(out: Place) -> Path:
+    """Where a study lies that has no database.
+
+    Raises:
+        UserError: the folder is remote.
+    """
+    if not isinstance(out, Path):
+        raise UserError(
+            f"{out} cannot hold the journal file of a study; name a database by --study-storage URL"
+        )
+    return out / JOURNAL
 
 
 @contextlib.contextmanager

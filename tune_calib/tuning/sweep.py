@@ -5,9 +5,9 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tune_calib.errors import UserError
+from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.clock import spent_s, suggestions_done
@@ -16,6 +16,7 @@ from tune_calib.tuning.launch import Resources
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import Question, SearchRequest
 from tune_calib.tuning.search import Found, search
+from tune_calib.tuning.storage import journal_file
 from tune_calib.tuning.sweep_entries import Work, works_of
 from tune_calib.tuning.sweep_file import ReadFile
 
@@ -32,7 +33,7 @@ class Ended:
     """
 
     name: str
-    folder: Path
+    folder: Place
     failures: list[str]
     found: Found | None = None
 
@@ -55,6 +56,11 @@ def planned_works(file: ReadFile) -> list[Work]:
             DATASETS[work.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
             raise file.error(("data_root",), str(error)) from None
+        if work.search is not None and file.content.study_storage is None:
+            try:
+                journal_file(file.out)
+            except UserError as error:
+                raise file.error(("out",), str(error)) from None
     return works
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from tune_calib import places
 from tune_calib.errors import UserError
 from tune_calib.tuning.sweep_format import SweepFile
 
@@ -31,14 +32,14 @@ class ReadFile:
     lines: Mapping[Place, int]
 
     @property
-    def out(self) -> Path:
+    def out(self) -> places.Place:
         """Folder of the results."""
-        return self.content.out or Path("runs") / self.path.stem
+        return places.place(self.content.out or f"runs/{self.path.stem}")
 
     @property
-    def store(self) -> Path:
+    def store(self) -> places.Place:
         """Artifacts that all entries share."""
-        return self.content.store or self.out / "store"
+        return places.place(self.content.store) if self.content.store else self.out / "store"
 
     def at_address(self, address: str) -> "ReadFile":
         """The same sweep on another Ray cluster."""

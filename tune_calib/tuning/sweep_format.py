@@ -264,10 +264,11 @@ class Entry(_Where):
 class SweepFile(_Where):
     """A sweep of tune-calib: its entries, and what they have in common."""
 
-    out: Path | None = None
-    """Folder of the results, from where the command runs; runs/NAME-OF-THE-FILE unless given."""
-    store: Path | None = None
-    """Networks and feature banks, shared by all entries; OUT/store unless given."""
+    out: str | None = None
+    """Folder (from where the command runs) or URL of the results; runs/NAME-OF-THE-FILE unless
+    given."""
+    store: str | None = None
+    """Folder or URL of networks and feature banks, for all entries; OUT/store unless given."""
     data_root: Path | None = None
     """Folder that holds the data sets."""
     study_storage: str | None = None

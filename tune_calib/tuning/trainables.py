@@ -32,6 +32,7 @@ from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_b
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
+from tune_calib.places import place
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import TableName, write_results
 from tune_calib.spec import TrialSpec
@@ -62,7 +63,7 @@ class _SpecTrainable(tune.Trainable):
         torch.set_num_threads(self.run.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         self.device = torch.device(self.run.device)
-        self.store = Store(Path(self.run.store))
+        self.store = Store(place(self.run.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
 
@@ -100,7 +101,7 @@ class _SpecTrainable(tune.Trainable):
         return Path(self.run.data_root) if self.run.data_root else None
 
     def _cache(self) -> Path:
-        return self.store.root / "images"
+        return self.store.images
 
     def write(
         self, outcomes: list[tuple[PlannedTrial, Outcome]], samples: pa.Table | None = None
@@ -116,7 +117,7 @@ class _SpecTrainable(tune.Trainable):
             "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
             "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
         }
-        write_results(Path(self.run.out), self.name, tables, samples)
+        write_results(place(self.run.out), self.name, tables, samples)
 
 
 class NetworkTrainable(_SpecTrainable):
@@ -201,7 +202,7 @@ class HeadTrainable(_SpecTrainable):
         wanted = (self.run.store, self.run.is_search, key)
         if getattr(self, "opened", None) == wanted:
             return self.bank  # its checksums were read once
-        if not self.store.folder("networks", self.spec.network_id).exists():
+        if not self.store.holds("networks", self.spec.network_id):
             self._train_network()
         if self.run.is_search:
             bank = ensure_development_bank(

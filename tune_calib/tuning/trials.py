@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ablations._ladder import PlannedTrial
 from tune_calib.errors import UserError
 from tune_calib.names import column
+from tune_calib.places import Place
 from tune_calib.results import read_table
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.objective import Objective, Row, Verdict
@@ -36,7 +36,7 @@ class SearchTrials:
         ended: Ray trials that ended in this session, by name.
     """
 
-    out: Path
+    out: Place
     candidates: Candidates
     objective: Objective
     study: SearchStudy

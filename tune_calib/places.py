@@ -1,0 +1,302 @@
+"""Where results and artifacts lie: a folder of this machine, or one of an object store by URL.
+
+A local folder is a ``pathlib.Path``. A URL that pyarrow or fsspec knows (``s3://bucket/prefix``,
+``gs://``, ``abfs://`` ...) is a ``RemotePlace``, with those methods of ``Path`` that are needed.
+What is read from one is kept in a folder of this machine, which may be deleted at any time.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import fsspec
+import pyarrow as pa
+from pyarrow import fs
+
+from tune_calib.errors import UserError
+
+READERS = 16
+"""Files that are fetched side by side: a store answers late and can do many things at once."""
+
+_ENVIRONMENT = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
+    "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, order=True)
+class RemotePlace:
+    """A file or folder of an object store. Its errors are one line, as the user's they mostly are.
+
+    Attributes:
+        url: without a slash at the end.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        """The URL."""
+        return self.url
+
+    def __truediv__(self, name: str) -> "RemotePlace":
+        """What lies below."""
+        return RemotePlace(f"{self.url}/{name}")
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def parent(self) -> "RemotePlace":
+        """The folder that it lies in."""
+        return RemotePlace(self.url.rpartition("/")[0])
+
+    def resolve(self) -> "RemotePlace":
+        """Itself: a URL is absolute."""
+        return self
+
+    def exists(self) -> bool:
+        """Whether a file or a folder with something in it lies here."""
+        return bool(self._info().type != fs.FileType.NotFound)
+
+    def iterdir(self) -> Iterator["RemotePlace"]:
+        """What lies directly below."""
+        for info in self._listed():
+            yield self / info.base_name
+
+    def glob(self, pattern: str) -> Iterator["RemotePlace"]:
+        """What lies below and matches; ``*`` stands for a part of a name, as in ``Path.glob``."""
+        first, _, rest = pattern.partition("/")
+        for place in self.iterdir():
+            if not fnmatchcase(place.name, first):
+                continue
+            if not rest:
+                yield place
+            elif "*" in rest:
+                yield from place.glob(rest)
+            elif (place / rest).exists():
+                yield place / rest
+
+    def read_bytes(self) -> bytes:
+        """The content.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        with self._told("read") as (system, path), system.open_input_stream(path) as stream:
+            content: bytes = stream.read()
+        return content
+
+    def read_text(self) -> str:
+        """The content as text."""
+        return self.read_bytes().decode()
+
+    def write_bytes(self, content: bytes) -> None:
+        """Write a file; a reader sees the whole of it or nothing."""
+        with self._told("write") as (system, path), system.open_output_stream(path) as stream:
+            stream.write(content)
+
+    def upload(self, source: Path) -> None:
+        """Write a file of this machine; a reader sees the whole of it or nothing."""
+        with self._told("write") as (system, path):
+            fs.copy_files(
+                str(source),
+                path,
+                source_filesystem=fs.LocalFileSystem(),
+                destination_filesystem=system,
+            )
+
+    def download(self, target: Path) -> None:
+        """Copy to a file of this machine, which appears whole.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            with self._told("read") as (system, path):
+                fs.copy_files(
+                    path,
+                    str(temporary),
+                    source_filesystem=system,
+                    destination_filesystem=fs.LocalFileSystem(),
+                )
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def unlink(self) -> None:
+        """Remove a file, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+            system.delete_file(path)
+
+    def remove(self) -> None:
+        """Remove a folder and what is in it, if it is there."""
+        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+            system.delete_dir(path)
+
+    def fetched(self, pattern: str) -> list[tuple["RemotePlace", Path]]:
+        """Matching files of this folder by name, each with its copy on this machine."""
+        if "*" in pattern:
+            infos = [info for info in self._listed() if fnmatchcase(info.base_name, pattern)]
+        else:
+            infos = [(self / pattern)._info()]
+        files = sorted((self / i.base_name, i) for i in infos if i.type == fs.FileType.File)
+        with ThreadPoolExecutor(READERS) as pool:
+            return list(pool.map(lambda file: (file[0], file[0]._copy(file[1])), files))
+
+    def _copy(self, info: fs.FileInfo) -> Path:
+        """The copy on this machine of one version of a file."""
+        copy = cache_folder() / "files" / _digest(f"{self.url} {info.size} {info.mtime_ns}")
+        if not copy.exists():
+            self.download(copy)
+        return copy
+
+    def _info(self) -> fs.FileInfo:
+        with self._told("reach") as (system, path):
+            return system.get_file_info(path)
+
+    def _listed(self) -> list[fs.FileInfo]:
+        with self._told("reach") as (system, path):
+            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(found, key=lambda info: info.path)
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
+        """The file system and the path in it; its errors become one line."""
+        scheme, _, rest = self.url.partition("://")
+        host, _, path = rest.partition("/")
+        try:
+            system, base = _file_system(scheme, host)
+            yield system, f"{base}/{path}" if base else path
+        except Exception as error:  # every library behind fsspec has errors of its own
+            if isinstance(error, FileNotFoundError) and what in ("read", "remove"):
+                raise
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise UserError(f"cannot {what} {self.url}: {reason}") from None
+
+
+Place = Path | RemotePlace
+
+
+def place(text: str) -> Place:
+    """A path, or a URL.
+
+    Raises:
+        UserError: the URL names no bucket, or has a query.
+    """
+    if "://" not in text:
+        return Path(text)
+    url = urlsplit(text)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    if not url.netloc:
+        raise UserError(f"{text} names no bucket; write {url.scheme}://BUCKET/FOLDER")
+    if url.query or "@" in url.netloc:
+        raise UserError(f"{text}: leave endpoint and credentials to the environment (AWS_...)")
+    return RemotePlace(text.rstrip("/"))
+
+
+def require_writable(folder: Place) -> None:
+    """Try whether a remote folder can be written, before hours of work find out.
+
+    Raises:
+        UserError: it cannot: no bucket, no permission, no connection.
+    """
+    if isinstance(folder, RemotePlace):
+        (folder / ".writable").write_bytes(b"")
+
+
+def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
+    """Matching files of a folder by name, each with where it can be read on this machine."""
+    if isinstance(folder, RemotePlace):
+        return list(folder.fetched(pattern))
+    return [(path, path) for path in sorted(folder.glob(pattern))]
+
+
+def lock_file(folder: Place, name: str) -> Path:
+    """Where the file of a lock lies: in the folder, or for a remote one on this machine.
+
+    Object stores have no locks that end with their holder. Two nodes may so do the same work;
+    since it is the same, whoever is last changes nothing.
+    """
+    if isinstance(folder, RemotePlace):
+        path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
+    else:
+        path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextlib.contextmanager
+def folder_to_fill(folder: Place) -> Iterator[Path]:
+    """A folder of this machine for programs that write to paths.
+
+    Yields:
+        The folder itself; for a remote one an empty folder, whose files are uploaded at the end.
+    """
+    if isinstance(folder, Path):
+        yield folder
+        return
+    with scratch_folder() as scratch:
+        yield scratch
+        for path in sorted(scratch.rglob("*")):
+            if path.is_file():
+                (folder / path.relative_to(scratch).as_posix()).upload(path)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder beside the copies, so that what is whole in it can be moved among them."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+        yield Path(scratch)
+
+
+def remove_folder(folder: Place) -> None:
+    """Remove a folder and what is in it, if it is there."""
+    if isinstance(folder, RemotePlace):
+        folder.remove()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def cache_folder() -> Path:
+    """Where this machine keeps copies of what lies remote: ``TUNE_CALIB_CACHE``, or in the home."""
+    given = os.environ.get("TUNE_CALIB_CACHE")
+    return Path(given) if given else Path.home() / ".cache" / "tune-calib"
+
+
+def environment(*places: Place) -> dict[str, str]:
+    """The variables by which S3 is reached, for processes elsewhere; none for local places."""
+    if not any(isinstance(each, RemotePlace) for each in places):
+        return {}
+    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@lru_cache
+def _file_system(scheme: str, host: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a bucket, and the path of the bucket in it."""
+    # A small file is then one request, not the three of an upload in parts.
+    query = "?allow_delayed_open=true" if scheme == "s3" else ""
+    try:
+        system, base = fs.FileSystem.from_uri(f"{scheme}://{host}/{query}")
+    except pa.ArrowInvalid:
+        system, base = fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), host
+    return system, base.rstrip("/")
