@@ -93,7 +93,9 @@ def _axes(axis: Axes, search: Search, rows: pd.DataFrame, heights: pd.DataFrame)
     """A vertical line a setting, with its values written beside it."""
     for place, name in enumerate(heights):
         axis.axvline(place, color="0.3", linewidth=0.8, ymin=0, zorder=3)
-        for height, text in _ticks(rows[name].dropna(), heights[name].dropna(), search.is_log(str(name))):
+        for height, text in _ticks(
+            rows[name].dropna(), heights[name].dropna(), search.is_log(str(name))
+        ):
             axis.annotate(
                 text, (place, height), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
                 va="center", zorder=4,
@@ -110,7 +112,9 @@ def _axes(axis: Axes, search: Search, rows: pd.DataFrame, heights: pd.DataFrame)
     axis.tick_params(axis="x", length=0)
 
 
-def _ticks(values: "pd.Series[Any]", heights: "pd.Series[float]", has_log: bool) -> list[tuple[float, str]]:
+def _ticks(
+    values: "pd.Series[Any]", heights: "pd.Series[float]", has_log: bool
+) -> list[tuple[float, str]]:
     """Heights and texts: every choice, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
         pairs = {(float(height), f"{value:g}" if not isinstance(value, str) else value)

@@ -81,6 +81,14 @@ class Search:
         """Whether a setting is searched on a logarithmic scale."""
         return bool(self.outcome["settings"][setting].get("log"))
 
+    def are_defaults(self, table: pd.DataFrame) -> "pd.Series[bool]":
+        """Which rows of ``table`` have the method's own settings."""
+        are = pd.Series(True, index=table.index)
+        for name in self.settings:
+            value = self.defaults.get(name)
+            are &= table[name].isna() if value is None else table[name] == value
+        return are
+
     def counts(self) -> dict[str, int]:
         """Suggestions by status, ``missing`` (planned and not ended) last, none that is 0."""
         ended = Counter(entry["status"] for entry in self.outcome["suggestions"])

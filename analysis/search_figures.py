@@ -20,6 +20,7 @@ from tune_calib.names import METRICS
 _WITHIN, _BEYOND, _CHOSEN, _DEFAULT = style.color(0), "0.6", style.color(3), style.color(2)
 _FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
 _MOST_SETTINGS = 6
+_SHOWN_BEYOND = 0.05  # accuracy beyond the guard that the front's figure shows
 
 
 def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
@@ -54,18 +55,23 @@ def draw_history(search: Search) -> Figure | None:
         style.plain_ticks(axis.yaxis)
     axis.set(xlabel="number of the suggestion", ylabel=f"select {title(metric)}")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
-    axis.set_title(f"{search.seeds()}; {search.ended()} suggestions", fontsize=7)
+    axis.set_title(_reading(search), fontsize=7)
     return figure
+
+
+def _reading(search: Search) -> str:
+    """What a mark is of, how many there are, and what the guard is."""
+    guard = f"guard: at most {100 * search.guard:g} % of accuracy lost"
+    return f"{search.seeds()}; {search.ended()} suggestions; {guard}"
 
 
 def _groups(search: Search, table: pd.DataFrame) -> list[tuple[pd.DataFrame, str, dict[str, Any]]]:
     """Suggestions that are done, by what they mean for the choice: rows, label and look."""
     is_done = table["mean"].notna()
-    points = f"{100 * search.guard:g} points"
-    is_default = _is_default(search, table)
+    is_default = search.are_defaults(table)
     groups = [
-        (is_done & table["is_within"], f"loses at most {points} of accuracy", _WITHIN, "o", _WITHIN),
-        (is_done & ~table["is_within"], "loses more", _BEYOND, "o", "white"),
+        (is_done & table["is_within"], "within the guard", _WITHIN, "o", _WITHIN),
+        (is_done & ~table["is_within"], "loses more accuracy", _BEYOND, "o", "white"),
         (is_done & is_default, "the method's defaults", _DEFAULT, "D", _DEFAULT),
         (is_done & (table["number"] == search.chosen), "chosen", _CHOSEN, "*", _CHOSEN),
     ]
@@ -80,15 +86,6 @@ def _groups(search: Search, table: pd.DataFrame) -> list[tuple[pd.DataFrame, str
         for chosen, label, color, mark, face in groups
         if chosen.any()
     ]  # fmt: skip
-
-
-def _is_default(search: Search, table: pd.DataFrame) -> "pd.Series[bool]":
-    defaults = search.defaults
-    is_default = pd.Series(True, index=table.index)
-    for name in search.settings:
-        value = defaults.get(name)
-        is_default &= table[name].isna() if value is None else table[name] == value
-    return is_default
 
 
 def _failures(axis: Axes, table: pd.DataFrame) -> None:
@@ -122,15 +119,18 @@ def draw_front(search: Search) -> Figure | None:
     """
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
-    table = search.table(up).assign(**{up: search.table(up)["mean"], along: search.table(along)["mean"]})
+    table = search.table(up).assign(
+        **{up: search.table(up)["mean"], along: search.table(along)["mean"]}
+    )
     if table["mean"].isna().all():
         return None
     scales = printed_scale(along), printed_scale(up)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
     best = front(table[table["is_within"]], [up, along])
     axis.plot(
-        scales[0] * best[along], scales[1] * best[up], color=style.color(1), linewidth=1.2,
-        label=f"front within the guard ({len(best)})", zorder=1,
+        scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",
+        markersize=6, markerfacecolor="none", label=f"front within the guard ({len(best)})",
+        zorder=3,
     )  # fmt: skip
     for rows, label, look in _groups(search, table):
         axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
@@ -142,9 +142,19 @@ def draw_front(search: Search) -> Figure | None:
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
     axis.set(xlabel=f"select {title(along)}", ylabel=f"select {title(up)}")
-    axis.set_title(f"{search.seeds()}; {search.ended()} suggestions", fontsize=7)
+    cut = _cut(axis, search, table[along]) if along == "accuracy" else ""
+    axis.set_title(_reading(search).replace("; guard", f"{cut}\nguard"), fontsize=7)
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
     return figure
+
+
+def _cut(axis: Axes, search: Search, accuracy: "pd.Series[float]") -> str:
+    """Leave out what lost so much accuracy that the rest would stand on one line; says so."""
+    least = search.outcome["baseline"]["accuracy"] - search.guard - _SHOWN_BEYOND
+    left_out = int((accuracy < least).sum())
+    if left_out:
+        axis.set_xlim(left=100 * least)
+    return f", {left_out} left of the axis" if left_out else ""
 
 
 def draw_importance(search: Search) -> Figure | None:
@@ -162,13 +172,15 @@ def draw_importance(search: Search) -> Figure | None:
     width = 0.8 / len(shares.columns)
     for place, metric in enumerate(shares):
         places = np.arange(len(shares)) + width * ((len(shares.columns) - 1) / 2 - place)
-        bars = axis.barh(places, shares[metric], width, color=style.color(place), label=title(metric))
+        bars = axis.barh(
+            places, shares[metric], width, color=style.color(place), label=title(metric)
+        )
         axis.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
     axis.set_yticks(range(len(shares)), list(shares.index))
-    axis.set(xlabel="importance (% of all settings, PED-ANOVA)", xlim=(0, 1.1 * shares.max().max()))
+    axis.set(xlabel="importance (%)", xlim=(0, 1.1 * shares.max().max()))
     if len(shares.columns) > 1:
         axis.legend(frameon=False, fontsize=7)
-    axis.set_title(f"best {told['top']} against all {told['done']} done", fontsize=7)
+    axis.set_title(f"PED-ANOVA: best {told['top']} against all {told['done']} done", fontsize=7)
     return figure
 
 
@@ -196,9 +208,10 @@ def draw_sensitivity(search: Search) -> Figure | None:
         squeeze=False,
     )  # fmt: skip
     for axis, name in zip(axes.flat, names, strict=False):
-        draw_tried(axis, table, name, metric, search.defaults.get(name), search.is_log(name))
-        axis.label_outer(remove_inner_ticks=False)
-        axis.set_xlabel(name)
+        default, is_log = search.defaults.get(name), search.is_log(name)
+        draw_tried(axis, table, name, metric, default, is_log, search.chosen)
+    for axis in axes[:, 1:].flat:
+        axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     figure.legend(handles=_keys(search), loc="outside lower center", ncols=2, frameon=False,
@@ -214,6 +227,8 @@ def _keys(search: Search) -> list[Line2D]:
         Line2D([], [], color="0.55", marker="o", markersize=3, linestyle="none", label=each),
         Line2D([], [], color=style.color(0), marker="s", markersize=3.5,
                label="median and quartiles over the other settings"),
+        Line2D([], [], color=style.color(3), marker="*", markersize=8, linestyle="none",
+               label="chosen"),
         Line2D([], [], color=style.color(3), linestyle="--", label="the method's default"),
     ]  # fmt: skip
 

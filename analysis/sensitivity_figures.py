@@ -10,14 +10,16 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from analysis import style
-from analysis.sensitivity import distances, is_log, is_numeric, trend
+from analysis.sensitivity import MARGINS, distances, is_log, is_numeric, trend
 from analysis.tables import number, printed_scale, title
 from tune_calib.names import METRICS
 
 _WIDE_FROM = 5  # largest over smallest value of a metric
+
 
 def draw_against(
     axis: Axes,
@@ -84,16 +86,20 @@ def draw_heat_map(
     """
     is_less_better = METRICS[metric].direction == "min"
     scale = printed_scale(metric)
+    values = scale * table.stack()
+    norm = LogNorm(values.min(), values.max()) if is_wide(values) else None
     sns.heatmap(
-        scale * table, ax=axis, cmap="cividis_r" if is_less_better else "cividis",
+        scale * table, ax=axis, norm=norm, cmap="cividis_r" if is_less_better else "cividis",
         annot=table.map(lambda value: number(metric, value)), fmt="", annot_kws={"fontsize": 6},
         cbar_kws={"label": title(metric)}, linewidths=0.5,
     )  # fmt: skip
+    if norm is not None:
+        style.plain_ticks(axis.collections[0].colorbar.ax.yaxis)
     axis.invert_yaxis()
     if default is not None:
         across, down = (_nearest_place(names, default) for names in (table.columns, table.index))
         if across is not None and down is not None:
-            edge = {"fill": False, "edgecolor": style.color(3), "linewidth": 1.5}
+            edge = {"fill": False, "edgecolor": style.color(3), "linewidth": 1.5, "clip_on": False}
             axis.add_patch(Rectangle((across, down), 1, 1, **edge))
 
 
@@ -125,6 +131,8 @@ def draw_share(
     name = METRICS[metric].title
     axis.set(xlabel=f"{name}: distance from the best ({unit})", ylabel="fillings (%)")
     axis.set_ylim(0, 100)
+    if METRICS[metric].unit == "fraction":
+        axis.set_xlim(0, min(places.max(), 200 * MARGINS[-1]) or 1)
     axis.set_title(f"n = {len(table)} fillings", fontsize=6.5)
 
 
@@ -135,6 +143,7 @@ def draw_tried(
     metric: str = "ece",
     default: float | str | None = None,
     has_log: bool = False,
+    chosen: int | None = None,
 ) -> None:
     """Draw every filling of a search against one setting, and where they lie along it.
 
@@ -145,6 +154,7 @@ def draw_tried(
         metric: of the table.
         default: the method's own value, which is marked; None for no mark.
         has_log: whether the setting is searched on a logarithmic scale.
+        chosen: number of the suggestion that gets a star.
     """
     scale = printed_scale(metric)
     rows = table.dropna(subset=[setting, "mean"])
@@ -159,6 +169,11 @@ def draw_tried(
     color = style.color(0)
     axis.plot(line, scale * along["median"], color=color, marker="s", markersize=3.5, linewidth=1.2)
     axis.fill_between(line, *band, color=color, alpha=0.25, linewidth=0)
+    is_chosen = rows["number"] == chosen
+    axis.plot(
+        places[is_chosen], scale * rows.loc[is_chosen, "mean"], linestyle="none", marker="*",
+        markersize=9, color=style.color(3), zorder=3,
+    )  # fmt: skip
     if names:
         axis.set_xticks(range(len(names)), names)
         axis.set_xlim(-0.5, len(names) - 0.5)

@@ -227,7 +227,7 @@ def test_environment_and_revision_come_from_the_rows(out):
         row = {"spec_hash": name, "status": "done", **rung, **told}
         write_results(out, name, {"trials": [row]})
     text = rendered(out)
-    (table,) = page_tables.environment(load(out))
+    (table,) = page_tables.environment(load(out).trials)
     assert {"what": "torch", "value": "9.9", "trials": "2"} in table.records
     assert [r["value"] for r in table.records if r["what"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text

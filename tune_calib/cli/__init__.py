@@ -209,11 +209,16 @@ def _run(record: Any, folder: Path, options: dict[str, Any]) -> None:
 
 @app.command()
 def report(
-    out: Annotated[Path, typer.Argument(help="folder of a sweep")],
+    out: Annotated[Path, typer.Argument(help="folder of a sweep or a search")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
 ) -> None:
-    """Write tables and figures of a sweep and print its table."""
+    """Write tables and figures of a sweep or a search and print its table."""
+    if (out / "search.json").exists():
+        if published is not None:
+            raise UserError("--published stands beside a sweep; this folder holds a search")
+        typer.echo(search.report(out))
+        return
     from analysis.report import write_report
 
     typer.echo(write_report(out, published, test))

@@ -151,6 +151,18 @@ def evaluate(
     _tell_crashed(evaluated.crashed, again)
 
 
+def report(out: Path) -> str:
+    """Write the report of a search, of what has ended so far if it is not over."""
+    from analysis.search import is_whole
+    from analysis.search_report import write_search_report
+
+    if not is_whole(out):
+        from tune_calib.tuning.search import write_outcome_so_far
+
+        write_outcome_so_far(out)
+    return write_search_report(out)
+
+
 def _search(request: "SearchRequest", retry: str | None) -> None:
     if retry is not None:
         known("--retry", retry, ("crashed",))
