@@ -15,7 +15,7 @@ from analysis import style
 from analysis.search import Search
 from analysis.sensitivity import is_numeric
 from analysis.sensitivity_figures import is_wide
-from analysis.tables import number, printed_scale, title
+from analysis.tables import printed_scale, title
 from tune_calib.names import METRICS
 
 _ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
@@ -31,7 +31,8 @@ def coordinates(search: Search, table: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Index as of ``table``, a column a setting that has two values, most important first. A
         range has its smallest tried value at 0 and its largest at 1, on a logarithmic scale where
-        it is searched on one; choices stand at equal distances; NaN where a setting does not matter.
+        it is searched on one; choices stand at equal distances; NaN where a setting does not
+        matter.
     """
     found = {}
     for name in search.settings:
@@ -99,7 +100,7 @@ def _axes(axis: Axes, search: Search, rows: pd.DataFrame, heights: pd.DataFrame)
             axis.annotate(
                 text, (place, height), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
                 va="center", zorder=4,
-                bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
+                bbox={"boxstyle": "square,pad=0.1", "fc": "white", "alpha": 0.8, "lw": 0},
             )  # fmt: skip
     if heights.isna().any(axis=None):
         axis.annotate("not used", (0, _ABSENT), xytext=(-4, 0), textcoords="offset points",

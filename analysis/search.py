@@ -149,7 +149,7 @@ class Search:
                          "bad": len(values) - n})  # fmt: skip
         names = ["number", "status", "drop", "is_within", *self.outcome["settings"]]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
-        numeric = {key: float for key in ("drop", "mean", "sd")}
+        numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})
 
 

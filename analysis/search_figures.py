@@ -136,8 +136,10 @@ def draw_front(search: Search) -> Figure | None:
         axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
     baseline = search.outcome["baseline"]
     if {up, along} <= baseline.keys():
-        axis.plot(scales[0] * baseline[along], scales[1] * baseline[up], linestyle="none",
-                  marker="P", markersize=7, color="0.2", label="baseline, cross entropy")  # fmt: skip
+        axis.plot(
+            scales[0] * baseline[along], scales[1] * baseline[up], linestyle="none", marker="P",
+            markersize=7, color="0.2", label="baseline, cross entropy",
+        )  # fmt: skip
     if is_wide(table["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)

@@ -41,10 +41,9 @@ def _rows(search: Search, table: pd.DataFrame, places: Sequence[Any]) -> list[Re
     rows = []
     for place in places:
         row = table.loc[place]
-        notes = ["defaults"] * bool(is_default[place]) + ["chosen"] * (
-            row["number"] == search.chosen
-        )
-        name = f"{row['number']} ({', '.join(notes)})" if notes else f"{row['number']}"
+        marks = {"defaults": is_default[place], "chosen": row["number"] == search.chosen}
+        told = ", ".join(mark for mark, is_so in marks.items() if is_so)
+        name = f"{row['number']} ({told})" if told else f"{row['number']}"
         numbers = {title(m): _mean(m, values[m].loc[place], row["status"]) for m in metrics}
         lost = "-" if pd.isna(row["drop"]) else number("accuracy", row["drop"])
         settings = {key: setting_text(row[key]) for key in search.settings}
@@ -77,7 +76,7 @@ def all_rows(search: Search) -> list[Record]:
 
 
 def importance_rows(search: Search) -> list[Record]:
-    """Importance of every setting for every metric in percent, with the range it was searched in."""
+    """Importance of every setting for every metric in percent, and where it was searched."""
     shares, defaults = search.outcome["importance"]["shares"], search.defaults
     chosen = search.table().set_index("number")
     rows = []
