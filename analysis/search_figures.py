@@ -81,7 +81,7 @@ def _groups(search: Search, table: pd.DataFrame) -> list[tuple[pd.DataFrame, str
             table[chosen],
             f"{label} ({int(chosen.sum())})" if mark == "o" else label,
             {"color": color, "marker": mark, "markersize": sizes[mark], "linestyle": "none",
-             "markerfacecolor": face, "markeredgewidth": 0.8},
+             "markerfacecolor": face, "markeredgewidth": 0.8, "zorder": 4 if mark == "*" else 2},
         )
         for chosen, label, color, mark, face in groups
         if chosen.any()

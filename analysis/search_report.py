@@ -86,7 +86,7 @@ def write_search_report(out: Path) -> str:
         state=_state(search),
         troubles=_troubles(search),
         sections=[
-            Section("results", "Results", [search.manifest["rule"]], [tables["best"]]),
+            Section("results", "Results", tables=[tables["best"]]),
             Section(
                 "figures",
                 "Figures",

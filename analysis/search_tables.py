@@ -12,6 +12,7 @@ from analysis.tables import number, title
 from tune_calib.names import METRICS
 
 BEST = 10
+_UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 Record = dict[str, str]
 
 
@@ -110,9 +111,10 @@ def _range(setting: dict[str, Any]) -> str:
 def share_rows(search: Search) -> list[Record]:
     """How many suggestions are nearly as good as the best, as text."""
     metric = search.metrics[0]
+    unit = _UNITS[METRICS[metric].unit]
     return [
         {
-            "distance from the best": number(metric, row["margin"]),
+            f"{METRICS[metric].title} away from the best{unit}": number(metric, row["margin"]),
             "suggestions": f"{row['within']:.0f}",
             "of": f"{row['fillings']:.0f}",
             "share (%)": f"{100 * row['share']:.0f}",
@@ -123,7 +125,7 @@ def share_rows(search: Search) -> list[Record]:
 
 def notes(search: Search) -> dict[str, str]:
     """What stands over each table: best, importance, share and suggestions."""
-    rule = f"{search.manifest['rule']}; on select, {search.seeds()}"
+    rule = f"{_capital(search.manifest['rule'])}; on select, {search.seeds()}"
     told = search.outcome["importance"]
     importance = told["statement"] or (
         f"PED-ANOVA: how far the best {told['top']} of {told['done']} suggestions are spread "
