@@ -136,11 +136,13 @@ class Search:
         metric = metric or self.metrics[0]
         check_metric(metric)
         name = column("select", metric)
-        if name not in self._values:
+        is_known = metric in (*self.metrics, "accuracy")  # there even if no suggestion is done
+        if name not in self._values and not is_known:
             raise UserError(f"no {METRICS[metric].title} on select in these results")
+        recorded = self._values.reindex(columns=[name])[name]
         rows = []
         for entry in self.outcome["suggestions"]:
-            values = self._values[name].reindex(entry["specs"])
+            values = recorded.reindex(entry["specs"])
             is_done = entry["status"] == "done"
             told = {key: entry[key] for key in ("number", "status", "drop", "is_within")}
             n = int(values.notna().sum()) if is_done else 0

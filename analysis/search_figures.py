@@ -175,7 +175,7 @@ def draw_importance(search: Search) -> Figure | None:
     for place, metric in enumerate(shares):
         places = np.arange(len(shares)) + width * ((len(shares.columns) - 1) / 2 - place)
         bars = axis.barh(
-            places, shares[metric], width, color=style.color(place), label=title(metric)
+            places, shares[metric], width, color=style.color(place), label=title(str(metric))
         )
         axis.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
     axis.set_yticks(range(len(shares)), list(shares.index))

@@ -217,7 +217,7 @@ def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
 def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
     """How much worse each filling's mean is than the best one; NaN where it has none."""
     sign = 1 if METRICS[metric].direction == "min" else -1
-    losses = sign * table["mean"]
+    losses: pd.Series[float] = sign * table["mean"]
     return losses - losses.min()
 
 

@@ -86,21 +86,23 @@ def draw_heat_map(
     """
     is_less_better = METRICS[metric].direction == "min"
     scale = printed_scale(metric)
-    values = scale * table.stack()
-    norm = LogNorm(values.min(), values.max()) if is_wide(values) else None
+    values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
+    norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
     sns.heatmap(
         scale * table, ax=axis, norm=norm, cmap="cividis_r" if is_less_better else "cividis",
         annot=table.map(lambda value: number(metric, value)), fmt="", annot_kws={"fontsize": 6},
         cbar_kws={"label": title(metric)}, linewidths=0.5,
     )  # fmt: skip
-    if norm is not None:
-        style.plain_ticks(axis.collections[0].colorbar.ax.yaxis)
+    bar = axis.collections[0].colorbar
+    if norm is not None and bar is not None:
+        style.plain_ticks(bar.ax.yaxis)
     axis.invert_yaxis()
     if default is not None:
         across, down = (_nearest_place(names, default) for names in (table.columns, table.index))
         if across is not None and down is not None:
-            edge = {"fill": False, "edgecolor": style.color(3), "linewidth": 1.5, "clip_on": False}
-            axis.add_patch(Rectangle((across, down), 1, 1, **edge))
+            frame = Rectangle((across, down), 1, 1, fill=False, clip_on=False)
+            frame.set(edgecolor=style.color(3), linewidth=1.5)
+            axis.add_patch(frame)
 
 
 def _nearest_place(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
@@ -165,10 +167,10 @@ def draw_tried(
         marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7, linewidth=0, zorder=1,
     )  # fmt: skip
     line = along["value"].map(names.index) if names else along["value"]
-    band = [scale * along["low"], scale * along["high"]]
+    low, high = scale * along["low"], scale * along["high"]
     color = style.color(0)
     axis.plot(line, scale * along["median"], color=color, marker="s", markersize=3.5, linewidth=1.2)
-    axis.fill_between(line, *band, color=color, alpha=0.25, linewidth=0)
+    axis.fill_between(line, low, high, color=color, alpha=0.25, linewidth=0)
     is_chosen = rows["number"] == chosen
     axis.plot(
         places[is_chosen], scale * rows.loc[is_chosen, "mean"], linestyle="none", marker="*",
