@@ -90,6 +90,8 @@ def _groups(search: Search, table: pd.DataFrame) -> list[tuple[pd.DataFrame, str
 
 def _failures(axis: Axes, table: pd.DataFrame) -> None:
     """What has no value, at the upper edge."""
+    if table["status"].isin(list(_FAILED)).any():
+        axis.margins(y=0.12)  # above what has one
     for status, mark in _FAILED.items():
         rows = table[table["status"] == status]
         if len(rows):
@@ -205,10 +207,8 @@ def draw_sensitivity(search: Search) -> Figure | None:
     metric, table = search.metrics[0], search.table()
     across = min(3, len(names))
     down = -(-len(names) // across)
-    figure, axes = plt.subplots(
-        down, across, figsize=(style.TEXT_IN * across / 3, 2.1 * down + 0.5), sharey=True,
-        squeeze=False,
-    )  # fmt: skip
+    size = (max(style.COLUMN_IN, style.TEXT_IN * across / 3), 2.1 * down + 0.5)
+    figure, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False)
     for axis, name in zip(axes.flat, names, strict=False):
         default, is_log = search.defaults.get(name), search.is_log(name)
         draw_tried(axis, table, name, metric, default, is_log, search.chosen)
@@ -216,7 +216,7 @@ def draw_sensitivity(search: Search) -> Figure | None:
         axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    figure.legend(handles=_keys(search), loc="outside lower center", ncols=2, frameon=False,
+    figure.legend(handles=_keys(search), loc="outside lower center", ncols=min(2, across), frameon=False,
                   fontsize=7)  # fmt: skip
     figure.suptitle(f"{search.ended()} suggestions", fontsize=7)
     return figure
