@@ -216,8 +216,10 @@ def draw_sensitivity(search: Search) -> Figure | None:
         axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    figure.legend(handles=_keys(search), loc="outside lower center", ncols=min(2, across), frameon=False,
-                  fontsize=7)  # fmt: skip
+    figure.legend(
+        handles=_keys(search), loc="outside lower center", ncols=min(2, across), frameon=False,
+        fontsize=7,
+    )  # fmt: skip
     figure.suptitle(f"{search.ended()} suggestions", fontsize=7)
     return figure
 

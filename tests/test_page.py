@@ -15,7 +15,7 @@ from analysis.samples import sample_statistics
 from analysis.settings import by_rung, settings
 from analysis.significance import for_report
 from tests import fake_results
-from tune_calib.results import SCHEMAS, write_results
+from tune_calib.results import SCHEMAS, read_table, write_results
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
 
@@ -217,6 +217,15 @@ def test_a_heavy_svg_gives_way_to_its_png(whole, monkeypatch):
     text = page.render(page.Report(load(whole), whole, drawn, sample_statistics(whole)))
     sources = Reader(text).values("src")
     assert {source.split(";")[0] for source in sources} == {"data:image/png"}
+
+
+def test_rungs_that_differ_in_one_setting_have_a_report(out):
+    for path in sorted((out / "trials").iterdir()):
+        (row,) = read_table(out, "trials", path.stem).to_pylist()
+        write_results(
+            out, path.stem, {"trials": [{**row, "head": SLOT % (0.5 + row["rung"] / 10)}]}
+        )
+    assert "head.gamma" in rendered(out)
 
 
 def test_environment_and_revision_come_from_the_rows(out):
