@@ -162,10 +162,10 @@ def _plain(point: Point) -> Point:
 
 def is_whole(out: Path) -> bool:
     """Whether what a search found is stored, of all the suggestions that it plans."""
+    asked = _read(out / MANIFEST, _MANIFEST_KEYS)["trials"]
     if not (out / OUTCOME).is_file():
         return False
     outcome = _read(out / OUTCOME, _OUTCOME_KEYS)
-    asked = _read(out / MANIFEST, _MANIFEST_KEYS)["trials"]
     return bool(asked == outcome["asked"] and outcome["planned"] == len(outcome["suggestions"]))
 
 

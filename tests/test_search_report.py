@@ -5,12 +5,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from typer.testing import CliRunner
 
 from analysis import parallel, search_figures, search_tables, style
 from analysis.search import is_whole, load_search
 from analysis.search_report import write_search_report
 from tests import fake_results
 from tests.test_page import Reader
+from tune_calib.cli import app
 from tune_calib.errors import UserError
 
 EXAMPLE = Path(search_tables.__file__).parent / "example" / "search"
@@ -162,6 +164,13 @@ def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
     for text in says:
         assert text in told
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_published_table_stands_beside_no_search(out):
+    told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
+    assert "this folder holds a search" in str(told.exception)
+    told = CliRunner().invoke(app, ["report", str(out)])
+    assert "2 (chosen)" in told.stdout
 
 
 def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):

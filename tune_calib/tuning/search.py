@@ -93,10 +93,13 @@ def write_outcome_so_far(out: Path) -> None:
     """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
 
     Raises:
-        UserError: the folder holds no search, or its baseline failed.
+        UserError: the folder holds no search or no result, or its baseline failed.
     """
     request = request_of(out, None)
     trials = open_trials(request, request.question.candidates())
+    if not trials.read():
+        raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
+    _ = trials.baseline  # one that failed is refused here
     trials.judge_ended()
     write_outcome(trials, request.trials, _planned(request, request.trials, trials, None))
 
