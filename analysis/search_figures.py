@@ -211,7 +211,8 @@ def draw_sensitivity(search: Search) -> Figure | None:
     figure, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False)
     for axis, name in zip(axes.flat, names, strict=False):
         default, is_log = search.defaults.get(name), search.is_log(name)
-        draw_tried(axis, table, name, metric, default, is_log, search.chosen)
+        published = {point[name] for point in search.published if name in point} - {default}
+        draw_tried(axis, table, name, metric, default, is_log, search.chosen, sorted(published))
     for axis in axes[:, 1:].flat:
         axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:
@@ -234,6 +235,7 @@ def _keys(search: Search) -> list[Line2D]:
         Line2D([], [], color=style.color(3), marker="*", markersize=8, linestyle="none",
                label="chosen"),
         Line2D([], [], color=style.color(3), linestyle="--", label="the method's default"),
+        Line2D([], [], color=style.color(3), linestyle=":", label="other published value"),
     ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 For notebooks too: ``style.apply()`` before, ``style.save`` after.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +146,7 @@ def draw_tried(
     default: float | str | None = None,
     has_log: bool = False,
     chosen: int | None = None,
+    published: Sequence[float | str] = (),
 ) -> None:
     """Draw every filling of a search against one setting, and where they lie along it.
 
@@ -157,6 +158,7 @@ def draw_tried(
         default: the method's own value, which is marked; None for no mark.
         has_log: whether the setting is searched on a logarithmic scale.
         chosen: number of the suggestion that gets a star.
+        published: further values that are marked.
     """
     scale = printed_scale(metric)
     rows = table.dropna(subset=[setting, "mean"])
@@ -181,11 +183,10 @@ def draw_tried(
         axis.set_xlim(-0.5, len(names) - 0.5)
     elif has_log:
         axis.set_xscale("log")
-    if default is not None and (not names or str(default) in names):
-        axis.axvline(
-            names.index(str(default)) if names else float(default),
-            color=style.color(3), linestyle="--", linewidth=1, zorder=0,
-        )  # fmt: skip
+    for value, dashes in [*((value, ":") for value in published), (default, "--")]:
+        if value is not None and (not names or str(value) in names):
+            place = names.index(str(value)) if names else float(value)
+            axis.axvline(place, color=style.color(3), linestyle=dashes, linewidth=1, zorder=0)
     if is_wide(rows["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
