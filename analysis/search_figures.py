@@ -212,7 +212,9 @@ def draw_sensitivity(search: Search) -> Figure | None:
     for axis, name in zip(axes.flat, names, strict=False):
         default, is_log = search.defaults.get(name), search.is_log(name)
         published = {point[name] for point in search.published if name in point} - {default}
-        draw_tried(axis, table, name, metric, default, is_log, search.chosen, sorted(published))
+        draw_tried(
+            axis, table, name, metric, default, is_log, search.chosen, sorted(published, key=str)
+        )
     for axis in axes[:, 1:].flat:
         axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:

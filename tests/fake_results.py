@@ -172,7 +172,7 @@ def write_search(
         "baseline": {"ece": 0.08, "accuracy": 0.85},
         "settings": SPACE,
         "defaults": DEFAULTS,
-        "published": [{**DEFAULTS, "head.lr": 0.1}],
+        "published": [{**DEFAULTS, "head.lr": 0.1}, {**DEFAULTS, "head.width": 64}],
         "suggestions": entries,
         "front": within[:1],
         "chosen": min(within, key=lambda number: eces[number]) if within else None,
