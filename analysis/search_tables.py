@@ -90,9 +90,9 @@ def importance_rows(search: Search) -> list[Record]:
             )
         row["searched in"] = _range(search.outcome["settings"][name])
         row["default"] = setting_text(defaults.get(name))
-        row["published"] = ", ".join(
-            dict.fromkeys(setting_text(point[name]) for point in search.published if name in point)
-        )
+        values = (point[name] for point in search.published if name in point)
+        others = dict.fromkeys(setting_text(v) for v in values if v != defaults.get(name))
+        row["other published"] = ", ".join(others)
         if search.chosen is not None:
             row["chosen"] = setting_text(chosen.loc[search.chosen, name])
         rows.append(row)

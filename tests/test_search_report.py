@@ -80,7 +80,7 @@ def test_importance_says_where_it_was_searched_and_what_is_published(out):
         "importance for ECE (%)": "70.0",
         "searched in": "0.0001 to 0.1, log",
         "default": "0.01",
-        "published": "0.1",
+        "other published": "0.1",
         "chosen": "0.05",
     }
     assert rows[2]["searched in"] == "null | 64; only if head.shape is bottleneck"
