@@ -3,7 +3,7 @@
 import base64
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,6 +111,39 @@ class Report:
 
 def render(report: Report) -> str:
     """The page as HTML; the same results give the same text, wherever they lie."""
+    manifest = report.sweep.manifest
+    return fill(
+        title=manifest["title"],
+        setting=manifest["setting"],
+        state=_state(report.sweep),
+        troubles=complaints(report.sweep),
+        sections=_sections(report),
+        steps=steps(report.sweep.trials, manifest["command"], report.options),
+        files=[path.relative_to(report.folder).as_posix() for path in report.written],
+    )
+
+
+def fill(
+    *,
+    title: str,
+    setting: str,
+    state: str,
+    troubles: Sequence[str],
+    sections: Sequence[Section],
+    steps: Sequence[Step],
+    files: Sequence[str],
+) -> str:
+    """Fill the template of the page.
+
+    Args:
+        title: its heading.
+        setting: under which the results were made, without a full stop.
+        state: whether they are complete.
+        troubles: a line for each way in which they are not.
+        sections: its parts; those with nothing in them are left out.
+        steps: how to reproduce the results.
+        files: paths of all files beside the page.
+    """
     environment = Environment(
         loader=PackageLoader("analysis"),
         autoescape=True,
@@ -119,15 +152,14 @@ def render(report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    manifest = report.sweep.manifest
     return environment.get_template("report.html").render(
-        title=manifest["title"],
-        setting=manifest["setting"],
-        state=_state(report.sweep),
-        troubles=complaints(report.sweep),
-        sections=_sections(report),
-        steps=_steps(report),
-        files=[path.relative_to(report.folder).as_posix() for path in report.written],
+        title=title,
+        setting=setting,
+        state=state,
+        troubles=troubles,
+        sections=[part for part in sections if part.texts or part.tables or part.figures],
+        steps=steps,
+        files=files,
     )
 
 
@@ -142,9 +174,11 @@ def _state(sweep: Sweep) -> str:
 
 def _sections(report: Report) -> list[Section]:
     sweep, tables = report.sweep, page_tables
-    sections = [
+    note = f" {_capital(summary(sweep))}."
+    figures = figures_of(report.written, CAPTIONS, note)
+    return [
         Section("results", "Results", tables=[tables.ladder(sweep)]),
-        Section("figures", "Figures", texts=report.undrawn, figures=_figures(report)),
+        Section("figures", "Figures", texts=report.undrawn, figures=figures),
         Section("significance", "Significance", tables=tables.significance(report.verdicts)),
         Section(
             "single-samples",
@@ -156,19 +190,29 @@ def _sections(report: Report) -> list[Section]:
         ),
         Section("trials", "Trials", tables=[tables.trials(sweep)]),
         Section("settings", "Settings", tables=tables.rung_settings(sweep)),
-        Section("environment", "Environment", tables=tables.environment(sweep)),
+        Section("environment", "Environment", tables=tables.environment(sweep.trials)),
     ]
-    return [part for part in sections if part.texts or part.tables or part.figures]
 
 
-def _figures(report: Report) -> list[Figure]:
-    drawn = {path.stem: path for path in report.written if path.suffix == ".svg"}
-    order = [*(key for key in CAPTIONS if key in drawn), *(k for k in drawn if k not in CAPTIONS)]
-    spread = summary(report.sweep)
-    note = f" {spread[0].upper()}{spread[1:]}."
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def figures_of(
+    written: Sequence[Path], captions: Mapping[str, tuple[str, str]], note: str
+) -> list[Figure]:
+    """The figures that were drawn, in the order of their captions.
+
+    Args:
+        written: every file of the report.
+        captions: title and how to read it, by name of a figure's files.
+        note: what stands behind every caption.
+    """
+    drawn = {path.stem: path for path in written if path.suffix == ".svg"}
+    order = [*(key for key in captions if key in drawn), *(k for k in drawn if k not in captions)]
     found = []
     for key in order:
-        title, caption = CAPTIONS.get(key, (key.replace("_", " "), ""))
+        title, caption = captions.get(key, (key.replace("_", " "), ""))
         found.append(Figure(key, title, caption + note, *_image(drawn[key])))
     return found
 
@@ -183,10 +227,16 @@ def _image(svg: Path) -> tuple[str, float]:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}", round(share, 3)
 
 
-def _steps(report: Report) -> list[Step]:
-    trials, manifest = report.sweep.trials, report.sweep.manifest
+def steps(trials: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
+    """How to reproduce results.
+
+    Args:
+        trials: one row a trial, with ``git_revision`` where it was recorded.
+        command: that ran them.
+        options: of ``tune-calib report``, as given.
+    """
     revisions = trials.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
-    steps = []
+    found = []
     if len(revisions):
         text = "Check the program out as it was and install the versions that it pins."
         if len(revisions) > 1:
@@ -195,9 +245,9 @@ def _steps(report: Report) -> list[Step]:
             text += " It had changes that were not committed and so are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         install = "pip install -c constraints.txt -e ."
-        steps.append(Step(text, "\n".join([*checkout, install])))
+        found.append(Step(text, "\n".join([*checkout, install])))
     text = "Run the trials; paths are those of the machine that ran them. What is done stays."
-    steps.append(Step(text, manifest["command"]))
-    command = shlex.join(["tune-calib", "report", "DIR", *report.options])
-    steps.append(Step("Make this page again from the folder of the results.", command))
-    return steps
+    found.append(Step(text, command))
+    again = shlex.join(["tune-calib", "report", "DIR", *options])
+    found.append(Step("Make this page again from the folder of the results.", again))
+    return found

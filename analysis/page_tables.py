@@ -199,10 +199,10 @@ def rung_settings(sweep: Sweep) -> list[Table]:
     return [Table("values", note, records)] if records else []
 
 
-def environment(sweep: Sweep) -> list[Table]:
+def environment(trials: pd.DataFrame) -> list[Table]:
     """Versions, devices and revisions as the trials recorded them; none if none did."""
     found: Counter[tuple[str, str]] = Counter()
-    for row in sweep.trials.to_dict("records"):
+    for row in trials.to_dict("records"):
         told = {"device": row.get("device"), "threads a trial": row.get("threads")}
         told |= {"git revision": row.get("git_revision")}
         versions = row.get("versions")

@@ -1,21 +1,17 @@
 """How much a metric depends on hyper-parameters: one, two, and the share of the space that is good.
 
-A *filling* is one choice of every setting; its trials differ by their seeds alone. For notebooks:
-frames first, then axes to draw them on (``style.apply()`` before, ``style.save`` after).
+A *filling* is one choice of every setting; its trials differ by their seeds alone. These are the
+frames; ``sensitivity_figures`` draws them.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
 
-from analysis import style
 from analysis.settings import settings
-from analysis.tables import number, title
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, column
@@ -24,6 +20,7 @@ from tune_calib.registry import nearest
 from tune_calib.results import read_table
 
 MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+_ROUNDING = 1e-9  # a filling at the margin is within it, whatever its last bits
 _LOG_FROM = 100  # largest over smallest value from which an axis is logarithmic
 
 
@@ -123,7 +120,7 @@ def against(table: pd.DataFrame, setting: str) -> pd.DataFrame:
     """
     rows = table[_known(table, setting).notna()]
     found = []
-    for value, own in rows.groupby(setting, sort=_is_numeric(rows[setting])):
+    for value, own in rows.groupby(setting, sort=is_numeric(rows[setting])):
         is_alone = len(own) == 1
         spread = own["sd"].item() if is_alone else np.nan
         mean = own["mean"].mean()
@@ -141,12 +138,44 @@ def against(table: pd.DataFrame, setting: str) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _is_numeric(values: "pd.Series[Any]") -> bool:
+def is_numeric(values: "pd.Series[Any]") -> bool:
+    """Whether all values are numbers; a truth value is none."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def _is_log(values: Sequence[float]) -> bool:
+def is_log(values: Sequence[float]) -> bool:
+    """Whether values are so far apart that a logarithmic axis shows them better."""
     return min(values) > 0 and max(values) / min(values) >= _LOG_FROM
+
+
+def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
+    """Where a metric lies along one setting, whatever the others are.
+
+    Args:
+        table: as of ``fillings`` or ``search.Search.table``.
+        setting: ``slot.key``.
+        bins: numbers of more values than this are cut into so many parts of equally many fillings.
+
+    Returns:
+        One row a value or part, ascending: value (of a part the median), median, low and high
+        (quartiles of the means of its fillings) and fillings. Only those with a number.
+
+    Raises:
+        UserError: the setting does not vary.
+    """
+    rows = table[_known(table, setting).notna() & table["mean"].notna()]
+    values = rows[setting]
+    if is_numeric(values):
+        values = values.astype(float)
+        parts = pd.qcut(values, bins, duplicates="drop") if values.nunique() > bins else values
+    else:
+        parts = values.map(str)
+    groups = rows.assign(value=values).groupby(parts, observed=True)
+    found = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
+    found.columns = pd.Index(["median", "low", "high", "fillings"])
+    places = groups["value"].median() if is_numeric(values) else found.index
+    found.insert(0, "value", places)
+    return found.reset_index(drop=True)
 
 
 def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 8) -> pd.DataFrame:
@@ -173,138 +202,43 @@ def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 8) -> pd.D
 
 def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
     """Values as ordered categories."""
-    if not _is_numeric(values):
+    if not is_numeric(values):
         return values.map(str)
     if values.nunique() <= bins:
         return values.astype(float)
     numbers = values.astype(float)
-    is_log = _is_log(list(numbers))
-    scaled = numbers.map(math.log10) if is_log else numbers
+    is_wide = is_log(list(numbers))
+    scaled = numbers.map(math.log10) if is_wide else numbers
     parts = pd.cut(scaled, bins)
-    middles = [float(f"{10**part.mid if is_log else part.mid:.2g}") for part in parts]
+    middles = [float(f"{10**part.mid if is_wide else part.mid:.2g}") for part in parts]
     return pd.Series(middles, index=values.index)
 
 
-def share_within(table: pd.DataFrame, margins: Sequence[float] = MARGINS) -> pd.DataFrame:
+def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
+    """How much worse each filling's mean is than the best one; NaN where it has none."""
+    sign = 1 if METRICS[metric].direction == "min" else -1
+    losses: pd.Series[float] = sign * table["mean"]
+    return losses - losses.min()
+
+
+def share_within(
+    table: pd.DataFrame, metric: str = "ece", margins: Sequence[float] = MARGINS
+) -> pd.DataFrame:
     """How wrong one may be: the share of the fillings that are nearly as good as the best.
 
     It is the share of the space only where the fillings were drawn at random or are a grid; a
     sampler that learns tries the good ones more often. A filling without a number is not good.
 
     Args:
-        table: as of ``fillings``, its metric one of which less is better.
+        table: as of ``fillings``.
+        metric: of the table.
         margins: distances from the best mean, as large as the metric's values.
 
     Returns:
         One row a margin: margin, within (fillings), fillings (all) and share, in (0, 1].
     """
-    best, total = table["mean"].min(), len(table)
-    within = [int((table["mean"] <= best + margin).sum()) for margin in margins]
+    away = distances(table, metric)
+    within = [int((away <= margin + _ROUNDING).sum()) for margin in margins]
     return pd.DataFrame(
-        {"margin": list(margins), "within": within, "fillings": total}
+        {"margin": list(margins), "within": within, "fillings": len(table)}
     ).assign(share=lambda rows: rows["within"] / rows["fillings"])  # fmt: skip
-
-
-def draw_against(
-    axis: Axes,
-    table: pd.DataFrame,
-    setting: str,
-    metric: str = "ece",
-    default: float | str | None = None,
-    index: int = 0,
-) -> None:
-    """Draw a metric against one setting.
-
-    Args:
-        axis: where.
-        table: as of ``against``.
-        setting: name of the horizontal axis.
-        metric: of the table.
-        default: the paper's value, which is marked; None for no mark.
-        index: of colour and mark.
-    """
-    scale = 100 if METRICS[metric].unit == "fraction" else 1
-    values, is_numeric = list(table["value"]), _is_numeric(table["value"])
-    places = values if is_numeric else list(range(len(values)))
-    color = style.color(index)
-    axis.plot(
-        places, scale * table["mean"], color=color, marker=style.marker(index), markersize=4,
-        linewidth=1.2,
-    )  # fmt: skip
-    axis.fill_between(
-        places, scale * table["low"], scale * table["high"], color=color, alpha=0.2, linewidth=0
-    )
-    if not is_numeric:
-        axis.set_xticks(places, [str(value) for value in values])
-    elif _is_log(values):
-        axis.set_xscale("log")
-    if default is not None and (is_numeric or default in values):
-        place = float(default) if is_numeric else values.index(default)
-        axis.axvline(place, color="0.3", linestyle="--", linewidth=0.8)
-        axis.annotate(
-            "paper", (place, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
-            textcoords="offset points", fontsize=6.5, color="0.3",
-        )  # fmt: skip
-    axis.set(xlabel=setting, ylabel=title(metric))
-    axis.set_title(_reading(table), fontsize=6.5)
-
-
-def _reading(table: pd.DataFrame) -> str:
-    """What the band is, and how many trials stand behind the line."""
-    is_seeds = bool((table["fillings"] == 1).all())
-    band = "mean ± sd over seeds" if is_seeds else "smallest to largest of the other settings"
-    bad = f", {table['bad'].sum()} without a number" if table["bad"].any() else ""
-    return f"band: {band}; n = {table['n'].sum()}{bad}"
-
-
-def draw_heat_map(
-    axis: Axes, table: pd.DataFrame, metric: str = "ece", default: Mapping[str, Any] | None = None
-) -> None:
-    """Draw the frame of ``heat_map``, the metric as number and as shade, better lighter.
-
-    Args:
-        axis: where.
-        table: as of ``heat_map``.
-        metric: of the table.
-        default: the paper's values by setting; the cell that is nearest gets a frame.
-    """
-    is_less_better = METRICS[metric].direction == "min"
-    scale = 100 if METRICS[metric].unit == "fraction" else 1
-    sns.heatmap(
-        scale * table, ax=axis, cmap="cividis_r" if is_less_better else "cividis",
-        annot=table.map(lambda value: number(metric, value)), fmt="", annot_kws={"fontsize": 6},
-        cbar_kws={"label": title(metric)}, linewidths=0.5,
-    )  # fmt: skip
-    axis.invert_yaxis()
-    if default is not None:
-        down = _nearest_place(list(table.index), default[str(table.index.name)])
-        across = _nearest_place(list(table.columns), default[str(table.columns.name)])
-        axis.add_patch(_frame(across, down))
-
-
-def _nearest_place(values: Sequence[Any], wanted: Any) -> int:
-    if isinstance(values[0], str):
-        return values.index(str(wanted))
-    return int(np.argmin([abs(value - wanted) for value in values]))
-
-
-def _frame(across: int, down: int) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((across, down), 1, 1, fill=False, edgecolor=style.color(3), linewidth=1.5)
-
-
-def draw_share(axis: Axes, table: pd.DataFrame, label: str = "", index: int = 0) -> None:
-    """Draw the share of fillings within a distance of the best, for every distance.
-
-    Args:
-        axis: where.
-        table: as of ``fillings``, its metric a fraction of which less is better.
-        label: for a legend.
-        index: of colour.
-    """
-    distances = np.sort((table["mean"] - table["mean"].min()).dropna().to_numpy())
-    shares = np.arange(1, len(distances) + 1) / len(table)
-    axis.step(100 * distances, 100 * shares, where="post", color=style.color(index), label=label)
-    axis.set(xlabel="distance from the best (points)", ylabel="fillings (%)", ylim=(0, 100))
-    axis.set_title(f"n = {len(table)} fillings", fontsize=6.5)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import seaborn as sns
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -36,6 +38,13 @@ def color(index: int) -> tuple[float, float, float]:
 def marker(index: int) -> str:
     """Marker of the index-th rung or method; shifted where the colours begin again."""
     return MARKERS[(index + index // 10) % len(MARKERS)]
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Write 2, 5, 10 on a logarithmic axis, where powers of ten would leave it almost bare."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

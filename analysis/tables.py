@@ -53,8 +53,13 @@ def number(metric: str, value: float, signed: bool = False) -> str:
     # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
     sign = "+z" if signed else "z"
     if METRICS[metric].unit == "fraction":
-        return f"{100 * value:{sign}.2f}"
+        return f"{printed_scale(metric) * value:{sign}.2f}"
     return f"{value:{sign}.3f}"
+
+
+def printed_scale(metric: str) -> int:
+    """What a value is multiplied by where it is printed: 100 for a fraction, else 1."""
+    return 100 if METRICS[metric].unit == "fraction" else 1
 
 
 def title(metric: str) -> str:

@@ -112,3 +112,105 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
     ]
     tables = {"trials": [row], "curves": curves, "bins": bins if status == "done" else []}
     write_results(out, entry["spec_hash"], tables)
+
+
+SPACE = {
+    "head.shape": {"kind": "categorical", "choices": ["linear", "bottleneck"], "only_if": {}},
+    "head.width": {
+        "kind": "categorical",
+        "choices": [None, 64],
+        "only_if": {"head.shape": ["bottleneck"]},
+    },
+    "head.lr": {"kind": "float", "low": 1e-4, "high": 0.1, "log": True, "only_if": {}},
+}
+DEFAULTS = {"head.shape": "bottleneck", "head.width": None, "head.lr": 0.01}
+
+
+def write_search(
+    out: Path,
+    points: list[dict],
+    eces: list[float | None],
+    statuses: list[str] | None = None,
+    seeds: int = 2,
+    planned: int | None = None,
+    metrics: tuple[str, ...] = ("ece",),
+    importance: dict[str, float] | None = None,
+) -> None:
+    """Write a search that has ended.
+
+    Args:
+        out: folder.
+        points: settings of each suggestion, of ``SPACE``.
+        eces: mean ECE of each; its accuracy is 0.9 - ECE / 2, that of the baseline 0.85.
+        statuses: of each; done unless given.
+        seeds: of each; their ECE differs by 0.01.
+        planned: suggestions; no more than there are unless given.
+        metrics: that were searched for.
+        importance: of the settings for the first metric; none unless given.
+    """
+    statuses = statuses or ["done"] * len(points)
+    drops = [None if ece is None else 0.85 - (0.9 - ece / 2) for ece in eces]
+    entries = [
+        {
+            "number": number,
+            "status": status,
+            "point": point,
+            "drop": drop if status == "done" else None,
+            "is_within": status == "done" and drop <= 0.01,
+            "specs": [f"{number}-{seed}" for seed in range(seeds)],
+        }
+        for number, (point, drop, status) in enumerate(zip(points, drops, statuses, strict=True))
+    ]
+    within = [entry["number"] for entry in entries if entry["is_within"]]
+    told = {"done": statuses.count("done"), "top": 5, "statement": ""}
+    told["shares"] = {metrics[0]: importance} if importance else {}
+    outcome = {
+        "version": 1,
+        "asked": planned or len(points),
+        "planned": planned or len(points),
+        "metrics": list(metrics),
+        "baseline": {"ece": 0.08, "accuracy": 0.85},
+        "settings": SPACE,
+        "defaults": DEFAULTS,
+        "published": [{**DEFAULTS, "head.lr": 0.1}, {**DEFAULTS, "head.width": 64}],
+        "suggestions": entries,
+        "front": within[:1],
+        "chosen": min(within, key=lambda number: eces[number]) if within else None,
+        "importance": told if importance else {**told, "statement": "too few to say"},
+    }
+    question = {
+        "method": "mac_cal",
+        "seeds": {"network": list(range(seeds)), "head": list(range(seeds)), "is_paired": True},
+        "objective": {"metrics": list(metrics), "guard": 0.01},
+        "sampler": "tpe",
+        "sampler_seed": 0,
+    }
+    manifest = {
+        "version": 1,
+        "question": question,
+        "rule": "best ECE on select",
+        "trials": planned or len(points),
+        "command": "tune-calib search mac_cal",
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "search.json").write_text(json.dumps(manifest))
+    (out / "outcome.json").write_text(json.dumps(outcome))
+    rows = [_searched(number, seed, ece, status) for number, (ece, status) in
+            enumerate(zip(eces, statuses, strict=True)) for seed in range(seeds)]  # fmt: skip
+    write_results(out, "all", {"trials": rows})
+
+
+def _searched(number: int, seed: int, ece: float | None, status: str) -> dict:
+    row = {
+        "schema_version": 1,
+        "spec_hash": f"{number}-{seed}",
+        "rung": number,
+        "status": status,
+        "dataset": "digits",
+        "backbone": "small_cnn",
+        "network_seed": seed,
+        "head_seed": seed,
+    }
+    if status == "done":
+        row |= {"select/ece": ece + 0.01 * (seed - 0.5), "select/accuracy": 0.9 - ece / 2}
+    return row

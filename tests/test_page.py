@@ -15,7 +15,7 @@ from analysis.samples import sample_statistics
 from analysis.settings import by_rung, settings
 from analysis.significance import for_report
 from tests import fake_results
-from tune_calib.results import SCHEMAS, write_results
+from tune_calib.results import SCHEMAS, read_table, write_results
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
 
@@ -219,6 +219,15 @@ def test_a_heavy_svg_gives_way_to_its_png(whole, monkeypatch):
     assert {source.split(";")[0] for source in sources} == {"data:image/png"}
 
 
+def test_rungs_that_differ_in_one_setting_have_a_report(out):
+    for path in sorted((out / "trials").iterdir()):
+        (row,) = read_table(out, "trials", path.stem).to_pylist()
+        write_results(
+            out, path.stem, {"trials": [{**row, "head": SLOT % (0.5 + row["rung"] / 10)}]}
+        )
+    assert "head.gamma" in rendered(out)
+
+
 def test_environment_and_revision_come_from_the_rows(out):
     versions = json.dumps({"torch": "9.9", "numpy": "2.4"})
     for name, revision in (("1-0", "abc+"), ("1-1", "def")):
@@ -227,7 +236,7 @@ def test_environment_and_revision_come_from_the_rows(out):
         row = {"spec_hash": name, "status": "done", **rung, **told}
         write_results(out, name, {"trials": [row]})
     text = rendered(out)
-    (table,) = page_tables.environment(load(out))
+    (table,) = page_tables.environment(load(out).trials)
     assert {"what": "torch", "value": "9.9", "trials": "2"} in table.records
     assert [r["value"] for r in table.records if r["what"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text

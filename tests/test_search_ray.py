@@ -63,6 +63,21 @@ def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
 
 
 @pytest.mark.ray
+def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(whole):
+    out, _ = whole
+    stored = (out / "outcome.json").read_text()
+    outcome = json.loads(stored)
+    assert [entry["number"] for entry in outcome["suggestions"]] == list(range(16))
+    assert outcome["importance"]["statement"].startswith("16 suggestions are done")
+    (out / "outcome.json").unlink()
+    told = cli("report", out)
+    assert told.returncode == 0, told.stderr
+    assert "all 16 planned suggestions ended" in told.stdout
+    assert (out / "outcome.json").read_text() == stored
+    assert (out / "report.html").exists()
+
+
+@pytest.mark.ray
 def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(whole, tmp_path):
     out, printed = whole
     again = cli(*HEADS, "--out", tmp_path / "again", "--store", tmp_path / "another-store")

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis import sensitivity, style
+from analysis import sensitivity, sensitivity_figures, style
 from tune_calib.errors import UserError
 from tune_calib.results import write_results
 
@@ -96,11 +96,33 @@ def test_a_heat_map_of_a_search_is_cut_into_parts(searched):
 
 
 def test_the_share_within_counts_what_diverged_against_it(searched):
-    shares = sensitivity.share_within(searched, [0.0, 0.01, 1.0])
+    shares = sensitivity.share_within(searched, margins=[0.0, 0.01, 1.0])
     assert shares["within"].tolist()[::2] == [1, 60]
     assert shares["share"].tolist()[::2] == pytest.approx([1 / 61, 60 / 61])
     best = searched["mean"].min()
     assert shares["within"][1] == (searched["mean"] <= best + 0.01).sum()
+
+
+def test_where_more_is_better_the_distance_counts_down_from_the_largest():
+    table = table_of(*(row(g, ece=e) for g, e in ((0.7, 0.5), (0.8, 0.9), (0.9, 0.88))))
+    shares = sensitivity.share_within(table, "accuracy", [0.0, 0.02])
+    assert shares["within"].tolist() == [1, 2]
+
+
+def test_a_trend_is_of_parts_with_equally_many_fillings(searched):
+    curve = sensitivity.trend(searched, "head.lr", bins=5)
+    assert curve["fillings"].tolist() == [12] * 5
+    assert curve["value"].is_monotonic_increasing
+    # The best learning rate is in the middle, so the ends are worse.
+    assert curve["median"].idxmin() not in (0, 4)
+    assert (curve["low"] <= curve["median"]).all()
+    assert (curve["median"] <= curve["high"]).all()
+
+
+def test_a_trend_of_few_values_and_of_texts_has_each_of_them(by_gamma):
+    assert sensitivity.trend(by_gamma, "head.gamma")["value"].tolist() == [0.8, 0.9, 1.0]
+    table = table_of(row(1, width=None, ece=0.1), row(1, width=64, ece=0.2))
+    assert sensitivity.trend(table, "head.width")["value"].tolist() == ["64", "null"]
 
 
 def test_mistakes_are_one_line(by_gamma):
@@ -129,15 +151,15 @@ def test_the_figures_say_what_they_are_of(by_gamma, searched, tmp_path):
     style.apply()
     figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.4))
     curve = sensitivity.against(by_gamma, "head.gamma")
-    sensitivity.draw_against(axes[0], curve, "head.gamma", default=0.95)
+    sensitivity_figures.draw_against(axes[0], curve, "head.gamma", default=0.95)
     assert axes[0].get_xlabel() == "head.gamma"
     assert axes[0].get_title() == "band: mean ± sd over seeds; n = 9"
-    assert [text.get_text() for text in axes[0].texts] == ["paper"]
+    assert [text.get_text() for text in axes[0].texts] == ["default"]
     grid = sensitivity.heat_map(searched, "head.gamma", "head.lr", bins=4)
     default = {"head.gamma": 0.95, "head.lr": 0.01}
-    sensitivity.draw_heat_map(axes[1], grid, default=default)
+    sensitivity_figures.draw_heat_map(axes[1], grid, default=default)
     assert len(axes[1].patches) == 1
-    sensitivity.draw_share(axes[2], searched)
+    sensitivity_figures.draw_share(axes[2], searched)
     assert axes[2].lines[0].get_ydata()[-1] == pytest.approx(100 * 60 / 61)
     figure.savefig(tmp_path / "figure.png", dpi=150)
     plt.close(figure)

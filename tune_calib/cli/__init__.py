@@ -215,15 +215,22 @@ def _run(record: Any, out: str, options: dict[str, Any]) -> None:
 
 @app.command()
 def report(
-    out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep or a search")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
 ) -> None:
-    """Write tables and figures of a sweep and print its table."""
-    from analysis.report import write_report
+    """Write tables and figures of a sweep or a search and print its table."""
     from tune_calib.places import place
 
-    typer.echo(write_report(place(out), published, test))
+    folder = place(out)
+    if (folder / "search.json").exists():
+        if published is not None:
+            raise UserError("--published stands beside a sweep; this folder holds a search")
+        typer.echo(search.report(folder))
+        return
+    from analysis.report import write_report
+
+    typer.echo(write_report(folder, published, test))
 
 
 @app.command()

@@ -30,6 +30,7 @@ from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, METHODS, nearest
 
 if TYPE_CHECKING:
+    from tune_calib.places import Place
     from tune_calib.tuning.request import SearchRequest
 
 SAMPLERS = ("tpe", "random", "nsga2", "grid")
@@ -151,6 +152,18 @@ def evaluate(
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     _tell_crashed(evaluated.crashed, again)
+
+
+def report(out: "Place") -> str:
+    """Write the report of a search, of what has ended so far if it is not over."""
+    from analysis.search import is_whole
+    from analysis.search_report import write_search_report
+
+    if not is_whole(out):
+        from tune_calib.tuning.search import write_outcome_so_far
+
+        write_outcome_so_far(out)
+    return write_search_report(out)
 
 
 def _search(request: "SearchRequest", retry: str | None) -> None:

@@ -5,11 +5,10 @@ from typing import Any
 
 from tabulate import tabulate
 
-from tune_calib.names import METRICS, column
+from tune_calib.names import METRICS
 from tune_calib.places import Place
 from tune_calib.results import read_table
 from tune_calib.tuning.folder import read_manifest
-from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import EVALUATED, MANIFEST
 from tune_calib.tuning.search import Found
 from tune_calib.tuning.trials import SearchTrials
@@ -19,7 +18,8 @@ def describe(found: Found) -> str:
     """The end of a search, as text."""
     trials, objective = found.trials, found.trials.objective
     front = objective.pareto(trials.verdicts)
-    lines = [_table(trials, front), "", found.counts]
+    pictures = f"tables, figures and a page: tune-calib report {trials.out}"
+    lines = [_table(trials, front), "", found.counts, pictures]
     if not front:
         lines.append(f"no trial kept the accuracy within {objective.guard:g} of the baseline")
         return "\n".join(lines)
@@ -33,7 +33,7 @@ def describe(found: Found) -> str:
 def _table(trials: SearchTrials, front: list[int]) -> str:
     """Baseline, the method's own defaults and the Pareto set, on ``select``."""
     objective = trials.objective
-    rows = [["baseline", *_baseline(trials, objective), 0.0]]
+    rows = [["baseline", *trials.baseline_means(objective.metrics), 0.0]]
     # Trial 0 has the method's own defaults.
     for number in dict.fromkeys([0, *front]):
         verdict = trials.verdicts[number]
@@ -42,12 +42,6 @@ def _table(trials: SearchTrials, front: list[int]) -> str:
         rows.append([name, *values, verdict.drop])
     titles = [f"select {METRICS[name].title}" for name in objective.metrics]
     return tabulate(rows, headers=["", *titles, "accuracy lost"], floatfmt=".4f")
-
-
-def _baseline(trials: SearchTrials, objective: Objective) -> list[float]:
-    rows: list[Any] = [trials.rows[t.spec.hash] for t in trials.candidates.baseline()]
-    columns = [column("select", name) for name in objective.metrics]
-    return [sum(row[name] for row in rows) / len(rows) for name in columns]
 
 
 def status(out: Place) -> str:

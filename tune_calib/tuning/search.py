@@ -7,13 +7,10 @@ from math import ceil
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.places import environment, require_writable
+from tune_calib.places import Place, environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
-from tune_calib.tuning.folder import (
-    identity_of,
-    only_driver,
-)
+from tune_calib.tuning.folder import identity_of, only_driver
 from tune_calib.tuning.launch import (
     ALL_EPOCHS,
     HEAD_THREADS,
@@ -22,10 +19,17 @@ from tune_calib.tuning.launch import (
     ray_session,
     run_wave,
 )
+from tune_calib.tuning.outcome import write_outcome
 from tune_calib.tuning.plan import MAX_POPULATION, make_plan
 from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
-from tune_calib.tuning.request import MANIFEST, Question, SearchRequest, manifest_of
+from tune_calib.tuning.request import (
+    MANIFEST,
+    Question,
+    SearchRequest,
+    manifest_of,
+    request_of,
+)
 from tune_calib.tuning.search_heads import search_heads
 from tune_calib.tuning.search_networks import WATCHED, search_networks
 from tune_calib.tuning.storage import lost_database, open_storage
@@ -81,7 +85,23 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
         else:
             trials.judge_all()
         counts = trials.reconcile(planned)
+        write_outcome(trials, manifest["trials"], planned)
     return Found(trials, counts, list(trials.crashed.values()))
+
+
+def write_outcome_so_far(out: Place) -> None:
+    """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
+
+    Raises:
+        UserError: the folder holds no search or no result, or its baseline failed.
+    """
+    request = request_of(out, None)
+    trials = open_trials(request, request.question.candidates())
+    if not trials.read():
+        raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
+    _ = trials.baseline  # one that failed is refused here
+    trials.judge_ended()
+    write_outcome(trials, request.trials, _planned(request, request.trials, trials, None))
 
 
 def open_trials(request: SearchRequest, candidates: Candidates) -> SearchTrials:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -159,6 +160,26 @@ class SearchStudy:
     def states(self) -> list[str]:
         """State of every trial, by number: its status, or ``running`` or ``waiting``."""
         return [_state(trial) for trial in self._trials()]
+
+    def divergences(self, place: int, quantile: float) -> dict[str, float]:
+        """How far each setting of the best trials is spread otherwise than that of all (PED-ANOVA).
+
+        Args:
+            place: of the objective.
+            quantile: share of the trials with values that are the best, in (0, 1).
+        """
+        sign = 1 if self._objective.directions[place] == "minimize" else -1
+        tried = {name for trial in self._trials() if trial.values for name in trial.params}
+        with warnings.catch_warnings():
+            # That a target is to be made small, and that importances may be left unscaled.
+            warnings.simplefilter("ignore")
+            return get_param_importances(
+                self._study,
+                evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
+                params=[name for name in self._space.settings if name in tried],
+                target=lambda trial: sign * trial.values[place],
+                normalize=False,
+            )
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)

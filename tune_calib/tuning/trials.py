@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from ablations._ladder import PlannedTrial
 from tune_calib.errors import UserError
@@ -14,6 +15,7 @@ from tune_calib.tuning.objective import Objective, Row, Verdict
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.study import SearchStudy, Suggestion
 
+OPEN = ("running", "waiting")
 KEPT = ("status", "epoch", "network_seed")
 
 
@@ -101,13 +103,18 @@ class SearchTrials:
         Raises:
             UserError: one is still open.
         """
+        if not self.judge_ended():
+            raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
+
+    def judge_ended(self) -> bool:
+        """Judge every suggestion that was told; returns whether none is open."""
         self.read()
         self.verdicts.clear()
-        for number in range(len(self.study.states())):
-            suggestion = self.study.suggestion(number)
-            if not suggestion.is_finished:
-                raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
-            self.settle(suggestion)
+        states = self.study.states()
+        ended = [number for number, state in enumerate(states) if state not in OPEN]
+        for number in ended:
+            self.settle(self.study.suggestion(number))
+        return len(ended) == len(states)
 
     @property
     def baseline(self) -> Mapping[int, float]:
@@ -127,6 +134,11 @@ class SearchTrials:
                 accuracy = row[column("select", "accuracy")]
                 self._baseline[trial.spec.network.seed] = accuracy
         return self._baseline
+
+    def baseline_means(self, metrics: Iterable[str]) -> list[float]:
+        """Means of metrics on ``select`` over the baseline's networks."""
+        rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
+        return [fmean(row[column("select", name)] for row in rows) for name in metrics]
 
     def best(self) -> str:
         """The choice so far, in a few words."""
@@ -149,7 +161,7 @@ class SearchTrials:
             MismatchError: they disagree.
         """
         states = self.study.states()
-        closed = [n for n, state in enumerate(states) if state not in ("running", "waiting")]
+        closed = [n for n, state in enumerate(states) if state not in OPEN]
         suggestions = [self.study.suggestion(number) for number in closed]
         expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
         expected |= {trial.spec.hash for trial in self.candidates.baseline()}
