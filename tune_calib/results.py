@@ -92,6 +92,7 @@ SCHEMAS: dict[TableName, pa.Schema] = {
             ("sample", pa.int32()),
             ("gate", pa.int8()),
             ("indicator", pa.float16()),
+            ("confidence", pa.float16()),  # absent from results of before it was recorded
             ("correct", pa.bool_()),
         ]
     ),
