@@ -104,7 +104,7 @@ def draw(sweep: Sweep) -> Figure | None:
         _histogram(lower, panel.bins, floor)
         for axis, label in ((upper, "accuracy"), (lower, "samples\n(%, log)")):
             _label_outer(axis, column, label)
-    figure.supxlabel("confidence", fontsize=7)
+        lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7)
     absent = [rung["label"] for rung in sweep.rungs if rung not in [p.rung for p in panels]]
     figure.suptitle(_reading(absent), fontsize=7)
@@ -133,7 +133,7 @@ def draw_confidence(sweep: Sweep) -> Figure | None:
         _confidence_histogram(axis, panels[place].bins)
         _label_outer(axis, place % columns, "samples (%)")
         axis.tick_params(labelbottom=place >= len(panels) - columns)
-    figure.supxlabel("confidence", fontsize=7)
+        axis.set_xlabel("confidence" if place // columns == rows - 1 else "", fontsize=7)
     figure.legend(
         handles=_confidence_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7
     )
