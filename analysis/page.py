@@ -57,6 +57,16 @@ CAPTIONS = {
         "network under a head is not in them, and what else the machine did is. Memory is the peak "
         "of the process, which may have run other trials before.",
     ),
+    "corruption": (
+        "ECE and accuracy on corrupted test images",
+        "Noise, blur and loss of contrast of five severities, made here from the test split: not "
+        "CIFAR-10-C. One trial a rung.",
+    ),
+    "prototypes": (
+        "Classes in the logits",
+        "t-SNE of some hundred test samples, and the angles between the mean logits of the "
+        "classes, less their common mean. One trial a rung.",
+    ),
     "critical_difference": (
         "Mean ranks of the methods",
         "Friedman's test over the blocks; bars join methods that Nemenyi's does not tell apart.",

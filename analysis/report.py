@@ -6,9 +6,11 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import cost, figures, page, reliability, significance_tables, style, tables
+from analysis.corruption import draw_corruption
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
 from analysis.norm_confidence import draw_norm_confidence, last_records
+from analysis.prototypes import draw_prototypes
 from analysis.published import beside
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from analysis.significance import Verdict, for_report
@@ -91,6 +93,8 @@ def _write_figures(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list
         "confidence": reliability.draw_confidence(sweep),
         "norm_confidence": draw_norm_confidence(sweep, last_records(sweep.out, sweep)),
         "cost": cost.draw_cost(sweep),
+        "corruption": draw_corruption(sweep),
+        "prototypes": draw_prototypes(sweep),
     }
     return [
         path

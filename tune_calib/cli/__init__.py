@@ -220,6 +220,19 @@ def report(
 
 
 @app.command()
+def pictures(
+    out: Annotated[Path, typer.Argument(help="folder of a sweep")],
+    store: StoreRoot = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
+    from tune_calib.tuning.pictures import take_pictures
+
+    typer.echo("\n".join(take_pictures(out, store or out / "store", data_root)))
+    typer.echo(f"tune-calib report {out} draws them")
+
+
+@app.command()
 def status(out: Annotated[Path, typer.Argument(help="folder of a sweep or search")]) -> None:
     """Say what of a sweep or a search is done."""
     if (out / "search.json").exists():
