@@ -17,6 +17,7 @@ from analysis.settings import settings
 from tune_calib.results import read_files
 
 COLUMNS = 4
+_NEVER_NORMALISED = ("constant", "random")
 SPLIT = "select"  # after the epoch, by one pair of moments: the indicator is the norm but for units
 
 
@@ -28,16 +29,15 @@ def last_records(out: Path, sweep: Sweep) -> pd.DataFrame:
         sweep: what is in it.
 
     Returns:
-        One row a sample of ``SPLIT``: rung, name (of the indicator, e.g. ``norm_l1``), indicator,
-        confidence, correct. Empty where no confidence was recorded.
+        One row a sample of ``SPLIT``: rung, name (of the indicator, e.g. ``norm_l1 (raw)``),
+        indicator, confidence, correct. Empty where no confidence was recorded.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
     done = sweep.trials[sweep.trials["status"] == "done"]
     first = done.drop_duplicates("rung")
-    names = settings(first).reindex(columns=["network.indicator"])["network.indicator"]
-    known = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
+    known = first.assign(name=_names(first)).set_index("spec_hash")[["rung", "name"]]
     parts = []
     for table in read_files(out, "samples"):
         rows = table.to_pandas()
@@ -50,6 +50,14 @@ def last_records(out: Path, sweep: Sweep) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame(columns=columns)
     return pd.concat(parts).sort_values("rung", kind="stable")[columns].reset_index(drop=True)
+
+
+def _names(trials: pd.DataFrame) -> "pd.Series[str]":
+    given = settings(trials).reindex(columns=["network.indicator", "network.normalise"])
+    is_raw = given["network.indicator"].isin(_NEVER_NORMALISED)
+    is_raw |= given["network.normalise"].map(str) == "False"
+    scales = is_raw.map({True: "raw", False: "normalised"})
+    return given["network.indicator"].map(str) + " (" + scales + ")"
 
 
 def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
@@ -92,9 +100,10 @@ def _dots(axis: Axes, rung: dict[str, Any], rows: pd.DataFrame) -> None:
     )  # fmt: skip
     found = correlations(rows["indicator"], rows["confidence"])
     told = f"r = {found['pearson']:.2f}, rho = {found['spearman']:.2f}, n = {len(rows)}"
+    told = told.replace("nan", "-")
     label = "\n".join(wrap(rung["label"], 28))
     axis.set_title(f"{label}\n{told}", fontsize=6.5)
-    axis.set_xlabel(f"{rows['name'].iloc[0]} (normalised)", fontsize=7)
+    axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
     axis.tick_params(labelsize=6.5)
     axis.set_ylim(0, 1.02)
 

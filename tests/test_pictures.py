@@ -161,7 +161,7 @@ def sampled(out, confidence):
 
 
 def _rows(out):
-    network = '{"method":"fedlas_ls","params":{"indicator":"norm_l1"}}'
+    network = '{"method":"fedlas_ls","params":{"indicator":"norm_l1","normalise":true}}'
     row = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "done"}
     return [{**row, "network_seed": 0, "network": network}]
 

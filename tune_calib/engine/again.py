@@ -5,6 +5,7 @@ which gives the same numbers.
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 
@@ -49,6 +50,12 @@ class FinishedTrial:
             for _ in self.trainer:
                 pass
 
+    @cached_property
+    def _known(self) -> dict[str, SplitLogits]:
+        """What the post-hoc transform is fitted on, and ``select``."""
+        known = {"select": self.development.select, "calib": self.development.calib}
+        return {name: self.logits(split) for name, split in known.items()}
+
     def logits(self, split: Split) -> SplitLogits:
         """Logits of some images, before the post-hoc transform."""
         method, network = self.trained.method, self.trained.network
@@ -60,9 +67,7 @@ class FinishedTrial:
 
     def evaluate(self, split: Split) -> Evaluation | None:
         """Metrics of some images as ``test/<name>``; None if a logit is not finite."""
-        known = {"select": self.development.select, "calib": self.development.calib}
-        logits = {name: self.logits(part) for name, part in {**known, "test": split}.items()}
-        return evaluate_one(logits, self.spec.posthoc)
+        return evaluate_one({**self._known, "test": self.logits(split)}, self.spec.posthoc)
 
     def under_corruption(self) -> Iterator[tuple[str, int, Evaluation | None]]:
         """Kind, severity and metrics of every corruption of the test split."""

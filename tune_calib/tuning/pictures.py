@@ -55,10 +55,8 @@ def _picture(
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: is there"
-    slots = {
-        slot: json.loads(row[slot]) for slot in ("data", "network", "head", "posthoc") if row[slot]
-    }
-    spec = TrialSpec.build(**slots)
+    slots = ("data", "network", "head", "posthoc")
+    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in slots if row[slot]})
     images = store.root / "images"
     development = load_development(spec.data, data_root, images).to(device)
     test = load_test(spec.data, data_root, images).to(device)
