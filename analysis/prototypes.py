@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
 
 from analysis import style
 from analysis.load import Sweep
@@ -91,7 +92,9 @@ def draw_prototypes(sweep: Sweep) -> Figure | None:
 
 def _map(axis: Axes, rung: dict[str, Any], logits: Floats, labels: NDArray[np.int64]) -> None:
     perplexity = min(30.0, (len(logits) - 1) / 3)
-    places = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
+    # On one thread: quick enough for some hundred samples, and the same places everywhere.
+    with threadpool_limits(1):
+        places = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
     axis.scatter(places[:, 0], places[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
     found = angles(logits, labels)
     told = f"{found.mean():.1f} ± {found.std():.1f}°, {len(labels)} samples"
