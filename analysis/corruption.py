@@ -22,7 +22,7 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
-    shifted = read_table(sweep.out, "corruptions").to_pandas()
+    shifted: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
     trials = sweep.trials.set_index("spec_hash")
     shifted = shifted[shifted["spec_hash"].isin(trials.index)]
     if shifted.empty:
@@ -30,7 +30,7 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
     clean = shifted[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
     for metric in METRICS:
         clean[metric] = clean["spec_hash"].map(trials[f"test/{metric}"])
-    table = pd.concat([clean, shifted])
+    table: pd.DataFrame = pd.concat([clean, shifted])
     table["rung"] = table["spec_hash"].map(trials["rung"])
     columns = ["rung", "kind", "severity"]
     return table.sort_values(columns)[[*columns, "accuracy", "ece"]].reset_index(drop=True)

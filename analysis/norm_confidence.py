@@ -49,7 +49,8 @@ def last_records(out: Path, sweep: Sweep) -> pd.DataFrame:
     columns = ["rung", "name", "indicator", "confidence", "correct"]
     if not parts:
         return pd.DataFrame(columns=columns)
-    return pd.concat(parts).sort_values("rung", kind="stable")[columns].reset_index(drop=True)
+    found: pd.DataFrame = pd.concat(parts).sort_values("rung", kind="stable")
+    return found[columns].reset_index(drop=True)
 
 
 def _names(trials: pd.DataFrame) -> "pd.Series[str]":

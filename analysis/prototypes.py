@@ -20,7 +20,8 @@ from tune_calib.results import read_table
 
 COLUMNS = 4
 _SEED = 0
-_MAP = "tab20"  # more classes than the style has colours, and lines mean methods there
+_MAP = "tab20"  # not the style's colours, which mean methods
+_NUMBERED = 20
 
 Floats = NDArray[np.float64]
 
@@ -58,7 +59,8 @@ def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
     centred = means - means.mean(0)
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     above = np.triu_indices(len(units), k=1)
-    return np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
+    found: Floats = np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
+    return found
 
 
 def draw_prototypes(sweep: Sweep) -> Figure | None:
@@ -83,9 +85,10 @@ def draw_prototypes(sweep: Sweep) -> Figure | None:
         else:
             axis.set_axis_off()
     figure.suptitle(
-        "t-SNE of test logits, a colour a class (distances between groups mean little); angles "
-        "between class prototypes,\nmean ± sd over the pairs of classes; n = 1 trial of each rung, "
-        "that of the smallest seeds", fontsize=7,
+        "t-SNE of test logits, a colour and a number a class (distances between groups mean "
+        f"little). Angles between the\nprototypes of two classes, least to largest, and sd; equally "
+        f"spread {_even(known):.1f}° each. n = 1 trial of each rung, that of the smallest seeds",
+        fontsize=7,
     )  # fmt: skip
     return figure
 
@@ -97,5 +100,18 @@ def _map(axis: Axes, rung: dict[str, Any], logits: Floats, labels: NDArray[np.in
         places = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
     axis.scatter(places[:, 0], places[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
     found = angles(logits, labels)
-    told = f"{found.mean():.1f} ± {found.std():.1f}°, {len(labels)} samples"
-    axis.set_title(f"{rung['label']}\n{told}", fontsize=6.5)
+    told = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
+    axis.set_title(f"{rung['label']}\n{told}, {len(labels)} samples", fontsize=6.5)
+    classes = np.unique(labels)
+    for label in classes if len(classes) <= _NUMBERED else ():
+        middle = np.median(places[labels == label], axis=0)
+        axis.annotate(
+            str(label), middle, fontsize=7, ha="center", va="center", weight="bold",
+            bbox={"boxstyle": "circle,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
+        )  # fmt: skip
+
+
+def _even(known: dict[int, tuple[Floats, NDArray[np.int64]]]) -> float:
+    """Angle between any two of equally spread classes, in degrees."""
+    classes = len(np.unique(next(iter(known.values()))[1]))
+    return float(np.degrees(np.arccos(-1 / (classes - 1))))

@@ -232,7 +232,7 @@ def _confidence_histogram(axis: Axes, bins: pd.DataFrame) -> None:
     width = shown["upper"] - shown["lower"]
     right = 100 * shown["share"] * shown["accuracy"]
     wrong = 100 * shown["share"] - right
-    shape = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
+    shape: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
     axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
     axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
     means = (shown[["accuracy", "confidence"]].mul(shown["share"], axis="index")).sum()

@@ -171,8 +171,8 @@ def draw_samples(sweep: Sweep, statistics: pd.DataFrame) -> Figure | None:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle(
-        "mean over the trials of a rung; band: smallest to largest; what is not +1 is "
-        "under-confident", fontsize=7,
+        "mean over the trials of a rung; band: smallest to largest; gate not +1: under-confident",
+        fontsize=7,
     )  # fmt: skip
     return figure
 

@@ -7,13 +7,15 @@ import pyarrow as pa
 import pytest
 
 from analysis import reliability
+from analysis.corruption import corruption_table, draw_corruption
 from analysis.cost import cost_table, draw_cost
 from analysis.figures import draw_sparsity, draw_tradeoff, pareto_front
 from analysis.load import load
 from analysis.norm_confidence import draw_norm_confidence, last_records
+from analysis.prototypes import angles, draw_prototypes
 from analysis.report import write_report
 from tests import fake_results
-from tune_calib.results import SCHEMAS, write_results
+from tune_calib.results import SCHEMAS, write_results, write_table
 
 
 @pytest.fixture
@@ -179,3 +181,39 @@ def test_results_from_before_confidence_was_recorded_are_told(out):
     sweep = sampled(out, [None] * 5)
     assert draw_norm_confidence(sweep, last_records(out, sweep)) is None
     assert "norm_confidence: not drawn, these records" in write_report(out)
+
+
+def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
+    sweep = load(out)
+    assert draw_corruption(sweep) is None
+    rows = [
+        {"spec_hash": "1-0", "kind": "blur", "severity": k, "accuracy": 0.8, "ece": 0.1 * k}
+        for k in (2, 1)
+    ]
+    write_table(out, "corruptions", "1-0", pa.Table.from_pylist(rows))
+    table = corruption_table(sweep)
+    clean = fake_results.value(1, 0)
+    assert table["ece"].tolist() == pytest.approx([clean, 0.1, 0.2])
+    axis = draw_corruption(sweep).axes[0]
+    assert axis.lines[0].get_ydata().tolist() == pytest.approx([100 * clean, 10, 20])
+    assert axis.get_legend_handles_labels()[1] == ["+ one"]
+
+
+def test_equally_spread_classes_are_equally_far():
+    found = angles(np.tile(10.0 * np.eye(4), (5, 1)), np.tile(np.arange(4), 5))
+    assert found == pytest.approx(np.full(6, np.degrees(np.arccos(-1 / 3))))
+
+
+def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
+    sweep = load(out)
+    assert draw_prototypes(sweep) is None
+    chance = np.random.default_rng(0)
+    labels = np.arange(30) % 3
+    logits = [(5 * np.eye(3)[k] + chance.normal(size=3)).astype(np.float16) for k in labels]
+    kept = {"spec_hash": ["1-0"] * 30, "label": labels, "logits": logits}
+    write_table(out, "logits", "1-0", pa.table(kept))
+    maps = [draw_prototypes(sweep).axes[0] for _ in range(2)]
+    places = [axis.collections[0].get_offsets() for axis in maps]
+    assert places[0].shape == (30, 2)
+    assert (places[0] == places[1]).all()
+    assert "30 samples" in maps[0].get_title()
