@@ -86,7 +86,7 @@ def draw_prototypes(sweep: Sweep) -> Figure | None:
             axis.set_axis_off()
     figure.suptitle(
         "t-SNE of test logits, a colour and a number a class (distances between groups mean "
-        f"little). Angles between the\nprototypes of two classes, least to largest, and sd; equally "
+        f"little). Angles between the\nprototypes of two classes, least to largest, and sd; evenly "
         f"spread {_even(known):.1f}° each. n = 1 trial of each rung, that of the smallest seeds",
         fontsize=7,
     )  # fmt: skip

@@ -78,7 +78,7 @@ def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
     spec = small_spec()
     metrics = finished(spec, trained, test_split).evaluate(test_split).metrics
     write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, "test/ece": 0.9})]})
-    with pytest.raises(UserError, match="now and was 0.9000"):
+    with pytest.raises(UserError, match=r"now and was 0\.9000"):
         take_pictures(tmp_path, trained.root, None)
     assert not (tmp_path / "logits").exists()
     write_results(tmp_path, "a", {"trials": [row_of(spec, metrics)]})
