@@ -55,10 +55,13 @@ def last_records(out: Path, sweep: Sweep) -> pd.DataFrame:
 
 def _names(trials: pd.DataFrame) -> "pd.Series[str]":
     given = settings(trials).reindex(columns=["network.indicator", "network.normalise"])
-    is_raw = given["network.indicator"].isin(_NEVER_NORMALISED)
-    is_raw |= given["network.normalise"].map(str) == "False"
-    scales = is_raw.map({True: "raw", False: "normalised"})
-    return given["network.indicator"].map(str) + " (" + scales + ")"
+    names = [
+        f"{name} (raw)"
+        if name in _NEVER_NORMALISED or str(is_on) == "False"
+        else f"{name} (normalised)"
+        for name, is_on in given.itertuples(index=False)
+    ]
+    return pd.Series(names, index=trials.index, dtype=object)
 
 
 def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
