@@ -1,5 +1,6 @@
 """Figures of a ladder: the sparsity trajectory, and ECE against accuracy."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -42,16 +43,21 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
     if not rungs:
         return None
     figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.5))
-    panels = {"q": "keep probability q", "tau": "largest step τ of q", "train/accuracy": "train"}
+    panels = {
+        "q": "share of weights kept q",
+        "tau": "largest step τ of q",
+        "train/accuracy": "on the training split",
+    }
     for axis, (name, text) in zip(axes, panels.items(), strict=True):
         for place, rung in enumerate(rungs):
             _line(axis, trajectory(sweep, rung["index"], name), rung["index"], place, "-")
             if name == "train/accuracy":
                 curve = trajectory(sweep, rung["index"], "train/confidence")
                 _line(axis, curve, rung["index"], place, "--")
-        axis.set(xlabel="epoch of stage II")
-        axis.set_title(text, fontsize=8)
-    axes[0].set_ylabel("fraction")
+        axis.set_xlabel("epoch of stage II")
+        axis.set_ylabel(text, fontsize=7.5)
+    sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
+    sparsity.set_ylabel("sparsity 1 - q", fontsize=7.5)
     lines = [
         Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
         Line2D([], [], color="0.2", linestyle="--", label="confidence"),
@@ -63,6 +69,10 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
         ncols=min(2, len(rungs)), frameon=False, fontsize=7.5,
     )  # fmt: skip
     return figure
+
+
+def _complement(share: Any) -> Any:
+    return 1 - share
 
 
 def _line(axis: Axes, curve: pd.DataFrame, index: int, place: int, dashes: str) -> None:
@@ -107,8 +117,33 @@ def chains(sweep: Sweep) -> list[list[int]]:
     return found
 
 
+def _is_side_by_side(sweep: Sweep) -> bool:
+    """Whether no rung builds on another."""
+    return max(map(len, chains(sweep)), default=0) <= 1
+
+
+def pareto_front(means: pd.DataFrame) -> pd.DataFrame:
+    """Rows that no other row beats.
+
+    Args:
+        means: columns accuracy and ece.
+
+    Returns:
+        Those rows for which no other has at least as much accuracy and at most as much ECE, and
+        one of the two better; most accurate last.
+    """
+    ordered = means.sort_values(["accuracy", "ece"], ascending=[False, True], kind="stable")
+    least = ordered["ece"].cummin()
+    is_tie = ordered.duplicated(["accuracy", "ece"])
+    is_new = ordered["ece"] < least.shift(fill_value=math.inf)
+    # What equals a row of the front in both is not beaten by it.
+    return ordered[is_new | (is_tie & (ordered["ece"] == least))].iloc[::-1]
+
+
 def draw_tradeoff(sweep: Sweep) -> Figure | None:
-    """ECE against accuracy on test: each trial faint, mean ± sd of each rung, steps as arrows.
+    """ECE against accuracy on test: each trial faint, mean ± sd of each rung.
+
+    Steps of a ladder are joined by arrows; of methods side by side the Pareto front is marked.
 
     Returns:
         None if no trial is done.
@@ -127,6 +162,8 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     means = 100 * points.groupby("rung")[["accuracy", "ece"]].mean()
     for chain in chains(sweep):
         _arrows(axis, means.loc[[index for index in chain if index in means.index]])
+    if _is_side_by_side(sweep):
+        _mark_front(axis, pareto_front(means))
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
@@ -139,16 +176,21 @@ def _reading(sweep: Sweep) -> str:
     text = summary(sweep)
     if "no spread" not in text:
         text = f"large: {text}; small: single trials"
-    if max(map(len, chains(sweep)), default=0) > 1:
+    if not _is_side_by_side(sweep):
         return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"
-    return f"{text}; filled mark: the base"
+    return f"{text}; filled mark: the base\ndashed: Pareto front of the means"
+
+
+def _mark_front(axis: Axes, front: pd.DataFrame) -> None:
+    axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
 
 
 def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
     spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
     color, shape = style.color(rung["index"]), style.marker(rung["index"])
-    axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
+    if len(rows) > 1:
+        axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
     axis.errorbar(
         x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
         markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
@@ -157,7 +199,7 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:
 
 def _face(rung: dict[str, Any]) -> str | tuple[float, float, float]:
     """Filled for a step of the ladder, open for what stands beside it."""
-    return style.color(rung["index"]) if rung["kind"] in ("base", "step") else "white"
+    return style.color(rung["index"]) if rung["kind"] in ("base", "step") else "none"
 
 
 def _legend_mark(sweep: Sweep, rung: dict[str, Any], is_empty: bool) -> Line2D:

@@ -22,21 +22,50 @@ CAPTIONS = {
     "tradeoff": (
         "ECE against accuracy on test",
         "Small marks are single trials, large ones the mean of a rung with its standard deviation; "
-        "low and to the right is better.",
+        "low and to the right is better. Arrows join the steps of a ladder; of methods side by "
+        "side the dashed line joins those that no other beats in both.",
     ),
     "reliability": (
         "Reliability diagrams on test",
         "Accuracy of each bin against its confidence, the trials of a rung pooled; below, the "
-        "share of samples in each bin on a log scale. Bars under the diagonal: over-confident.",
+        "share of samples in each bin on a log scale. Bars under the diagonal: over-confident. The "
+        "lines show how far chance alone takes a calibrated network: test samples drawn anew with "
+        "the shares of the bins, each right with the mean confidence of its bin.",
+    ),
+    "confidence": (
+        "Confidence on test, of right and wrong samples",
+        "Share of samples in each bin, the trials of a rung pooled, with accuracy and mean "
+        "confidence as lines.",
     ),
     "sparsity": (
-        "Keep probability over the epochs of stage II",
+        "Sparsity over the epochs of stage II",
         "What is kept, the largest step that it may take, and the accuracy and confidence on train "
         "that drive it.",
     ),
     "samples": (
         "Gates of single samples over the epochs",
         "Shares, flips, and the correlation of the indicator with correctness.",
+    ),
+    "norm_confidence": (
+        "Feature norm against softmax confidence",
+        "A dot a sample of select after the last epoch, with Pearson's r and Spearman's rho; one "
+        "trial a rung.",
+    ),
+    "cost": (
+        "What the trials cost",
+        "Wall-clock seconds of a Ray trial, for heads over how many were trained together; the "
+        "network under a head is not in them, and what else the machine did is. Memory is the peak "
+        "of the process, which may have run other trials before.",
+    ),
+    "corruption": (
+        "ECE and accuracy on corrupted test images",
+        "Noise, blur and loss of contrast of five severities, made here from the test split: not "
+        "CIFAR-10-C. One trial a rung.",
+    ),
+    "prototypes": (
+        "Classes in the logits",
+        "t-SNE of some hundred test samples, and the angles between the mean logits of the "
+        "classes, less their common mean. One trial a rung.",
     ),
     "critical_difference": (
         "Mean ranks of the methods",

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import figures, page, reliability, significance_tables, style, tables
+from analysis import cost, figures, page, reliability, significance_tables, style, tables
+from analysis.corruption import draw_corruption
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
+from analysis.norm_confidence import draw_norm_confidence, last_records
+from analysis.prototypes import draw_prototypes
 from analysis.published import beside
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from analysis.significance import Verdict, for_report
@@ -18,6 +21,11 @@ _UNDRAWN = {
     "reliability": "no trial that is done has bins",
     "sparsity": "no rung has a keep probability q that moves",
     "tradeoff": "no trial that is done has accuracy and ECE on test",
+    "confidence": "no trial that is done has bins",
+    "cost": "no trial that is done has its seconds or memory",
+}
+_UNDRAWN_OF_SAMPLES = {
+    "norm_confidence": "these records of single samples are older than that of their confidence",
 }
 
 
@@ -59,7 +67,8 @@ def _write_all(
     written += _write_figures(sweep, statistics, out / "figures")
     written += _write_significance(verdicts, out)
     drawn = {path.stem for path in written}
-    undrawn = [f"{name}: not drawn, {why}" for name, why in _UNDRAWN.items() if name not in drawn]
+    reasons = _UNDRAWN | (_UNDRAWN_OF_SAMPLES if len(statistics) else {})
+    undrawn = [f"{name}: not drawn, {why}" for name, why in reasons.items() if name not in drawn]
     undrawn += [
         f"critical_difference: not drawn, {verdict.friedman.statement}"
         for verdict in verdicts
@@ -93,6 +102,11 @@ def _write_figures(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list
         "sparsity": figures.draw_sparsity(sweep),
         "tradeoff": figures.draw_tradeoff(sweep),
         "samples": draw_samples(sweep, statistics),
+        "confidence": reliability.draw_confidence(sweep),
+        "norm_confidence": draw_norm_confidence(sweep, last_records(sweep.out, sweep)),
+        "cost": cost.draw_cost(sweep),
+        "corruption": draw_corruption(sweep),
+        "prototypes": draw_prototypes(sweep),
     }
     return [
         path

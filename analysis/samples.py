@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from scipy import stats
 from tabulate import tabulate
 
@@ -27,9 +28,12 @@ QUANTITIES = {
     "flipped": "gate flipped since\nthe epoch before (%)",
     "pearson": "Pearson r, indicator\nand correctness",
     "spearman": "Spearman rho, indicator\nand correctness",
+    "confidence_pearson": "Pearson r, indicator\nand confidence",
+    "confidence_spearman": "Spearman rho, indicator\nand confidence",
 }
 SPLITS = {"train": "train, as the loss saw it", "select": "select, after the epoch"}
 SHARES = ("over", "under", "flipped")
+MAX_BANDS = 6
 DRAWN = ("over", "flipped", "pearson", "spearman")
 
 
@@ -43,7 +47,9 @@ def sample_statistics(out: Place) -> pd.DataFrame:
         One row a (trial, split, epoch): spec_hash, split, epoch, n, accuracy; over and under,
         shares of samples whose gate is +1 and -1; flipped, share of those seen in the epoch
         before too whose gate changed (NaN in the first epoch); pearson and spearman of the
-        indicator with correctness (NaN where one of them does not vary). Fractions.
+        indicator with correctness (NaN where one of them does not vary), confidence_pearson and
+        confidence_spearman with the softmax confidence (NaN too where that was not recorded).
+        Fractions.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
@@ -69,18 +75,26 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "over": (gate == 1).mean(),
                 "under": (gate == -1).mean(),
                 "flipped": changed.mean() if len(both) else np.nan,
-                **_correlations(seen["indicator"], seen["correct"]),
+                **correlations(seen["indicator"], seen["correct"]),
+                **{f"confidence_{k}": v for k, v in _with_confidence(seen).items()},
             }
             before = gate
 
 
-def _correlations(indicator: "pd.Series[float]", correct: "pd.Series[bool]") -> dict[str, float]:
-    values, right = indicator.to_numpy(dtype=float), correct.to_numpy(dtype=float)
-    if np.ptp(values) == 0 or np.ptp(right) == 0:
+def _with_confidence(seen: pd.DataFrame) -> dict[str, float]:
+    is_recorded = "confidence" in seen and seen["confidence"].notna().all()
+    other = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
+    return correlations(seen["indicator"], other)
+
+
+def correlations(indicator: "pd.Series[float]", other: "pd.Series[Any]") -> dict[str, float]:
+    """Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
+    values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
+    if np.ptp(values) == 0 or np.ptp(others) == 0:
         return {"pearson": np.nan, "spearman": np.nan}
     return {
-        "pearson": float(stats.pearsonr(values, right).statistic),
-        "spearman": float(stats.spearmanr(values, right).statistic),
+        "pearson": float(stats.pearsonr(values, others).statistic),
+        "spearman": float(stats.spearmanr(values, others).statistic),
     }
 
 
@@ -125,7 +139,7 @@ def caption(sweep: Sweep) -> str:
     return (
         f"{manifest['title']}. {manifest['setting']}. Last epoch; mean ± sd over the trials of a "
         "rung. On train as the loss saw each sample (in training mode), on select after the epoch; "
-        "- where nothing varies."
+        "- where nothing varies, or confidence was not recorded."
     )
 
 
@@ -156,9 +170,13 @@ def draw_samples(sweep: Sweep, statistics: pd.DataFrame) -> Figure | None:
         axis.set_title(QUANTITIES[quantity], fontsize=7)
     for axis in axes[1]:
         axis.set_xlabel("epoch")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    figure.suptitle("mean over the trials of a rung; band: smallest to largest", fontsize=7)
+    band = "; band: smallest to largest" if _has_bands(sweep) else ""
+    figure.suptitle(
+        f"mean over the trials of a rung{band}; what is not +1 is under-confident", fontsize=7
+    )
     return figure
 
 
@@ -173,6 +191,14 @@ def _lines(axis: Axes, sweep: Sweep, statistics: pd.DataFrame, quantity: str) ->
         color, marker = style.color(rung["index"]), style.marker(rung["index"])
         axis.plot(
             curve.index, curve["mean"], color=color, marker=marker, markersize=3,
-            linewidth=1, label=rung["label"],
+            linewidth=1, label=f"{rung['label']} ({sweep.ended(rung['index'])})",
         )  # fmt: skip
-        axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.15, lw=0)
+        if _has_bands(sweep):
+            axis.fill_between(
+                curve.index, curve["min"], curve["max"], color=color, alpha=0.15, linewidth=0
+            )
+
+
+def _has_bands(sweep: Sweep) -> bool:
+    """Whether the bands of all rungs can be told apart."""
+    return len(sweep.rungs) <= MAX_BANDS

@@ -126,7 +126,7 @@ def test_equal_results_give_equal_bytes(out):
         return {path.name: path.read_bytes() for path in files}
 
     first = content()
-    assert len(first) == 12
+    assert len(first) == 15
     assert content() == first
 
 

@@ -203,6 +203,7 @@ def test_records_of_single_samples_have_a_table(out):
             "sample": [0, 1] * 4,
             "gate": [1, -1] * 4,
             "indicator": [0.0, 1.0] * 4,
+            "confidence": [0.5, 1.0] * 4,
             "correct": [False, True] * 4,
         }
     )

@@ -10,7 +10,7 @@ from tests.conftest import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.runs import NetworkRun
 from tune_calib.engine.samples import read_epochs
-from tune_calib.engine.store import Store
+from tune_calib.engine.store import Store, read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError
 from tune_calib.results import SCHEMAS, write_results
 from tune_calib.spec import TrialSpec
@@ -56,6 +56,24 @@ def test_the_record_is_what_the_loss_used(tmp_path):
     assert abs(train.loc[train["epoch"] == EPOCHS, "indicator"].astype(float).mean()) < 0.1
 
 
+def test_the_confidence_is_the_largest_probability(tmp_path):
+    spec, store = spec_of(indicator="max_prob", normalise=False), Store(tmp_path)
+    table = records(spec, store).to_pandas()
+    assert (table["confidence"] == table["indicator"]).all()
+
+
+def test_an_epoch_without_confidence_is_read(tmp_path):
+    spec, store = spec_of(), Store(tmp_path)
+    records(spec, store)
+    folder = store.folder("samples", spec.network_id) / "0002"
+    tensors, _ = read_tensors(folder)
+    kept = {name: value for name, value in tensors.items() if not name.endswith("confidence")}
+    write_tensors(folder, kept, {})
+    table = read_epochs(store, spec.network_id, EPOCHS, spec.hash).to_pandas()
+    assert table.groupby("epoch")["confidence"].count()[2] == 0
+    assert table.groupby("epoch")["confidence"].count()[3] > 0
+
+
 def test_a_method_that_judges_no_sample_leaves_no_record(tmp_path):
     network = {"method": "ce", "epochs": EPOCHS}
     spec = TrialSpec.build(data={"train_fraction": 0.1}, network=network)
@@ -79,6 +97,7 @@ def test_statistics_of_a_table_worked_by_hand(tmp_path):
             "sample": [0, 1, 2, 3, 0, 1, 2, 9],
             "gate": [1, 1, -1, 0, 1, -1, 1, 1],
             "indicator": [0.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0],
+            "confidence": [0.0, 0.5, 0.75, 1.0, 0.5, 0.5, 0.5, 0.75],
             "correct": [False, False, True, True, True, True, False, True],
         }
     )
@@ -91,6 +110,8 @@ def test_statistics_of_a_table_worked_by_hand(tmp_path):
     assert first["pearson"] == pytest.approx(torch.corrcoef(pair)[0, 1].item())
     # The same numbers are ranks but for a shift and ties: Spearman is Pearson of them.
     assert first["spearman"] == pytest.approx(first["pearson"])
+    assert first["confidence_pearson"] == pytest.approx(0.9827, abs=1e-4)
+    assert first["confidence_spearman"] == pytest.approx(1)
     assert second["flipped"] == pytest.approx(2 / 3)  # sample 9 was not seen before
     assert pd.isna(second["pearson"])
     assert pd.isna(second["spearman"])

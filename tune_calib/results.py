@@ -1,11 +1,13 @@
 """The result tables: Parquet with a version, written atomically, read strictly.
 
-Four tables, one file of each a Ray trial, under one folder of a sweep:
+Four tables, one file of each a Ray trial, and two of pictures, under one folder of a sweep:
 
 * ``trials``: one row a trial spec; every metric is a float column ``<split>/<name>``;
 * ``curves``: one row a (trial, epoch, name): what was recorded while training;
 * ``bins``: one row a (trial, split, bin): the reliability diagram;
-* ``samples``: one row a (trial, split, epoch, sample), of methods that judge single samples.
+* ``samples``: one row a (trial, split, epoch, sample), of methods that judge single samples;
+* ``corruptions``: one row a (trial, kind, severity) of corrupted test images, where asked for;
+* ``logits``: one row a (trial, test sample) of some hundred samples, where asked for.
 
 The ``trials`` file is written last: a trial is done when its row is on disk.
 """
@@ -28,7 +30,7 @@ from tune_calib.places import Place, RemotePlace, files
 SCHEMA_VERSION = 1
 _KEY = b"tune_calib"
 
-TableName = Literal["trials", "curves", "bins", "samples"]
+TableName = Literal["trials", "curves", "bins", "samples", "corruptions", "logits"]
 
 _TRIAL_FIELDS: dict[str, pa.DataType] = {
     "schema_version": pa.int32(),
@@ -93,7 +95,24 @@ SCHEMAS: dict[TableName, pa.Schema] = {
             ("sample", pa.int32()),
             ("gate", pa.int8()),
             ("indicator", pa.float16()),
+            ("confidence", pa.float16()),  # absent from results of before it was recorded
             ("correct", pa.bool_()),
+        ]
+    ),
+    "corruptions": pa.schema(
+        [
+            ("spec_hash", pa.string()),
+            ("kind", pa.string()),
+            ("severity", pa.int32()),
+            ("accuracy", pa.float64()),
+            ("ece", pa.float64()),
+        ]
+    ),
+    "logits": pa.schema(
+        [
+            ("spec_hash", pa.string()),
+            ("label", pa.int32()),
+            ("logits", pa.list_(pa.float16())),
         ]
     ),
 }
@@ -166,6 +185,16 @@ def write_results(
     for table in order:
         rows = tables.get(table, [])
         _write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
+
+
+def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> None:
+    """Write a file of a table that stands beside the trials.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written.
+    """
+    whole = content.cast(SCHEMAS[table]).replace_schema_metadata(_mark(table))
+    _write_file(out, name, table, whole)
 
 
 def _write_file(out: Place, name: str, table: TableName, content: pa.Table) -> None:

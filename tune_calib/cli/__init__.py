@@ -234,6 +234,22 @@ def report(
 
 
 @app.command()
+def pictures(
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
+    store: StoreRoot = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
+    from tune_calib.places import place
+    from tune_calib.tuning.pictures import take_pictures
+
+    folder = place(out)
+    artifacts = place(store) if store else folder / "store"
+    typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
+    typer.echo(f"tune-calib report {out} draws them")
+
+
+@app.command()
 def status(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep or search")],
 ) -> None:

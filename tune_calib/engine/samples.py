@@ -44,6 +44,7 @@ def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
         "sample": sample[order].int(),
         "gate": record["gate"][order].round().to(torch.int8),
         "indicator": record["indicator"][order].clamp(-largest, largest).half(),
+        "confidence": record["confidence"][order].half(),
         "correct": correct[order],
     }
 
@@ -70,6 +71,8 @@ def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> p
                 same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
                 columns = {name: tensor.numpy() for name, tensor in record.items()}
                 size = len(columns["correct"])
+                # An epoch of an earlier version of this program has no confidence.
+                columns.setdefault("confidence", pa.nulls(size))
                 columns |= {name: pa.repeat(value, size) for name, value in same.items()}
                 table = pa.table({name: columns[name] for name in schema.names})
                 tables.append(table.cast(schema))

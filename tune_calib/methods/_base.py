@@ -119,8 +119,8 @@ class NetworkMethod(nn.Module):
         """What the method made of each training sample of the epoch, each (N,), for the record.
 
         Returns:
-            ``sample`` (positions in the training split), ``gate``, ``indicator``, ``correct``;
-            empty for a method that judges no single sample.
+            ``sample`` (positions in the training split), ``gate``, ``indicator``, ``confidence``,
+            ``correct``; empty for a method that judges no single sample.
         """
         return {}
 

@@ -129,9 +129,8 @@ class FedlasLabelSmoothing(NetworkMethod):
         signs = self.signs(logits.detach(), labels, self.chance)
         indicator = self.normalised(values)
         if self.training:
-            correct = logits.detach().argmax(1) == labels
             seen = {"sample": indices, "gate": signs.detach(), "indicator": indicator}
-            self.seen.append({**seen, "correct": correct})
+            self.seen.append({**seen, **_judged(logits.detach(), labels)})
         amounts = self.amounts(signs, indicator).to(logits.dtype)
         plain = -label_log_probs(logits, labels)
         return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
@@ -194,7 +193,7 @@ class FedlasLabelSmoothing(NetworkMethod):
                 return torch.where(coins == 1, ones, -ones)
 
     def samples_seen(self) -> dict[str, Tensor]:
-        """Gate, indicator and correctness of each sample as the epoch's losses used them."""
+        """Gate, indicator, confidence and correctness of each sample as the epoch's losses saw."""
         names = self.seen[0] if self.seen else {}
         return {name: torch.cat([batch[name] for batch in self.seen]) for name in names}
 
@@ -208,8 +207,9 @@ class FedlasLabelSmoothing(NetworkMethod):
             features: (N, D).
 
         Returns:
-            Each (N,): ``gate``, ``indicator`` (as the loss uses it), ``amount`` of smoothing, and
-            ``correct``, bool. What is random is drawn anew, alike in every call of an epoch.
+            Each (N,): ``gate``, ``indicator`` (as the loss uses it), ``amount`` of smoothing,
+            ``confidence`` (largest probability) and ``correct``, bool. What is random is drawn
+            anew, alike in every call of an epoch.
         """
         seed = child_seed(self.context.seed, "record", self.epoch)
         chance = torch.Generator().manual_seed(seed)
@@ -219,8 +219,13 @@ class FedlasLabelSmoothing(NetworkMethod):
             "gate": signs,
             "indicator": indicator,
             "amount": self.amounts(signs, indicator),
-            "correct": logits.argmax(1) == labels,
+            **_judged(logits, labels),
         }
+
+
+def _judged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Largest probability of each sample, and whether its class is right, each (N,)."""
+    return {"confidence": logits.softmax(1).amax(1), "correct": logits.argmax(1) == labels}
 
 
 class FedlasMargin(FedlasLabelSmoothing):

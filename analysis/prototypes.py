@@ -1,0 +1,117 @@
+"""Where the classes lie in the logits: angles between their prototypes, and a t-SNE map.
+
+As MaC-Cal, Fig. 2, but of logits: the prototype of a class is the mean logit vector of its test
+samples, less the mean of all classes, so that heads of any shape compare.
+"""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+from analysis import style
+from analysis.load import Sweep
+from tune_calib.results import read_table
+
+COLUMNS = 4
+_SEED = 0
+_MAP = "tab20"  # not the style's colours, which mean methods
+_NUMBERED = 20
+
+Floats = NDArray[np.float64]
+
+
+def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
+    """Logits (N, C) and labels (N,) of one trial of each rung, by the rung's index.
+
+    Empty where none were kept (``tune-calib pictures``).
+
+    Raises:
+        DamagedFileError: a file is half-written or foreign.
+    """
+    kept = read_table(sweep.out, "logits").to_pandas()
+    rungs = sweep.trials.set_index("spec_hash")["rung"]
+    found = {}
+    for spec_hash, rows in kept.groupby("spec_hash"):
+        if spec_hash in rungs.index:
+            values = np.stack(rows["logits"].tolist()).astype(float)
+            found[int(rungs[spec_hash])] = (values, rows["label"].to_numpy(dtype=np.int64))
+    return dict(sorted(found.items()))
+
+
+def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
+    """Angles between the prototypes of every two classes, in degrees.
+
+    Args:
+        logits: (N, C).
+        labels: (N,).
+
+    Returns:
+        (P,), P pairs of the classes that have samples. Equally spread classes have
+        ``acos(-1 / (C - 1))`` between all of them.
+    """
+    means = np.stack([logits[labels == label].mean(0) for label in np.unique(labels)])
+    centred = means - means.mean(0)
+    units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    above = np.triu_indices(len(units), k=1)
+    found: Floats = np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
+    return found
+
+
+def draw_prototypes(sweep: Sweep) -> Figure | None:
+    """For each rung the t-SNE map of its logits, and the spread of the angles.
+
+    Returns:
+        None if no logits were kept.
+    """
+    known = logits_of(sweep)
+    if not known:
+        return None
+    rungs = [rung for rung in sweep.rungs if rung["index"] in known]
+    rows = -(-len(rungs) // COLUMNS)
+    figure, axes = plt.subplots(
+        rows, COLUMNS, figsize=(style.TEXT_IN, 2.0 * rows + 0.6), squeeze=False
+    )
+    for place, axis in enumerate(axes.flat):
+        axis.set_xticks([])
+        axis.set_yticks([])
+        if place < len(rungs):
+            _map(axis, rungs[place], *known[rungs[place]["index"]])
+        else:
+            axis.set_axis_off()
+    figure.suptitle(
+        "t-SNE of test logits, a colour and a number a class (distances between groups mean "
+        f"little). Angles between the\nprototypes of two classes, least to largest, and sd; evenly "
+        f"spread {_even(known):.1f}° each. n = 1 trial of each rung, that of the smallest seeds",
+        fontsize=7,
+    )  # fmt: skip
+    return figure
+
+
+def _map(axis: Axes, rung: dict[str, Any], logits: Floats, labels: NDArray[np.int64]) -> None:
+    perplexity = min(30.0, (len(logits) - 1) / 3)
+    # On one thread: quick enough for some hundred samples, and the same places everywhere.
+    with threadpool_limits(1):
+        places = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
+    axis.scatter(places[:, 0], places[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
+    found = angles(logits, labels)
+    told = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
+    axis.set_title(f"{rung['label']}\n{told}, {len(labels)} samples", fontsize=6.5)
+    classes = np.unique(labels)
+    for label in classes if len(classes) <= _NUMBERED else ():
+        middle = np.median(places[labels == label], axis=0)
+        axis.annotate(
+            str(label), middle, fontsize=7, ha="center", va="center", weight="bold",
+            bbox={"boxstyle": "circle,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
+        )  # fmt: skip
+
+
+def _even(known: dict[int, tuple[Floats, NDArray[np.int64]]]) -> float:
+    """Angle between any two of equally spread classes, in degrees."""
+    classes = len(np.unique(next(iter(known.values()))[1]))
+    return float(np.degrees(np.arccos(-1 / (classes - 1))))

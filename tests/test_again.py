@@ -1,0 +1,94 @@
+"""Finished trials once more: the same classifier, on images that are worse and worse."""
+
+import pytest
+import torch
+
+from tests.conftest import CPU, small_spec
+from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.again import FinishedTrial, spread_out
+from tune_calib.engine.evaluate import evaluate_one, population_logits
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.errors import UserError
+from tune_calib.results import read_table, write_results
+from tune_calib.spec import canonical_json
+from tune_calib.tuning.pictures import SAMPLES, take_pictures
+
+
+@pytest.fixture(scope="module")
+def test_split():
+    return load_test(small_spec().data, None)
+
+
+def finished(spec, store, test):
+    return FinishedTrial(spec, store, load_development(spec.data, None), test)
+
+
+@pytest.mark.parametrize("kind", list(STRENGTHS))
+def test_each_severity_is_further_from_the_image_than_the_one_before(kind, test_split):
+    distances = []
+    for severity in SEVERITIES:
+        worse = corrupt(test_split, kind, severity)
+        assert worse.images.dtype == torch.uint8
+        assert torch.equal(worse.labels, test_split.labels)
+        assert torch.equal(worse.images, corrupt(test_split, kind, severity).images)
+        distances.append((worse.images.float() - test_split.images.float()).abs().mean())
+    assert distances == sorted(distances)
+    assert distances[0] > 0
+
+
+def test_blur_keeps_an_even_image_and_contrast_the_mean(test_split):
+    even = test_split.take(torch.arange(2))
+    even.images[:] = 100
+    assert (corrupt(even, "blur", 5).images == 100).all()
+    flat = corrupt(test_split, "contrast", 5).images.float()
+    assert (flat.mean((1, 2, 3)) - test_split.images.float().mean((1, 2, 3))).abs().max() < 1
+
+
+def test_a_head_gives_its_numbers_again(trained, bank, test_split):
+    spec = small_spec(method="retrain")
+    trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
+    for _ in trainer:
+        pass
+    before = evaluate_one(population_logits(trainer, bank), None)
+    again = finished(spec, trained, test_split).evaluate(test_split)
+    for name, value in before.metrics.items():
+        assert again.metrics[name] == pytest.approx(value, abs=1e-6)
+
+
+def test_samples_are_spread_over_the_split(test_split):
+    positions = spread_out(test_split, 5).indices
+    assert len(positions) == 5
+    assert positions[0] == test_split.indices[0]
+    assert positions[-1] == test_split.indices[-1]
+    assert len(spread_out(test_split, 10**6)) == len(test_split)
+
+
+def row_of(spec, metrics):
+    return {
+        "schema_version": 1, "spec_hash": spec.hash, "rung": 0, "rung_label": "vanilla",
+        "status": "done", "network_seed": 0, "data": canonical_json(spec.data),
+        "network": canonical_json(spec.network), **metrics,
+    }  # fmt: skip
+
+
+def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
+    trained, test_split, tmp_path
+):
+    spec = small_spec()
+    metrics = finished(spec, trained, test_split).evaluate(test_split).metrics
+    write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, "test/ece": 0.9})]})
+    with pytest.raises(UserError, match=r"now and was 0\.9000"):
+        take_pictures(tmp_path, trained.root, None)
+    assert not (tmp_path / "logits").exists()
+    write_results(tmp_path, "a", {"trials": [row_of(spec, metrics)]})
+    (line,) = take_pictures(tmp_path, trained.root, None)
+    assert line == f"vanilla: 15 corruptions, logits of {SAMPLES} samples"
+    assert take_pictures(tmp_path, trained.root, None) == ["vanilla: is there"]
+    assert read_table(tmp_path, "corruptions").num_rows == len(STRENGTHS) * len(SEVERITIES)
+    assert read_table(tmp_path, "logits").num_rows == SAMPLES
+
+
+def test_a_folder_without_numbers_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="no trial with numbers on test"):
+        take_pictures(tmp_path, tmp_path, None)

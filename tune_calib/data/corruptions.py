@@ -1,0 +1,64 @@
+"""Image corruptions of five severities, on tensors: for the test split, never for training.
+
+The kinds are among those of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019), but strengths and
+noise are our own: numbers on them stand beside each other, not beside a paper's on CIFAR-10-C.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.data.base import Split
+from tune_calib.seeds import child_seed
+
+# Standard deviation of the noise (pixels in [0, 1]), that of the blur (in pixels), contrast kept.
+STRENGTHS = {
+    "noise": (0.04, 0.06, 0.08, 0.09, 0.10),
+    "blur": (0.4, 0.6, 0.7, 0.8, 1.0),
+    "contrast": (0.75, 0.5, 0.4, 0.3, 0.15),
+}
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def corrupt(split: Split, kind: str, severity: int) -> Split:
+    """Corrupt every image of a split; equal calls give equal images.
+
+    Args:
+        split: it is not changed.
+        kind: a key of ``STRENGTHS``.
+        severity: of ``SEVERITIES``, 5 the worst.
+    """
+    strength = STRENGTHS[kind][severity - 1]
+    pixels = split.images.float() / 255
+    match kind:
+        case "noise":
+            pixels = pixels + strength * _noise(pixels, severity)
+        case "blur":
+            pixels = _blurred(pixels, strength)
+        case _:
+            mean = pixels.mean((2, 3), keepdim=True)
+            pixels = mean + strength * (pixels - mean)
+    images = (255 * pixels.clamp(0, 1)).round().to(torch.uint8)
+    return Split(images, split.labels, split.indices)
+
+
+def _noise(pixels: Tensor, severity: int) -> Tensor:
+    # Of the CPU, so that the draws do not depend on the device.
+    chance = torch.Generator().manual_seed(child_seed(0, "corruption", severity))
+    return torch.randn(pixels.shape, generator=chance).to(pixels.device)
+
+
+def _blurred(pixels: Tensor, deviation: float) -> Tensor:
+    """Rows and columns folded with a normal density; the border is repeated outwards."""
+    reach = math.ceil(3 * deviation)
+    places = torch.arange(-reach, reach + 1, dtype=pixels.dtype, device=pixels.device)
+    weights = (-0.5 * (places / deviation).square()).exp()
+    weights = weights / weights.sum()
+    channels = pixels.shape[1]
+    padded = F.pad(pixels, [reach] * 4, mode="replicate")
+    for shape in ((1, 1, -1, 1), (1, 1, 1, -1)):
+        kernel = weights.reshape(shape).repeat(channels, 1, 1, 1)
+        padded = F.conv2d(padded, kernel, groups=channels)
+    return padded

@@ -1,0 +1,82 @@
+"""A finished trial once more: its classifier applied to other images than its trial saw.
+
+A network is read from the store; a head, which is not kept, is trained again on the feature bank,
+which gives the same numbers.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
+from tune_calib.data.splits import Development
+from tune_calib.engine.bank import FeatureSplit, bank_key
+from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
+from tune_calib.engine.network import predict
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import TrainedNetwork, ensure_bank, load_network
+from tune_calib.engine.store import Store
+from tune_calib.registry import DATASETS
+from tune_calib.spec import TrialSpec
+
+
+class FinishedTrial:
+    """The classifier of a finished trial.
+
+    Args:
+        spec: of the trial.
+        store: holds its network.
+        development: train, select and calib, on the device.
+        test: the test split, on the device.
+
+    Raises:
+        DamagedFileError: the store does not hold the network, or not whole.
+    """
+
+    def __init__(
+        self, spec: TrialSpec, store: Store, development: Development, test: Split
+    ) -> None:
+        self.spec, self.development, self.test = spec, development, test
+        device = test.images.device
+        self.info: DatasetInfo = DATASETS[spec.data.dataset]
+        self.trained: TrainedNetwork = load_network(spec, store, device)
+        self.trainer: PopulationTrainer | None = None
+        if spec.head is not None:
+            key = bank_key(spec, spec.head)
+            bank = ensure_bank(spec, key, store, lambda: (development, test), device)
+            self.trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)
+            for _ in self.trainer:
+                pass
+
+    @cached_property
+    def _known(self) -> dict[str, SplitLogits]:
+        """What the post-hoc transform is fitted on, and ``select``."""
+        known = {"select": self.development.select, "calib": self.development.calib}
+        return {name: self.logits(split) for name, split in known.items()}
+
+    def logits(self, split: Split) -> SplitLogits:
+        """Logits of some images, before the post-hoc transform."""
+        method, network = self.trained.method, self.trained.network
+        features, logits = predict(method, network, split, self.info)
+        if self.trainer is None:
+            return SplitLogits(logits.unsqueeze(0), split.labels)
+        told = FeatureSplit(features, logits, split.labels)
+        return SplitLogits(self.trainer.predict(told), split.labels)
+
+    def evaluate(self, split: Split) -> Evaluation | None:
+        """Metrics of some images as ``test/<name>``; None if a logit is not finite."""
+        return evaluate_one({**self._known, "test": self.logits(split)}, self.spec.posthoc)
+
+    def under_corruption(self) -> Iterator[tuple[str, int, Evaluation | None]]:
+        """Kind, severity and metrics of every corruption of the test split."""
+        for kind in STRENGTHS:
+            for severity in SEVERITIES:
+                yield kind, severity, self.evaluate(corrupt(self.test, kind, severity))
+
+
+def spread_out(split: Split, most: int) -> Split:
+    """At most so many images of a split, at equal distances in it."""
+    count = min(most, len(split))
+    return split.take(torch.linspace(0, len(split) - 1, count).round().long())

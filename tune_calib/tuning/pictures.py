@@ -1,0 +1,97 @@
+"""What some pictures need of finished trials: metrics under corruption, and logits of samples."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.again import FinishedTrial, spread_out
+from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.places import Place
+from tune_calib.results import read_table, write_table
+from tune_calib.spec import TrialSpec
+
+SAMPLES = 500
+_CLOSE = 5e-3  # a network of another machine or thread count differs in the last digits
+
+
+def take_pictures(
+    out: Place, store: Place, data_root: Path | None, device: str = "cpu"
+) -> list[str]:
+    """Write ``corruptions`` and ``logits`` of one finished trial of each rung.
+
+    It is the trial of the smallest seeds. What is on disk already stays.
+
+    Args:
+        out: folder of a sweep.
+        store: holds its networks.
+        data_root: where data sets lie.
+        device: ``cpu`` or ``cuda``.
+
+    Returns:
+        A line for each trial: what was done.
+
+    Raises:
+        UserError: no trial is done, the data or a network is not there, or the classifier does
+            not give the numbers of its trial.
+    """
+    trials = read_table(out, "trials").to_pylist()
+    rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
+    if not rows:
+        raise UserError(f"{out} holds no trial with numbers on test; name the folder of a sweep")
+    torch.set_num_threads(1)  # as head trials run, so that a head gives its numbers again
+    first: dict[int, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
+        first.setdefault(row["rung"], row)
+    return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
+
+
+def _picture(
+    row: dict[str, Any], out: Place, store: Store, data_root: Path | None, device: str
+) -> str:
+    name = row["spec_hash"]
+    if (out / "logits" / f"{name}.parquet").exists():
+        return f"{row['rung_label']}: is there"
+    slots = ("data", "network", "head", "posthoc")
+    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in slots if row[slot]})
+    development = load_development(spec.data, data_root, store.images).to(device)
+    test = load_test(spec.data, data_root, store.images).to(device)
+    trial = FinishedTrial(spec, store, development, test)
+    _refuse_other(row, trial.evaluate(test))
+    shifted = [
+        {"spec_hash": name, "kind": kind, "severity": severity, **_told(evaluation)}
+        for kind, severity, evaluation in trial.under_corruption()
+    ]
+    write_table(out, "corruptions", name, pa.Table.from_pylist(shifted))
+    found = trial.logits(spread_out(test, SAMPLES))
+    kept = {
+        "spec_hash": [name] * len(found.labels),
+        "label": found.labels.cpu().numpy(),
+        "logits": list(found.logits[0].half().cpu().numpy()),
+    }
+    write_table(out, "logits", name, pa.table(kept))
+    return f"{row['rung_label']}: {len(shifted)} corruptions, logits of {len(found.labels)} samples"
+
+
+def _told(evaluation: Evaluation | None) -> dict[str, float]:
+    names = ("accuracy", "ece")
+    if evaluation is None:
+        return dict.fromkeys(names, math.nan)
+    return {name: evaluation.metrics[f"test/{name}"] for name in names}
+
+
+def _refuse_other(row: dict[str, Any], evaluation: Evaluation | None) -> None:
+    """Nothing is written of a classifier that is not that of the trial."""
+    for name, now in _told(evaluation).items():
+        before = row[f"test/{name}"]
+        if not math.isclose(now, before, abs_tol=_CLOSE):
+            raise UserError(
+                f"{row['rung_label']}: test {name} is {now:.4f} now and was {before:.4f} in its "
+                "trial; name the --store and --data-root of the sweep"
+            )
