@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank
@@ -54,3 +55,18 @@ def cifar_root() -> Path:
     if not root.exists():
         pytest.skip("no ../shared/data")
     return root
+
+
+@pytest.fixture
+def refusal(capsys):
+    """What the command line says to a user's mistake: one line, and exit code 2."""
+
+    def said(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        told = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert len(told.strip().splitlines()) == 1, told
+        return told
+
+    return said

@@ -14,6 +14,7 @@ from ray import tune
 from tests.conftest import small_spec
 from tune_calib.errors import UserError
 from tune_calib.results import read_table
+from tune_calib.tuning.launch import ray_session
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.trainables import HeadTrainable, trainable
@@ -60,7 +61,8 @@ def test_a_ladder_gives_every_planned_row_and_the_report(whole):
     assert "decaying adaptive sparsity" in done.stdout
     for name in ("tables/ladder.md", "tables/ladder.tex", "tables/ladder.csv"):
         assert (out / name).stat().st_size > 0
-    assert len(list((out / "figures").glob("*.png"))) == 3
+    drawn = {path.stem for path in out.glob("figures/*.png")}
+    assert {"tradeoff", "reliability", "sparsity"} <= drawn
 
 
 @pytest.mark.ray
@@ -166,7 +168,8 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
         tune_config=tune.TuneConfig(metric="select/ece", mode="min"),
         run_config=tune.RunConfig(storage_path=str(tmp_path / "ray"), verbose=0),
     )
-    results = tuner.fit()
+    with ray_session(None):
+        results = tuner.fit()
     assert not results.errors
     assert 0 <= results.get_best_result().metrics["select/ece"] <= 1
     assert not any(key.startswith("test/") for key in results[0].metrics)
@@ -190,24 +193,21 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
         (["mac_cal", "--seeds", "2", "--head-seeds", "2"], "--seeds"),
     ],
 )
-def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(arguments, told, tmp_path):
+def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(
+    arguments, told, tmp_path, refusal
+):
     out = tmp_path / "out"
-    done = cli("ablate", *arguments, "--out", out, cwd=tmp_path)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert told in refusal("ablate", *arguments, "--out", out)
     assert not out.exists()
 
 
-def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path):
+def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, refusal):
     for name in ("train.parquet", "test.parquet"):
         whole = (cifar_root / "cifar10" / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     arguments = ("--dataset", "cifar10", "--data-root", tmp_path)
-    done = cli("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
-    assert done.returncode == 2
-    assert "train.parquet" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    said = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
+    assert "train.parquet" in said
 
 
 @pytest.mark.parametrize("command", ["report", "status"])
@@ -258,5 +258,5 @@ def test_no_result_file_of_the_suite_needs_a_pickle(whole):
     suffixes = {path.suffix for path in out.rglob("*") if path.is_file()}
     assert suffixes <= {
         ".parquet", ".json", ".safetensors", ".arrow", ".lock", ".md", ".tex", ".csv",
-        ".png", ".svg", ".pdf",
+        ".png", ".svg", ".pdf", ".html",
     }  # fmt: skip
