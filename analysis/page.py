@@ -217,7 +217,7 @@ def _sections(report: Report) -> list[Section]:
         Section(
             "plan", "Plan and what was done", tables=[tables.plan(sweep), *tables.unfinished(sweep)]
         ),
-        Section("trials", "Trials", tables=[tables.trials(sweep)]),
+        Section("trials", "Trials", tables=[tables.trials(sweep), *tables.intervals(sweep)]),
         Section("settings", "Settings", tables=tables.rung_settings(sweep)),
         Section("environment", "Environment", tables=tables.environment(sweep.trials)),
     ]

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from analysis import samples, significance_tables, tables
 from analysis.ladder import TABLE_METRICS
 from analysis.load import Sweep
+from analysis.resampling import over_samples
 from analysis.settings import by_rung
 from analysis.significance import Verdict
 from analysis.tidy import planned_trials
@@ -160,6 +161,30 @@ def trials(sweep: Sweep) -> Table:
     if len(rows) > MAX_ROWS:
         note += f" The first {MAX_ROWS} of {len(rows)}; the Parquet files hold all."
     return Table("trial-rows", note, records, chosen_by=("rung", "status"))
+
+
+def intervals(sweep: Sweep) -> list[Table]:
+    """Intervals over the test samples of every trial that is done; none without bins."""
+    rows = over_samples(sweep)
+    if rows.empty:
+        return []
+    records = []
+    for row in rows.head(MAX_ROWS).to_dict("records"):
+        cells = {
+            "rung": str(row["rung"]),
+            "network seed": _seed(row["network_seed"]),
+            "head seed": _seed(row["head_seed"]),
+        }
+        for metric in ("accuracy", "ece"):
+            ends = (tables.number(metric, row[f"{metric}_{end}"]) for end in ("low", "high"))
+            cells[tables.title(metric)] = tables.number(metric, row[metric])
+            cells[f"{tables.title(metric)}, 95 %"] = " to ".join(ends)
+        records.append(cells)
+    note = (
+        "95 % intervals over the test samples, a bootstrap from each trial's bins: how far the "
+        "numbers would move with other test samples, with the trained network as it is."
+    )
+    return [Table("interval-rows", note, records, chosen_by=("rung",))]
 
 
 def _shown(rows: pd.DataFrame) -> list[str]:

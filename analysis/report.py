@@ -12,6 +12,7 @@ from analysis.load import Sweep, load
 from analysis.norm_confidence import draw_norm_confidence, last_records
 from analysis.prototypes import draw_prototypes
 from analysis.published import beside
+from analysis.resampling import over_samples
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from analysis.significance import Verdict, for_report
 from tune_calib.places import Place, folder_to_fill
@@ -85,6 +86,9 @@ def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[
         "ladder.tex": tables.latex(sweep),
         "ladder.csv": ladder_table(sweep).to_csv(index=False),
     }
+    intervals = over_samples(sweep)
+    if len(intervals):
+        texts["intervals.csv"] = intervals.to_csv(index=False)
     if len(statistics):
         last = last_epochs(sweep, statistics)
         texts["samples.md"] = render(last, "github") + f"\n\n{caption(sweep)}\n"

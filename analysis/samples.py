@@ -130,7 +130,8 @@ def render(table: pd.DataFrame, style_name: str) -> str:
         numbers = [_cell(row) for _, row in rows.iterrows()]
         cells.append([label, split, *numbers])
     heads = ["rung", "split", *(title.replace("\n", " ") for title in QUANTITIES.values())]
-    return tabulate(cells, heads, tablefmt=style_name, disable_numparse=True)
+    text: str = tabulate(cells, heads, tablefmt=style_name, disable_numparse=True)
+    return text
 
 
 def caption(sweep: Sweep) -> str:

@@ -41,7 +41,8 @@ def _table(trials: SearchTrials, front: list[int]) -> str:
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
         rows.append([name, *values, verdict.drop])
     titles = [f"select {METRICS[name].title}" for name in objective.metrics]
-    return tabulate(rows, headers=["", *titles, "accuracy lost"], floatfmt=".4f")
+    text: str = tabulate(rows, headers=["", *titles, "accuracy lost"], floatfmt=".4f")
+    return text
 
 
 def status(out: Place) -> str:
