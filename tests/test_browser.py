@@ -3,11 +3,14 @@
 import json
 import os
 import shutil
+from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import pytest
 
+import analysis
 from analysis.report import write_report
+from analysis.search_report import write_search_report
 from tests import fake_results
 
 pytestmark = pytest.mark.browser
@@ -218,3 +221,35 @@ def test_the_print_has_whole_tables_and_no_controls(opened):
     )
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert shown == [False, False, True]
+
+
+@pytest.fixture
+def search_page(driver, tmp_path):
+    """The report of the real search that ships with the package."""
+    example = Path(analysis.__file__).parent / "example" / "search"
+    write_search_report(Path(shutil.copytree(example, tmp_path / "search")))
+    for kind in ("browser", "performance"):
+        driver.get_log(kind)
+    driver.get((tmp_path / "search" / "report.html").as_uri())
+    return driver
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_the_page_of_a_search_sorts_filters_and_complains_of_nothing(search_page, width):
+    set_width(search_page, width)
+    test_every_figure_is_drawn(search_page)
+    table = one(search_page, "#suggestions .table").get_attribute("id")
+    place, button = head(search_page, table, "ECE")
+    button.click()
+    numbers = [
+        float(text.split()[0]) for text in column(search_page, table, place) if text[0] != "-"
+    ]
+    assert numbers == sorted(numbers)
+    assert len(numbers) > 10
+    one(search_page, f"#{table} input").send_keys("no such row")
+    assert column(search_page, table, 0) == []
+    seen, widest = search_page.execute_script(
+        "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
+    )
+    assert widest <= seen
+    assert search_page.get_log("browser") == []
