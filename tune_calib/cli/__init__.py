@@ -209,7 +209,8 @@ def _run(record: Any, out: str, options: dict[str, Any]) -> None:
     report(out)
     if crashed:
         typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
-        typer.echo("The same command runs them again.", err=True)
+        told = f"The same command runs them again; tracebacks: {folder / 'crashes.txt'}"
+        typer.echo(told, err=True)
         raise typer.Exit(1)
 
 

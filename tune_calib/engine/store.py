@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -96,7 +97,7 @@ def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, A
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise UserError(f"cannot write {folder}: {error}; free space or mend it") from None
 

@@ -14,6 +14,8 @@ import ray
 from ray import tune
 
 from tune_calib.errors import UserError
+from tune_calib.places import place
+from tune_calib.results import atomic_write
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.progress import Progress
 from tune_calib.tuning.record import Run
@@ -28,6 +30,9 @@ _QUIET = {
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
 }
+
+CRASHES = "crashes.txt"
+"""File of the tracebacks of the last wave that had some, in the folder of the results."""
 
 MAX_FAILURES = 3
 """How often a Ray trial is begun again after its worker or node died; it goes on from its own
@@ -84,6 +89,8 @@ def ray_session(
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
+    # What a trial died of is told in one line at the end; its traceback goes to a file.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     # A submitted job has a runtime environment of its own, with which another would clash.
     is_given = environment and address and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
@@ -155,8 +162,12 @@ def run_wave(
         **extra,
         "work": tune.grid_search([trial.config() for trial in trials]),
     }
-    results = fit(title, len(trials), kind, resources, space)
-    return [first_line(error) for error in results.errors]
+    errors = fit(title, len(trials), kind, resources, space).errors
+    if errors:
+        with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
+            texts = "\n\n".join(map(str, errors))
+            atomic_write(place(run.out) / CRASHES, texts.encode())
+    return [first_line(error) for error in errors]
 
 
 def fit(
