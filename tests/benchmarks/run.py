@@ -13,10 +13,8 @@ from tests.benchmarks import (
     overhead,
     published,
     quality,
-    rates,
     ray_trials,
     search,
-    studies,
 )
 
 PARTS = {
@@ -26,9 +24,7 @@ PARTS = {
     "bank": bank.main,
     "overhead": overhead.main,
     "search": search.main,
-    "rates": rates.main,
     "quality": quality.main,
-    "studies": studies.main,
 }
 
 
