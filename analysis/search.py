@@ -11,10 +11,9 @@ import pandas as pd
 from analysis.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, STATUSES, column
+from tune_calib.names import METRICS, SEARCH_MANIFEST, SEARCH_OUTCOME, STATUSES, column
 from tune_calib.places import Place
 
-MANIFEST, OUTCOME = "search.json", "outcome.json"
 VERSION = 1
 _MANIFEST_KEYS = {"version", "question", "rule", "trials", "command"}
 _OUTCOME_KEYS = {
@@ -162,10 +161,10 @@ def _plain(point: Point) -> Point:
 
 def is_whole(out: Place) -> bool:
     """Whether what a search found is stored, of all the suggestions that it plans."""
-    asked = _read(out / MANIFEST, _MANIFEST_KEYS)["trials"]
-    if not (out / OUTCOME).exists():
+    asked = _read(out / SEARCH_MANIFEST, _MANIFEST_KEYS)["trials"]
+    if not (out / SEARCH_OUTCOME).exists():
         return False
-    outcome = _read(out / OUTCOME, _OUTCOME_KEYS)
+    outcome = _read(out / SEARCH_OUTCOME, _OUTCOME_KEYS)
     return bool(asked == outcome["asked"] and outcome["planned"] == len(outcome["suggestions"]))
 
 
@@ -178,8 +177,8 @@ def load_search(out: Place) -> Search:
     Raises:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
-    manifest = _read(out / MANIFEST, _MANIFEST_KEYS)
-    outcome = _read(out / OUTCOME, _OUTCOME_KEYS)
+    manifest = _read(out / SEARCH_MANIFEST, _MANIFEST_KEYS)
+    outcome = _read(out / SEARCH_OUTCOME, _OUTCOME_KEYS)
     return Search(out, manifest, outcome, trials_of(out))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-SLOTS = ("data", "network", "head", "posthoc")
+from tune_calib.names import SLOTS
 
 
 def settings(trials: pd.DataFrame) -> pd.DataFrame:

@@ -8,10 +8,11 @@ from ablations._ladder import Seeds
 from tests.test_search import ECE, GIVEN, row, study_in
 from tune_calib.cli.search import report
 from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.objective import Objective, Verdict
-from tune_calib.tuning.outcome import OUTCOME, write_outcome
-from tune_calib.tuning.request import MANIFEST, Question, SearchRequest, manifest_of
+from tune_calib.tuning.outcome import write_outcome
+from tune_calib.tuning.request import Question, SearchRequest, manifest_of
 from tune_calib.tuning.trials import SearchTrials
 
 
@@ -26,7 +27,7 @@ def told(out, count, value, objective=ECE):
         study.tell(number, verdict)
         trials.verdicts[number] = verdict
     write_outcome(trials, count, count)
-    return json.loads((out / OUTCOME).read_text())
+    return json.loads((out / SEARCH_OUTCOME).read_text())
 
 
 def by_q0(point):
@@ -84,12 +85,12 @@ def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
     question = Question("mac_cal", {}, GIVEN, Seeds((0,), (0,), True), ECE)
     rest = {"address": None, "gpus": 0.0, "at_once": 1, "study_storage": None, "command": "it"}
     request = SearchRequest(question, 8, tmp_path, tmp_path / "store", None, **rest)
-    (tmp_path / MANIFEST).write_text(json.dumps(manifest_of(request)))
+    (tmp_path / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(request)))
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
         report(tmp_path)
 
 
 def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
-    (tmp_path / MANIFEST).write_text("[]")
+    (tmp_path / SEARCH_MANIFEST).write_text("[]")
     with pytest.raises(UserError, match="not a file of a search"):
         report(tmp_path)

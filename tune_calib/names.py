@@ -48,6 +48,14 @@ METRICS: dict[str, Metric] = {
 
 OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
 
+SLOTS = ("data", "network", "head", "posthoc")
+
+NOT_SETTINGS = ("seed", "method", "params")  # keys of a slot that name what is run
+
+SEARCH_MANIFEST = "search.json"
+SEARCH_OUTCOME = "outcome.json"
+CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
+
 STATUSES = ("done", "diverged", "crashed", "stopped")
 
 

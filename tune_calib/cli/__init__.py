@@ -28,8 +28,10 @@ from tune_calib.cli.options import (
     chosen_seeds,
     settings,
     stoppable,
+    tell_crashed,
 )
 from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, Registry
 
 app = typer.Typer(
@@ -207,11 +209,7 @@ def _run(record: Any, out: str, options: dict[str, Any]) -> None:
     )
     crashed = stoppable(request.command, lambda: run(request))
     report(out)
-    if crashed:
-        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
-        told = f"The same command runs them again; tracebacks: {folder / 'crashes.txt'}"
-        typer.echo(told, err=True)
-        raise typer.Exit(1)
+    tell_crashed(crashed, request.command, folder)
 
 
 @app.command()
@@ -224,7 +222,7 @@ def report(
     from tune_calib.places import place
 
     folder = place(out)
-    if (folder / "search.json").exists():
+    if (folder / SEARCH_MANIFEST).exists():
         if published is not None:
             raise UserError("--published stands beside a sweep; this folder holds a search")
         typer.echo(search.report(folder))
@@ -258,7 +256,7 @@ def status(
     from tune_calib.places import place
 
     folder = place(out)
-    if (folder / "search.json").exists():
+    if (folder / SEARCH_MANIFEST).exists():
         from tune_calib.tuning.describe import status as describe_search
 
         typer.echo(describe_search(folder))

@@ -8,6 +8,8 @@ import typer
 import yaml
 
 from tune_calib.errors import UserError
+from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
+from tune_calib.registry import nearest
 
 Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
 DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
@@ -53,10 +55,9 @@ def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _setting(text: str) -> tuple[str, str, Any]:
     place, equals, value = text.partition("=")
     slot, dot, key = place.partition(".")
-    slots = ("data", "network", "head", "posthoc")
-    if not equals or not dot or slot not in slots:
-        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(slots)}")
-    if key in ("seed", "method", "params"):
+    if not equals or not dot or slot not in SLOTS:
+        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(SLOTS)}")
+    if key in NOT_SETTINGS:
         raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
     try:
         return slot, key, yaml.safe_load(value)
@@ -93,3 +94,21 @@ def stoppable(again: str, work: Callable[[], Any]) -> Any:
         except KeyboardInterrupt:
             typer.echo(f"stopped by {stop.name}; go on with: {again}", err=True)
             raise typer.Exit(128 + stop.number) from None
+
+
+def tell_crashed(crashed: list[str], again: str, folder: Any) -> None:
+    """Say that trials crashed and what runs them again, and end with exit code 1; if any did."""
+    if crashed:
+        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
+        typer.echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
+        raise typer.Exit(1)
+
+
+def known(option: str, value: str, names: tuple[str, ...]) -> None:
+    """Refuse a value that is not among some names.
+
+    Raises:
+        UserError: it is not; the message suggests the nearest.
+    """
+    if value not in names:
+        raise UserError(f"unknown {option} {value!r}{nearest(value, list(names))}")

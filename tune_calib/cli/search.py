@@ -23,11 +23,13 @@ from tune_calib.cli.options import (
     Set,
     StoreRoot,
     chosen_seeds,
+    known,
     settings,
     stoppable,
+    tell_crashed,
 )
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, METHODS, nearest
+from tune_calib.registry import DATASETS, METHODS
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -151,7 +153,7 @@ def evaluate(
     evaluated = stoppable(again, lambda: run(place(out), seeds, study_storage, again))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
-    _tell_crashed(evaluated.crashed, again)
+    tell_crashed(evaluated.crashed, again, evaluated.folder)
 
 
 def report(out: "Place") -> str:
@@ -175,21 +177,4 @@ def _search(request: "SearchRequest", retry: str | None) -> None:
     again = f"tune-calib resume {request.out}"
     found = stoppable(again, lambda: run(request, retry))
     typer.echo(describe(found))
-    _tell_crashed(found.crashed, f"{again} --retry crashed")
-
-
-def _tell_crashed(crashed: list[str], again: str) -> None:
-    if crashed:
-        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
-        typer.echo(f"try them again: {again}", err=True)
-        raise typer.Exit(1)
-
-
-def known(option: str, value: str, names: tuple[str, ...]) -> None:
-    """Refuse a value that is not among some names.
-
-    Raises:
-        UserError: it is not; the message suggests the nearest.
-    """
-    if value not in names:
-        raise UserError(f"unknown {option} {value!r}{nearest(value, list(names))}")
+    tell_crashed(found.crashed, f"{again} --retry crashed", request.out)

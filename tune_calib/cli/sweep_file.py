@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib.cli.options import stoppable
-from tune_calib.cli.search import Retry, known
+from tune_calib.cli.options import known, stoppable
+from tune_calib.cli.search import Retry
 
 if TYPE_CHECKING:
     from tune_calib.places import Place

@@ -1,7 +1,7 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,10 @@ from tune_calib.tuning.folder import (
     read_manifest,
     refuse_foreign,
 )
-from tune_calib.tuning.launch import (
-    ALL_EPOCHS,
-    HEAD_THREADS,
-    Resources,
-    network_threads,
-    ray_session,
-    run_wave,
-)
+from tune_calib.tuning.launch import Resources, network_threads, ray_session
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
-from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.schedule import run_plan
 
 MANIFEST = "sweep.json"
 
@@ -94,29 +87,12 @@ def ablate(request: Request) -> list[str]:
         device="cuda" if request.gpus else "cpu",
     )
     with only_driver(request.out):
-        if not make_plan(planned, done(request.out)).networks:
+        plan = make_plan(planned, done(request.out))
+        if not plan.networks:
             return []
+        threads = request.cpus or network_threads(len(make_plan(planned, set()).networks))
         with ray_session(request.address, environment(request.out, request.store)):
-            return _run_waves(planned, run, request)
-
-
-def _run_waves(planned: list[PlannedTrial], run: Run, request: Request) -> list[str]:
-    """Networks first, then the heads of those that are finished."""
-    threads = request.cpus or network_threads(len(make_plan(planned, set()).networks))
-    plan = make_plan(planned, done(request.out))
-    network_run, resources = replace(run, threads=threads), Resources(threads, request.gpus)
-    errors = run_wave("networks", NetworkTrainable, plan.networks, network_run, resources)
-    store = Store(request.store)
-    populations = [
-        trial
-        for trial in make_plan(planned, done(request.out)).populations
-        if store.holds("networks", trial.trials[0].spec.network_id)
-    ]
-    resources = Resources(HEAD_THREADS, request.gpus)
-    head_run = replace(run, threads=HEAD_THREADS)
-    return errors + run_wave(
-        "heads", HeadTrainable, populations, head_run, resources, epochs_per_step=ALL_EPOCHS
-    )
+            return run_plan("networks and heads", plan, run, Resources(threads, request.gpus))
 
 
 def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:

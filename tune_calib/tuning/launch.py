@@ -12,13 +12,13 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.search import Searcher
 
 from tune_calib.errors import UserError
+from tune_calib.names import CRASHES
 from tune_calib.places import place
 from tune_calib.results import atomic_write
-from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.progress import Progress
-from tune_calib.tuning.record import Run
 from tune_calib.tuning.stop import STOP_SIGNALS
 
 _QUIET = {
@@ -29,10 +29,9 @@ _QUIET = {
     # Experiment snapshots serve Tuner.restore, which is not used: to do = planned - done.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Behind a searcher Ray Tune starts one actor at a time unless it is told.
+    "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
-
-CRASHES = "crashes.txt"
-"""File of the tracebacks of the last wave that had some, in the folder of the results."""
 
 MAX_FAILURES = 3
 """How often a Ray trial is begun again after its worker or node died; it goes on from its own
@@ -63,6 +62,10 @@ class Resources:
         """Refuse fractions that leave a part of a GPU unused."""
         if self.gpus and not (1 / self.gpus).is_integer():
             raise UserError(f"gpus must be 0, 1 or 1/k, got {self.gpus}; 1/3 is 0.3333333333333333")
+
+    def request(self) -> tune.PlacementGroupFactory:
+        """What Ray is asked for."""
+        return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
 
 
 def network_threads(networks: int) -> int:
@@ -134,69 +137,31 @@ def slots(resources: Resources) -> int:
     return min(counts)
 
 
-def run_wave(
-    title: str,
-    kind: type[tune.Trainable],
-    trials: Sequence[RayTrial],
-    run: Run,
-    resources: Resources,
-    **extra: Any,
-) -> list[str]:
-    """Run Ray trials of one kind to their end.
-
-    Args:
-        title: shown with the progress.
-        kind: their Trainable.
-        trials: what to run.
-        run: the circumstances.
-        resources: of each.
-        extra: further entries of every configuration.
-
-    Returns:
-        One line for each trial that crashed.
-    """
-    if not trials:
-        return []
-    space = {
-        "run": run.plain(),
-        **extra,
-        "work": tune.grid_search([trial.config() for trial in trials]),
-    }
-    errors = fit(title, len(trials), kind, resources, space).errors
-    if errors:
-        with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
-            texts = "\n\n".join(map(str, errors))
-            atomic_write(place(run.out) / CRASHES, texts.encode())
-    return [first_line(error) for error in errors]
-
-
 def fit(
-    title: str,
-    total: int,
-    kind: type[tune.Trainable],
-    resources: Resources,
-    space: dict[str, Any],
-    **tuning: Any,
+    title: str, total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any
 ) -> tune.ResultGrid:
     """Run one ``Tuner`` with reused actors, and show how it goes.
 
     Args:
         title: shown with the progress.
-        total: number of its Ray trials.
-        kind: their Trainable.
-        resources: of each.
-        space: entries of every configuration.
-        tuning: further settings of ``TuneConfig``: searcher, scheduler, how many at once.
+        total: number of its Ray trials, at most.
+        kind: their Trainable, with its resources.
+        out: folder of the results.
+        search_alg: gives the configurations.
+        tuning: further settings of ``TuneConfig``: scheduler, how many at once.
     """
     with Progress(title, total) as progress, tempfile.TemporaryDirectory() as scratch:
         tuner = tune.Tuner(
-            tune.with_resources(kind, {"cpu": resources.cpus, "gpu": resources.gpus}),
-            param_space=space,
+            kind,
             tune_config=tune.TuneConfig(
-                reuse_actors=True, trial_dirname_creator=lambda trial: trial.trial_id, **tuning
+                search_alg=search_alg,
+                num_samples=total,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+                **tuning,
             ),
             run_config=tune.RunConfig(
-                name="wave",
+                name="trials",
                 storage_path=scratch,
                 verbose=0,
                 callbacks=[progress],
@@ -206,7 +171,16 @@ def fit(
                 ),
             ),
         )
-        return tuner.fit()
+        results = tuner.fit()
+    keep_tracebacks(results.errors, out)
+    return results
+
+
+def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
+    """Write what trials died of to ``CRASHES``; nothing is written if none did."""
+    if errors:
+        with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
+            atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
 
 
 def first_line(error: BaseException) -> str:

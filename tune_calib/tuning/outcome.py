@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tune_calib.names import SEARCH_OUTCOME
 from tune_calib.results import atomic_write
 from tune_calib.tuning.study import Suggestion
 from tune_calib.tuning.trials import SearchTrials
 
-OUTCOME = "outcome.json"
 OUTCOME_VERSION = 1
 
 TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
@@ -39,7 +39,7 @@ def write_outcome(trials: SearchTrials, asked: int, planned: int) -> None:
         "chosen": objective.chosen(trials.verdicts),
         "importance": importance(trials),
     }
-    atomic_write(trials.out / OUTCOME, f"{json.dumps(content, indent=1)}\n".encode())
+    atomic_write(trials.out / SEARCH_OUTCOME, f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def _suggestion(trials: SearchTrials, number: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.names import SLOTS
 from tune_calib.places import Place
 from tune_calib.results import read_table, write_table
 from tune_calib.spec import TrialSpec
@@ -58,8 +59,7 @@ def _picture(
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: is there"
-    slots = ("data", "network", "head", "posthoc")
-    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in slots if row[slot]})
+    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     trial = FinishedTrial(spec, store, development, test)

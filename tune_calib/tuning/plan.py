@@ -28,10 +28,22 @@ class RayTrial:
     trials: tuple[PlannedTrial, ...]
     dependents: tuple[PlannedTrial, ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """``"head"`` of a population, ``"network"`` else."""
+        is_population = bool(self.trials) and self.trials[0].spec.head is not None
+        return "head" if is_population else "network"
+
+    @property
+    def network_id(self) -> str:
+        """The network that is trained, or that the heads stand on."""
+        return (self.trials or self.dependents)[0].spec.network_id
+
     def config(self) -> dict[str, Any]:
         """What travels to the worker, as plain JSON values."""
         return {
             "name": self.name,
+            "kind": self.kind,
             "trials": [_plain(trial) for trial in self.trials],
             "dependents": [_plain(trial) for trial in self.dependents],
         }
@@ -39,7 +51,7 @@ class RayTrial:
 
 @dataclass(frozen=True)
 class Plan:
-    """Ray trials in two waves."""
+    """Ray trials; the heads of a population need one of the networks."""
 
     networks: tuple[RayTrial, ...]
     populations: tuple[RayTrial, ...]

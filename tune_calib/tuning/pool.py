@@ -9,7 +9,7 @@ import ray
 from ray import tune
 from ray.exceptions import RayActorError
 
-from tune_calib.tuning.launch import MAX_FAILURES, Resources, first_line, slots
+from tune_calib.tuning.launch import MAX_FAILURES, Resources, first_line, keep_tracebacks, slots
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.record import Run
 
@@ -66,6 +66,7 @@ class Pool:
         self._config = {"run": run.plain(), **extra}
         self._idle = [self._actor.remote(kind) for _ in range(min(size, slots(resources)))]
         self._waiting: deque[_Job] = deque()
+        self._errors: list[Exception] = []
         self._running: dict[Any, tuple[Any, _Job]] = {}
 
     def submit(self, trial: RayTrial) -> None:
@@ -105,7 +106,11 @@ class Pool:
                 self._start()
                 continue
             self._start()
-            return job.trial, first_line(error) if error else None
+            if error is None:
+                return job.trial, None
+            self._errors.append(error)
+            keep_tracebacks(self._errors, self._config["run"]["out"])
+            return job.trial, first_line(error)
 
 
 def _error(reference: Any) -> Exception | None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ablations._ladder import Seeds, Settings
 from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place, place
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.folder import (
@@ -20,7 +21,6 @@ from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.storage import STARS, without_password
 from tune_calib.tuning.study import SamplerName
 
-MANIFEST = "search.json"
 EVALUATED = "evaluated.json"
 
 
@@ -126,10 +126,10 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         "at_once": request.at_once,
         "study_storage": request.study_storage and without_password(request.study_storage),
     }
-    if not (out / MANIFEST).exists():
+    if not (out / SEARCH_MANIFEST).exists():
         refuse_foreign(out)
         return manifest
-    old = read_manifest(out / MANIFEST)
+    old = read_manifest(out / SEARCH_MANIFEST)
     if old["search"] != manifest["search"]:
         raise holds_another(out, "search", old)
     if old["study_storage"] != manifest["study_storage"]:
@@ -152,9 +152,9 @@ def request_of(out: Place, study_storage: str | None) -> SearchRequest:
     Raises:
         UserError: it holds none.
     """
-    if not (out / MANIFEST).exists():
-        raise UserError(f"{out} holds no {MANIFEST}; name the --out folder of a search")
-    manifest = read_manifest(out / MANIFEST)
+    if not (out / SEARCH_MANIFEST).exists():
+        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the --out folder of a search")
+    manifest = read_manifest(out / SEARCH_MANIFEST)
     return SearchRequest(
         question=Question.from_plain(manifest["question"]),
         trials=manifest["trials"],

@@ -7,6 +7,7 @@ from math import ceil
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
@@ -17,24 +18,23 @@ from tune_calib.tuning.launch import (
     Resources,
     network_threads,
     ray_session,
-    run_wave,
 )
 from tune_calib.tuning.outcome import write_outcome
 from tune_calib.tuning.plan import MAX_POPULATION, make_plan
 from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.request import (
-    MANIFEST,
     Question,
     SearchRequest,
     manifest_of,
     request_of,
 )
+from tune_calib.tuning.schedule import run_plan
 from tune_calib.tuning.search_heads import search_heads
 from tune_calib.tuning.search_networks import WATCHED, search_networks
 from tune_calib.tuning.storage import lost_database, open_storage
 from tune_calib.tuning.study import SearchStudy, points_of
-from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.trainables import HeadTrainable
 from tune_calib.tuning.trials import SearchTrials
 
 MIN_SHARE = 8
@@ -76,7 +76,7 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     require_writable(request.store)
     with only_driver(request.out), lost_database(request.study_storage):
         trials = open_trials(request, candidates)
-        atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
+        atomic_write(request.out / SEARCH_MANIFEST, json.dumps(manifest, indent=1).encode())
         planned = _planned(request, manifest["trials"], trials, retry)
         trials.read()
         if trials.study.finished() < planned:
@@ -142,8 +142,8 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
         is_search=True,
         threads=request.cpus or network_threads(len(baseline)),
     )
-    networks = make_plan(baseline, set(trials.rows)).networks
-    run_wave("baseline", NetworkTrainable, networks, run, Resources(run.threads, request.gpus))
+    plan = make_plan(baseline, set(trials.rows))
+    run_plan("baseline", plan, run, Resources(run.threads, request.gpus))
     trials.read()
     _ = trials.baseline  # refused here, before anything is asked
     if trials.candidates.kind == "head":

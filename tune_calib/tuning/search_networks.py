@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Any
 
+from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
@@ -14,6 +15,7 @@ from tune_calib.results import TableName, write_results
 from tune_calib.tuning.launch import Resources, fit
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.record import Outcome, Run, curve_rows, trial_row
+from tune_calib.tuning.schedule import Feed
 from tune_calib.tuning.study import Suggestion
 from tune_calib.tuning.trainables import NetworkTrainable
 from tune_calib.tuning.trials import SearchTrials
@@ -22,7 +24,7 @@ WATCHED = ("accuracy", "nll", "ece")
 """Metrics of ``select`` that a network reports every epoch."""
 
 
-class StudySearcher(Searcher):
+class StudySearcher(Feed):
     """Hands the suggestions of the study to Ray Tune, and tells the study how they ended.
 
     Its state is the study's: a new searcher on the same folder goes on where another was killed.
@@ -43,12 +45,6 @@ class StudySearcher(Searcher):
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
         self.open: list[Suggestion] = []
-
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
-        """The study knows what is searched for, and where."""
-        return True
 
     def suggest(self, trial_id: str) -> Any:
         """The configuration of the next Ray trial, or ``Searcher.FINISHED``."""
@@ -108,12 +104,6 @@ class StudySearcher(Searcher):
             self.open.remove(suggestion)
             self.trials.settle(suggestion)
 
-    def save(self, checkpoint_path: str) -> None:
-        """Nothing: the study is the state."""
-
-    def restore(self, checkpoint_path: str) -> None:
-        """Nothing: the study is the state."""
-
 
 def search_networks(
     trials: SearchTrials, planned: int, run: Run, resources: Resources, at_once: int, asha: bool
@@ -131,16 +121,10 @@ def search_networks(
     searcher = StudySearcher(trials, planned, run)
     first = trials.candidates.trials({}, 0)
     scheduler = _asha(searcher, first[0].spec.network.epochs) if asha else None
+    kind = tune.with_resources(NetworkTrainable, resources.request())
+    total = planned * len(first)
     fit(
-        "trials",
-        planned * len(first),
-        NetworkTrainable,
-        resources,
-        {},
-        search_alg=searcher,
-        scheduler=scheduler,
-        num_samples=planned * len(first),
-        max_concurrent_trials=at_once,
+        "trials", total, kind, run.out, searcher, scheduler=scheduler, max_concurrent_trials=at_once
     )
 
 

@@ -8,12 +8,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, NOT_SETTINGS
 from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, nearest
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, PostHocSlot
 from tune_calib.tuning.study import SamplerName
-
-NOT_SETTINGS = ("seed", "method", "params")
 
 
 class _Part(BaseModel):

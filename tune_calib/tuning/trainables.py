@@ -32,13 +32,13 @@ from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_b
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
+from tune_calib.names import SLOTS
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import TableName, write_results
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.record import Outcome, Run, bin_rows, curve_rows, trial_row
 
-SLOTS = ("data", "network", "head", "posthoc")
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
 

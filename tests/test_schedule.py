@@ -1,0 +1,51 @@
+"""Order of the Ray trials of a plan."""
+
+import pytest
+from ray.tune.search import Searcher
+
+from ablations._ladder import Seeds, expand
+from tests.conftest import small_spec
+from tune_calib.registry import LADDERS
+from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.record import Run
+from tune_calib.tuning.schedule import PlanFeed
+
+
+@pytest.fixture
+def feed(trained, tmp_path):
+    """Two networks with heads; the store holds the first network, the second never ends well."""
+    asked = small_spec().network
+    given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
+    planned = expand(LADDERS["mac_cal"], {}, given, Seeds((0, 1), (0,), False), False)
+    plan = make_plan(planned, set())
+    assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
+    run = Run(out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l")
+    return plan, PlanFeed(plan, {"network": run, "head": run})
+
+
+def names(feed, ids):
+    return [feed.suggest(number)["work"]["name"] for number in ids]
+
+
+def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(feed):
+    plan, feed = feed
+    first, second = plan.networks
+    assert names(feed, "ab") == [first.name, second.name]
+    assert feed.suggest("c") is None
+    feed.on_trial_complete("a", {})
+    heads = [trial.name for trial in plan.populations if trial.network_id == first.network_id]
+    assert names(feed, "cdefg"[: len(heads)]) == heads
+    assert feed.suggest("z") is None  # the second network is not finished
+
+
+def test_heads_of_a_network_that_failed_do_not_start(feed):
+    _, feed = feed
+    names(feed, "ab")
+    feed.on_trial_complete("b", None, error=True)
+    assert feed.suggest("c") is None
+    feed.on_trial_complete("a", {})
+    while (suggested := feed.suggest("h")) is not Searcher.FINISHED:
+        work = suggested["work"]
+        assert work["kind"] == "head"
+        assert work["trials"][0]["spec"]["network"]["seed"] == 0
+        feed.on_trial_complete("h", {})
