@@ -1,6 +1,5 @@
 """Figures of a ladder: the sparsity trajectory, and ECE against accuracy."""
 
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +12,7 @@ from matplotlib.lines import Line2D
 from analysis import style
 from analysis.ladder import summary
 from analysis.load import Sweep
+from analysis.pareto import unbeaten
 
 _MARKS_A_LINE = 6
 _KEY_IN = 0.15  # height of a line of the legend
@@ -122,24 +122,6 @@ def _is_side_by_side(sweep: Sweep) -> bool:
     return max(map(len, chains(sweep)), default=0) <= 1
 
 
-def pareto_front(means: pd.DataFrame) -> pd.DataFrame:
-    """Rows that no other row beats.
-
-    Args:
-        means: columns accuracy and ece.
-
-    Returns:
-        Those rows for which no other has at least as much accuracy and at most as much ECE, and
-        one of the two better; most accurate last.
-    """
-    ordered = means.sort_values(["accuracy", "ece"], ascending=[False, True], kind="stable")
-    least = ordered["ece"].cummin()
-    is_tie = ordered.duplicated(["accuracy", "ece"])
-    is_new = ordered["ece"] < least.shift(fill_value=math.inf)
-    # What equals a row of the front in both is not beaten by it.
-    return ordered[is_new | (is_tie & (ordered["ece"] == least))].iloc[::-1]
-
-
 def draw_tradeoff(sweep: Sweep) -> Figure | None:
     """ECE against accuracy on test: each trial faint, mean ± sd of each rung.
 
@@ -163,7 +145,7 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     for chain in chains(sweep):
         _arrows(axis, means.loc[[index for index in chain if index in means.index]])
     if _is_side_by_side(sweep):
-        _mark_front(axis, pareto_front(means))
+        _mark_front(axis, unbeaten(means, ["accuracy", "ece"]))
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)

@@ -124,6 +124,7 @@ class Report:
         folder: of the sweep, with the figures that were drawn.
         written: every other file of the report.
         statistics: as of ``samples.sample_statistics``.
+        intervals: as of ``resampling.over_samples``.
         verdicts: as of ``significance.for_report``.
         undrawn: a line for each figure that there is not, and why.
         options: of ``tune-calib report``, as given.
@@ -133,6 +134,7 @@ class Report:
     folder: Path
     written: Sequence[Path]
     statistics: pd.DataFrame
+    intervals: pd.DataFrame
     verdicts: Sequence[Verdict] = ()
     undrawn: Sequence[str] = ()
     options: Sequence[str] = field(default_factory=tuple)
@@ -217,7 +219,9 @@ def _sections(report: Report) -> list[Section]:
         Section(
             "plan", "Plan and what was done", tables=[tables.plan(sweep), *tables.unfinished(sweep)]
         ),
-        Section("trials", "Trials", tables=[tables.trials(sweep), *tables.intervals(sweep)]),
+        Section(
+            "trials", "Trials", tables=[tables.trials(sweep), *tables.intervals(report.intervals)]
+        ),
         Section("settings", "Settings", tables=tables.rung_settings(sweep)),
         Section("environment", "Environment", tables=tables.environment(sweep.trials)),
     ]

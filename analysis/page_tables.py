@@ -14,7 +14,6 @@ from markupsafe import Markup
 from analysis import samples, significance_tables, tables
 from analysis.ladder import TABLE_METRICS
 from analysis.load import Sweep
-from analysis.resampling import over_samples
 from analysis.settings import by_rung
 from analysis.significance import Verdict
 from analysis.tidy import planned_trials
@@ -163,9 +162,8 @@ def trials(sweep: Sweep) -> Table:
     return Table("trial-rows", note, records, chosen_by=("rung", "status"))
 
 
-def intervals(sweep: Sweep) -> list[Table]:
-    """Intervals over the test samples of every trial that is done; none without bins."""
-    rows = over_samples(sweep)
+def intervals(rows: pd.DataFrame) -> list[Table]:
+    """Intervals over the test samples (``resampling.over_samples``); none without bins."""
     if rows.empty:
         return []
     records = []

@@ -64,7 +64,8 @@ def _write_all(
 ) -> tuple[list[Path], list[str]]:
     """Write every file of a report; also gives a line for each figure that there is not."""
     statistics = sample_statistics(sweep.out)
-    written = _write_tables(sweep, statistics, out / "tables")
+    intervals = over_samples(sweep)
+    written = _write_tables(sweep, statistics, intervals, out / "tables")
     written += _write_figures(sweep, statistics, out / "figures")
     written += _write_significance(verdicts, out)
     drawn = {path.stem for path in written}
@@ -75,18 +76,19 @@ def _write_all(
         for verdict in verdicts
         if verdict.friedman is not None and verdict.friedman.statement
     ]
-    content = page.Report(sweep, out, written, statistics, verdicts, undrawn, options)
+    content = page.Report(sweep, out, written, statistics, intervals, verdicts, undrawn, options)
     atomic_write(out / "report.html", page.render(content).encode())
     return [*written, out / "report.html"], undrawn
 
 
-def _write_tables(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
+def _write_tables(
+    sweep: Sweep, statistics: pd.DataFrame, intervals: pd.DataFrame, folder: Path
+) -> list[Path]:
     texts = {
         "ladder.md": tables.markdown(sweep),
         "ladder.tex": tables.latex(sweep),
         "ladder.csv": ladder_table(sweep).to_csv(index=False),
     }
-    intervals = over_samples(sweep)
     if len(intervals):
         texts["intervals.csv"] = intervals.to_csv(index=False)
     if len(statistics):

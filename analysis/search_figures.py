@@ -1,6 +1,5 @@
 """Figures of a search: its history, its front, importance, and the metric over the settings."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -11,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import style
+from analysis.pareto import unbeaten
 from analysis.search import Search
 from analysis.sensitivity import heat_map
 from analysis.sensitivity_figures import draw_heat_map, draw_share, draw_tried, is_wide
@@ -102,15 +102,6 @@ def _failures(axis: Axes, table: pd.DataFrame) -> None:
             )  # fmt: skip
 
 
-def front(rows: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
-    """The rows that no other one beats in all metrics, each a column, best first metric first."""
-    signs = [1 if METRICS[name].direction == "min" else -1 for name in metrics]
-    losses = rows[list(metrics)].to_numpy(dtype=float) * signs
-    is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]
-    best = rows[~np.array(is_beaten, dtype=bool)].drop_duplicates(list(metrics))
-    return best.sort_values(metrics[0], ascending=signs[0] > 0)
-
-
 def draw_front(search: Search) -> Figure | None:
     """Two metrics of every suggestion and those within the guard that no other one beats in both.
 
@@ -121,14 +112,13 @@ def draw_front(search: Search) -> Figure | None:
     """
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
-    table = search.table(up).assign(
-        **{up: search.table(up)["mean"], along: search.table(along)["mean"]}
-    )
+    table = search.table(up)
+    table = table.assign(**{up: table["mean"], along: search.table(along)["mean"]})
     if table["mean"].isna().all():
         return None
     scales = printed_scale(along), printed_scale(up)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
-    best = front(table[table["is_within"]], [up, along])
+    best = unbeaten(table[table["is_within"]], [up, along]).drop_duplicates([up, along])
     axis.plot(
         scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",
         markersize=6, markerfacecolor="none", label=f"front within the guard ({len(best)})",

@@ -11,6 +11,7 @@ import pytest
 from analysis import page, page_tables
 from analysis.load import load
 from analysis.report import write_report
+from analysis.resampling import over_samples
 from analysis.samples import sample_statistics
 from analysis.settings import by_rung, settings
 from analysis.significance import for_report
@@ -56,7 +57,9 @@ def rendered(out):
     """The page without figures, which take most of the time."""
     sweep = load(out)
     verdicts = for_report(sweep, "wilcoxon")
-    return page.render(page.Report(sweep, out, [], sample_statistics(out), verdicts))
+    return page.render(
+        page.Report(sweep, out, [], sample_statistics(out), over_samples(sweep), verdicts)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +218,9 @@ def test_records_of_single_samples_have_a_table(out):
 def test_a_heavy_svg_gives_way_to_its_png(whole, monkeypatch):
     monkeypatch.setattr(page, "_MAX_SVG_BYTES", 1)
     drawn = sorted((whole / "figures").iterdir())
-    text = page.render(page.Report(load(whole), whole, drawn, sample_statistics(whole)))
+    sweep = load(whole)
+    rest = sample_statistics(whole), over_samples(sweep)
+    text = page.render(page.Report(sweep, whole, drawn, *rest))
     sources = Reader(text).values("src")
     assert {source.split(";")[0] for source in sources} == {"data:image/png"}
 

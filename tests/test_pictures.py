@@ -9,9 +9,10 @@ import pytest
 from analysis import reliability
 from analysis.corruption import corruption_table, draw_corruption
 from analysis.cost import cost_table, draw_cost
-from analysis.figures import draw_sparsity, draw_tradeoff, pareto_front
+from analysis.figures import draw_sparsity, draw_tradeoff
 from analysis.load import load
 from analysis.norm_confidence import draw_norm_confidence, last_records
+from analysis.pareto import unbeaten
 from analysis.prototypes import angles, draw_prototypes
 from analysis.report import write_report
 from tests import fake_results
@@ -98,7 +99,7 @@ def test_the_front_holds_what_no_other_beats():
     means = pd.DataFrame(
         {"accuracy": [90, 92, 91, 89, 92, 90], "ece": [2, 5, 3, 4, 5, 2.5]}, index=list("abcdef")
     )
-    assert pareto_front(means).index.tolist() == ["a", "c", "e", "b"]
+    assert unbeaten(means, ["accuracy", "ece"]).index.tolist() == ["b", "e", "c", "a"]
 
 
 def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
