@@ -216,12 +216,26 @@ def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
 
 
 @pytest.mark.ray
-def test_a_diverging_network_fails_in_the_study(tmp_path):
+def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
     setting = ["--set", "network.clip_grad_norm=null", "--at-once", 2]
     command = ["search", "brier", "--epochs", 1, *setting, "--trials", 2]
     done = cli(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
     assert done.returncode == 2
     assert "the baseline network diverged" in done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("scheduler", ["none", pytest.param("asha", marks=pytest.mark.slow)])
+def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path, scheduler):
+    setting = ["--set", "network.clip_grad_norm=null", "--set", "network.alpha=1e38"]
+    command = ["search", "ecp", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
+    done = cli(*command, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
+    assert "no trial kept the accuracy" in done.stdout
+    statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
+    assert statuses.pop("baseline") == "done"
+    assert set(statuses.values()) == {"diverged"}
 
 
 @pytest.mark.parametrize(

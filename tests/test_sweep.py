@@ -1,11 +1,12 @@
 """A sweep file through a real local Ray: complete, resumable, a failing entry apart."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.test_ablate import cli
+from tests.test_ablate import UNSTABLE_COLUMNS, cli
 from tune_calib.results import read_table
 from tune_calib.tuning.clock import spent_s, suggestions_done
 from tune_calib.tuning.sweep import affordable
@@ -91,3 +92,48 @@ def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path)
     assert len(list((out / "store" / "networks").iterdir())) == 6
     stored = sum(path.stat().st_size for path in (out / "store").rglob("*") if path.is_file())
     assert stored / 1e6 == pytest.approx(promised, rel=0.05)
+
+
+AGAIN = """
+out: OUT
+set:
+  network: {epochs: 2}
+  head: {epochs: 2}
+entries:
+  rivals: {methods: [ce, ls+temperature, mac_cal]}
+  heads:
+    methods: [mac_cal]
+    search: {trials: 24, population: 4, at_once: 1}
+  networks:
+    methods: [fl]
+    search: {trials: 6, at_once: 1, guard: 0.5}
+"""
+
+
+def results(out: Path) -> dict[str, list[dict]]:
+    """Every row of a sweep's tables but for its circumstances, and every suggestion."""
+    found = {}
+    for folder in sorted(out.glob("*-digits")):
+        for name in ("trials", "curves", "bins"):
+            table = read_table(folder, name)
+            table = table.drop_columns([c for c in UNSTABLE_COLUMNS if c in table.column_names])
+            found[f"{folder.name}/{name}"] = sorted(table.to_pylist(), key=repr)
+    for file in sorted(out.glob("*/outcome.json")):
+        found[f"{file.parent.name}/suggestions"] = json.loads(file.read_text())["suggestions"]
+    return found
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_same_file_in_two_fresh_processes_gives_the_same_suggestions_and_numbers(tmp_path):
+    found = []
+    for name in ("first", "second"):
+        out, file = tmp_path / name, tmp_path / f"{name}.yaml"
+        file.write_text(AGAIN.replace("OUT", str(out)))
+        done = cli("run", file)
+        assert done.returncode == 0, done.stderr
+        found.append(results(out))
+    assert found[0] == found[1]
+    assert len(found[0]["heads-mac_cal-digits/suggestions"]) == 24
+    assert len(found[0]["networks-fl-digits/suggestions"]) == 6

@@ -1,21 +1,31 @@
 """What the benchmarks share: a trained network of a given size, its bank, a clock."""
 
+import functools
+import multiprocessing
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import torch
 
+from ablations._ladder import PlannedTrial
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development, load_development, load_test
-from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
+from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import NetworkRun, TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.store import Store
 from tune_calib.registry import DATASETS
+from tune_calib.results import read_table
 from tune_calib.spec import HeadSlot, TrialSpec
 
 CPU = torch.device("cpu")
+CORES = os.cpu_count() or 1
+CIFAR10_ROOT = Path(__file__).parents[3] / "shared" / "data"
+"""The real CIFAR-10 beside the checkout, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +91,46 @@ def seconds(work: Callable[[], object], repeats: int = 3) -> float:
         work()
         times.append(time.perf_counter() - start)
     return sorted(times)[repeats // 2]
+
+
+def bare_loop(store: Path, trials: Sequence[PlannedTrial]) -> int:
+    """Train a population by the engine alone, from a bank that is there; returns its heads."""
+    spec = trials[0].spec
+    bank = _opened(store, bank_key(spec, spec.head).identity)
+    slots = [trial.spec.head for trial in trials if trial.spec.head is not None]
+    for _ in PopulationTrainer(slots, bank, spec.network.seed, CPU):
+        pass
+    return len(slots)
+
+
+def steady_rate(out: Path) -> float:
+    """Heads per second behind the first result file of a run, when every actor is warm."""
+    written = sorted(
+        (path.stat().st_mtime, read_table(out, "trials", path.stem).num_rows)
+        for path in out.glob("trials/heads-*.parquet")
+    )
+    # By then every actor has carried out about as much as the first one.
+    return sum(heads for _, heads in written[CORES:]) / (written[-1][0] - written[0][0])
+
+
+@functools.cache
+def _opened(store: Path, identity: str) -> DevelopmentBank:
+    """A bank whose checksums are read once a process, as a warm actor does."""
+    return DevelopmentBank(Store(store).folder("banks", identity))
+
+
+def bare_loops(store: Path, batches: Sequence[Sequence[PlannedTrial]]) -> float:
+    """Heads per second of the bare loop, a process a core: writes nothing, survives nothing."""
+    context = multiprocessing.get_context("spawn")
+    is_warm = context.Barrier(CORES + 1)
+    with context.Pool(CORES, _warm_up, (is_warm, store, batches[0])) as pool:
+        is_warm.wait()
+        start = time.perf_counter()
+        heads = sum(pool.starmap(bare_loop, [(store, batch) for batch in batches], chunksize=1))
+        return heads / (time.perf_counter() - start)
+
+
+def _warm_up(is_warm: Barrier, store: Path, batch: Sequence[PlannedTrial]) -> None:
+    torch.set_num_threads(1)
+    bare_loop(store, batch)
+    is_warm.wait()

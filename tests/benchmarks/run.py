@@ -10,11 +10,14 @@ import torch
 from tests.benchmarks import (
     bank,
     floor,
+    noop,
     overhead,
     published,
     quality,
+    rates,
     ray_trials,
     search,
+    studies,
 )
 
 PARTS = {
@@ -25,6 +28,9 @@ PARTS = {
     "overhead": overhead.main,
     "search": search.main,
     "quality": quality.main,
+    "rates": rates.main,
+    "noop": noop.main,
+    "studies": studies.main,
 }
 
 

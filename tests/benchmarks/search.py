@@ -5,67 +5,57 @@ import resource
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
-from ablations._ladder import Seeds
-from tests.benchmarks.common import CPU
-from tune_calib.engine.bank import DevelopmentBank, bank_key
-from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.store import Store
+from ablations._ladder import Seeds, Settings
+from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.registry import DATASETS
-from tune_calib.results import read_table
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.request import Question, SearchRequest
-from tune_calib.tuning.search import open_trials, search
+from tune_calib.tuning.search import MIN_SHARE, open_trials, search
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
-CORES = os.cpu_count() or 1
-EPOCHS = 10
+POPULATION = 16
+
+DIGITS: Settings = {"network": {"epochs": 5}, "head": {"epochs": 10}}
+CIFAR10: Settings = {
+    "data": {"dataset": "cifar10", "train_fraction": 0.1},
+    "network": {"epochs": 5},
+    "head": {"epochs": 10},
+}
 
 
-def request(out: Path, store: Path, trials: int, population: int) -> SearchRequest:
-    """A search of MaC-Cal heads on digits."""
-    asked = Question(
+def request(
+    out: Path, store: Path, trials: int, population: int, given: Settings, **asked: Any
+) -> SearchRequest:
+    """A search of MaC-Cal heads for the best ECE within a guard of five points."""
+    dataset = given.get("data", {}).get("dataset", "digits")
+    question = Question(
         method="mac_cal",
-        defaults=DATASETS["digits"].cpu_defaults,
-        given={"network": {"epochs": 5}, "head": {"epochs": EPOCHS}},
+        defaults=DATASETS[dataset].cpu_defaults,
+        given=given,
         seeds=Seeds((0,), (0,), is_paired=True),
         objective=Objective(("ece",), 0.05),
         population=population,
+        **asked,
     )
-    return SearchRequest(asked, trials, out, store, None, None, 0.0, CORES, None, "benchmark")
-
-
-def rate(asked: SearchRequest) -> float:
-    """Heads per second of a search, from its first result file to its last: actors are warm."""
-    search(asked)
-    written = sorted(
-        (path.stat().st_mtime, read_table(asked.out, "trials", path.stem).num_rows)
-        for path in asked.out.glob("trials/heads-*.parquet")
-    )
-    heads = sum(rows for _, rows in written[1:])
-    return heads / (written[-1][0] - written[0][0])
+    root = CIFAR10_ROOT if dataset == "cifar10" else None
+    return SearchRequest(question, trials, out, store, root, None, 0.0, CORES, None, "benchmark")
 
 
 def floor(asked: SearchRequest) -> float:
-    """Heads per second and core of the bare loop over the same populations, without a harness."""
+    """Heads per second of the bare loop over the same populations, without a harness."""
     trials = open_trials(asked, asked.question.candidates())
-    suggestions = [trials.study.suggestion(n) for n in range(min(asked.trials, 128))]
+    suggestions = [trials.study.suggestion(n) for n in range(min(asked.trials, 256))]
     size = asked.question.population
-    work = []
+    batches = []
     for first in range(0, len(suggestions), size):
         batch = suggestions[first : first + size]
         planned = [trials.candidates.trials(s.point, s.number)[0] for s in batch]
-        for population in make_plan(planned, set(), max(8, size // CORES)).populations:
-            spec = population.trials[0].spec
-            key = bank_key(spec, spec.head).identity
-            bank = DevelopmentBank(Store(asked.store).folder("banks", key))
-            work.append(([trial.spec.head for trial in population.trials], bank))
-    start = time.perf_counter()
-    for slots, bank in work:
-        for _ in PopulationTrainer(slots, bank, 0, CPU):  # type: ignore[arg-type]
-            pass
-    return len(suggestions) / (time.perf_counter() - start)
+        populations = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).populations
+        batches += [population.trials for population in populations]
+    return bare_loops(asked.store, batches)
 
 
 def ask_seconds(asked: SearchRequest) -> float:
@@ -77,19 +67,27 @@ def ask_seconds(asked: SearchRequest) -> float:
     return (time.perf_counter() - start) / 16
 
 
+def row(name: str, asked: SearchRequest) -> str:
+    """Search, and say what it took."""
+    search(asked)
+    reached, bare = steady_rate(asked.out), floor(asked)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return (
+        f"{name:8s} {asked.trials:6d} {asked.question.population:4d} {reached:9.1f} {bare:9.1f}"
+        f" {bare / reached:7.2f} {1e3 * ask_seconds(asked):13.0f} ms {memory:12.0f} MiB"
+    )
+
+
 def main() -> None:
     """Print a row for each number of heads and size of populations."""
-    print(f"mac_cal heads on digits, {EPOCHS} epochs, {CORES} actors of one thread")
-    print(" heads    K   heads/s   floor x cores   ratio   ask at the end   driver memory")
+    print(f"mac_cal heads, 10 epochs, {CORES} actors of one thread; floor: the bare loop as often")
+    print("data      heads    K   heads/s     floor   ratio   ask at the end   driver memory")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        store = root / "store"
-        for population, count in ((1, 64), *((16, count) for count in COUNTS)):
-            asked = request(root / f"{population}-{count}", store, count, population)
-            reached, bare = rate(asked), floor(asked) * CORES
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(
-                f"{count:6d} {population:4d} {reached:9.1f} {bare:15.1f} {bare / reached:7.2f}"
-                f" {1e3 * ask_seconds(asked):13.0f} ms {memory:12.0f} MiB",
-                flush=True,
-            )
+        searches = [("digits", 64, 1), *(("digits", count, POPULATION) for count in COUNTS)]
+        if CIFAR10_ROOT.exists():
+            searches.append(("cifar10", 200, POPULATION))
+        for name, count, population in searches:
+            given = CIFAR10 if name == "cifar10" else DIGITS
+            out = root / f"{name}-{count}-{population}"
+            print(row(name, request(out, root / "store", count, population, given)), flush=True)

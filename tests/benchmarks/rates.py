@@ -1,0 +1,138 @@
+"""(g) Heads per second of the same heads by several drivers, in one run: what a harness costs."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import optuna
+from ray import tune
+
+from ablations._ladder import PlannedTrial, Seeds, expand, side_by_side
+from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
+from tune_calib.registry import DATASETS
+from tune_calib.tuning.launch import ALL_EPOCHS, HEAD_THREADS, Resources, ray_session
+from tune_calib.tuning.plan import Plan, RayTrial, make_plan
+from tune_calib.tuning.pool import Pool
+from tune_calib.tuning.record import Run
+from tune_calib.tuning.schedule import run_plan
+from tune_calib.tuning.trainables import HeadTrainable
+
+HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
+EPOCHS = 5
+"""Of a head, which then takes about 0.1 s."""
+
+Batches = Sequence[Sequence[PlannedTrial]]
+
+
+def planned_heads(count: int) -> list[PlannedTrial]:
+    """MaC-Cal heads of different seeds on one network."""
+    given = {
+        "network": {"epochs": 2},
+        "head": {"epochs": EPOCHS, "augment": "none"},
+        "data": {"dataset": "digits"},
+    }
+    seeds = Seeds((0,), tuple(range(count)), is_paired=False)
+    ladder = side_by_side(["mac_cal"], [{}])
+    return expand(ladder, DATASETS["digits"].cpu_defaults, given, seeds, False)
+
+
+def circumstances(out: Path, store: Path) -> Run:
+    return Run(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
+
+
+def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: bool) -> float:
+    """An ordinary Ray Tune run, as many trials at once as there are cores."""
+    space = {
+        "run": circumstances(out, store).plain(),
+        "epochs_per_step": ALL_EPOCHS,
+        "work": tune.grid_search([population.config() for population in populations]),
+    }
+    with ray_session(None), tempfile.TemporaryDirectory() as scratch:
+        results = tune.Tuner(
+            tune.with_resources(HeadTrainable, {"cpu": HEAD_THREADS}),
+            param_space=space,
+            tune_config=tune.TuneConfig(reuse_actors=reuse),
+            run_config=tune.RunConfig(storage_path=scratch, verbose=0),
+        ).fit()
+    if results.errors:
+        raise RuntimeError(str(results.errors[0]))
+    return steady_rate(out)
+
+
+def as_pool(out: Path, store: Path, populations: Sequence[RayTrial]) -> float:
+    """The driver of ``tune-calib search``, without its sampler."""
+    with ray_session(None):
+        run, extra = circumstances(out, store), {"epochs_per_step": ALL_EPOCHS}
+        pool = Pool(HeadTrainable, CORES, Resources(HEAD_THREADS), run, extra)
+        for population in populations:
+            pool.submit(population)
+        errors = [error for _, error in (pool.wait() for _ in populations) if error]
+    if errors:
+        raise RuntimeError(errors[0])
+    return steady_rate(out)
+
+
+def as_optuna(store: Path, trials: Sequence[PlannedTrial], jobs: int) -> float:
+    """Optuna's own loop in one process, which keeps its trials in memory only."""
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.suggest_float("x", 0.0, 1.0)
+        bare_loop(store, [trials[trial.number % len(trials)]])
+        return 0.0
+
+    return _rate(lambda: study.optimize(objective, len(trials), n_jobs=jobs), len(trials))
+
+
+def _rate(work: Callable[[], object], heads: int) -> float:
+    start = time.perf_counter()
+    work()
+    return heads / (time.perf_counter() - start)
+
+
+def main() -> None:
+    """Print heads per second of each driver, and their ratios."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    trials = planned_heads(HEADS)
+    few = trials[:ALONE_HEADS]
+    with tempfile.TemporaryDirectory() as folder:
+        root, store = Path(folder), Path(folder) / "store"
+        plan = make_plan(trials, set(), 1)
+        ones = plan.populations
+        with ray_session(None):
+            errors = run_plan(
+                "network and bank",
+                Plan(plan.networks, ones[:1]),
+                circumstances(root / "bank", store),
+                Resources(1),
+            )
+        if errors:
+            raise RuntimeError(errors[0])
+        alone = _rate(lambda: [bare_loop(store, [trial]) for trial in few], len(few))
+        print(f"MaC-Cal heads on digits, {EPOCHS} epochs: {1 / alone:.3f} s each alone", flush=True)
+        fresh = as_tuner(root / "fresh", store, ones[:FRESH_HEADS], reuse=False)
+        reused = as_tuner(root / "reused", store, ones[:ALONE_HEADS], reuse=True)
+        peers = {
+            "Ray Tune as it comes (a process each)": fresh,
+            "Ray Tune, actor reuse": reused,
+            "Optuna in one process": as_optuna(store, few, 1),
+            "Optuna, a thread a core": as_optuna(store, few, CORES),
+            "pool of processes": bare_loops(store, [[trial] for trial in few]),
+        }
+        best = max(peers.values())
+        print(f"{'driver':38s}   K   heads/s   floor/own   over as it comes   over best peer")
+        for name, rate in peers.items():
+            print(f"{name:38s}   1 {rate:9.1f} {'':11s} {rate / fresh:14.0f} {rate / best:16.2f}")
+        for size in (1, 8, 16, 32):
+            populations = make_plan(trials if size > 1 else few, set(), size).populations
+            batches = [population.trials for population in populations]
+            before = bare_loops(store, batches)
+            rate = as_pool(root / f"{size}", store, populations)
+            bare = max(before, bare_loops(store, batches))
+            print(f"{'bare loop, a process a core':38s} {size:3d} {bare:9.1f}")
+            print(
+                f"{'tune-calib':38s} {size:3d} {rate:9.1f} {bare / rate:11.2f} {rate / fresh:14.0f}"
+                f" {rate / best:16.2f}",
+                flush=True,
+            )

@@ -1,0 +1,132 @@
+"""(i) Does searching pay? TPE against random, populations against one at a time, ASHA.
+
+The figure goes to ``runs/studies`` of the folder in which the benchmark is run.
+"""
+
+import tempfile
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from statistics import fmean, stdev
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from ablations._ladder import Settings
+from analysis import style
+from tests.benchmarks.common import CIFAR10_ROOT
+from tests.benchmarks.search import CIFAR10, request
+from tune_calib.results import read_table
+from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.search import Found, search
+
+HEADS, REPEATS = 96, 5
+NOISY: Settings = {
+    "data": {"dataset": "digits", "label_noise": 0.2},
+    "network": {"epochs": 30},
+    "head": {"epochs": 20},
+}
+"""The demo's data, on which a network is over-confident."""
+
+WAYS = {
+    "random": {"sampler": "random", "population": 8},
+    "TPE, one at a time": {"sampler": "tpe", "population": 1, "lag": 1},
+    "TPE, populations of 8": {"sampler": "tpe", "population": 8},
+}
+
+NETWORKS, NETWORK_EPOCHS, NETWORK_REPEATS = 16, 27, 3
+FIGURES = Path("runs") / "studies"
+Histories = dict[str, list[list[float]]]
+
+
+def history(found: Found) -> list[float]:
+    """Best first metric within the guard after each suggestion; NaN before there is one."""
+    objective, verdicts = found.trials.objective, found.trials.verdicts
+    kept = objective.within_guard(verdicts)
+    values = [kept[n].values[0] if n in kept else np.inf for n in sorted(verdicts)]
+    return [value if np.isfinite(value) else np.nan for value in accumulate(values, min)]
+
+
+def heads(root: Path, given: Settings) -> Histories:
+    """Searches of MaC-Cal heads, in every way, under several seeds of the sampler."""
+    histories: Histories = {}
+    for name, way in WAYS.items():
+        population = int(way["population"])  # type: ignore[call-overload]
+        rest = {key: value for key, value in way.items() if key != "population"}
+        for seed in range(REPEATS):
+            out = root / f"{len(histories)}-{name.replace(' ', '')}-{seed}"
+            asked = request(
+                out, root / "store", HEADS, population, given, sampler_seed=seed, **rest
+            )
+            histories.setdefault(name, []).append(history(search(asked)))
+    return histories
+
+
+def told(title: str, histories: Histories) -> None:
+    """Print what each way had reached after some heads."""
+    at = [15, 31, 63, HEADS - 1]
+    print(f"MaC-Cal on {title}: best select ECE within the guard (%), {REPEATS} sampler seeds")
+    print(f"{'':22s} " + "   ".join(f"{place + 1:4d} heads  " for place in at))
+    for name, runs in histories.items():
+        cells = [[100 * run[place] for run in runs] for place in at]
+        print(f"{name:22s} " + "   ".join(f"{fmean(c):5.2f} ± {stdev(c):.2f}" for c in cells))
+    better = sum(
+        a[-1] < b[-1]
+        for a, b in zip(histories["TPE, populations of 8"], histories["random"], strict=True)
+    )
+    print(f"populations of 8 end better than random under {better} of {REPEATS} seeds", flush=True)
+
+
+def draw(panels: dict[str, Histories]) -> Path:
+    """Best value against the number of heads, a band over the repeats."""
+    style.apply()
+    figure, axes = plt.subplots(1, len(panels), figsize=(style.TEXT_IN, 2.4), squeeze=False)
+    for axis, (title, histories) in zip(axes[0], panels.items(), strict=True):
+        for index, (name, runs) in enumerate(histories.items()):
+            values, color = 100 * np.array(runs), style.color(index)
+            heads = np.arange(1, values.shape[1] + 1)
+            dashes = ("-", "--", ":")[index]
+            axis.plot(heads, values.mean(0), dashes, color=color, label=name)
+            axis.fill_between(heads, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
+        axis.set(title=title, xlabel="heads trained", ylabel="best select ECE (%)")
+    axes[0, -1].legend(frameon=False)
+    style.save(figure, FIGURES, "tpe-random")
+    return FIGURES
+
+
+def networks(root: Path, scheduler: str, seed: int) -> tuple[int, float]:
+    """Epochs that a search of focal loss trained in all, and its best ECE on ``select``."""
+    given = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
+    out = root / f"{scheduler}-{seed}"
+    asked = request(
+        out,
+        root / "store",
+        NETWORKS,
+        1,
+        given,
+        sampler="random",
+        sampler_seed=seed,
+        scheduler=scheduler,
+    )
+    question = replace(asked.question, method="fl", objective=Objective(("nll",), 0.05))
+    found = search(replace(asked, question=question))
+    rows = read_table(out, "trials").select(["rung", "epoch"]).to_pylist()
+    return sum(row["epoch"] for row in rows if row["rung"] >= 0), history(found)[-1]
+
+
+def main() -> None:
+    """Print what each sampler and each scheduler reached, and draw the samplers."""
+    settings = {"digits with noisy labels": NOISY}
+    if CIFAR10_ROOT.exists():
+        settings["CIFAR-10"] = CIFAR10
+    panels = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for title, given in settings.items():
+            panels[title] = heads(Path(folder) / title.replace(" ", ""), given)
+            told(title, panels[title])
+        print(f"figure in {draw(panels)}")
+        print(f"fl on the noisy digits, {NETWORKS} networks of {NETWORK_EPOCHS} epochs, random")
+        for seed in range(NETWORK_REPEATS):
+            for scheduler in ("none", "asha"):
+                epochs, best = networks(Path(folder), scheduler, seed)
+                print(f"seed {seed}, {scheduler:4s}: {epochs:4d} epochs, best NLL {best:.4f}")
