@@ -179,15 +179,15 @@ def _hours(sums: Forecast) -> list[str]:
 
 
 def _asks(work: Work, needs: Needs) -> list[str]:
-    """A word on a sampler that takes longer the more it knows."""
+    """A word on the time of a sampler that reads what it knows."""
     question, planned = needs.question, needs.planned or 0
     if question is None or question.sampler != "tpe" or planned < MANY_ASKS:
         return []
     ask_s = _time_ask(question)
-    whole = ask_s * (planned**2 - needs.done**2) / (2 * MANY_ASKS)
+    whole = ask_s * (planned - needs.done)
     return [
         f"{work.name}: tpe itself takes about {_duration(whole)} for {planned} suggestions (one "
-        f"after {MANY_ASKS} took {1000 * ask_s:.0f} ms now, and it grows with their number); "
+        f"after {MANY_ASKS} took {1000 * ask_s:.0f} ms now); "
         "sampler: random asks in no time"
     ]
 

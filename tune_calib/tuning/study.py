@@ -13,7 +13,7 @@ from typing import Any, Literal
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -21,6 +21,7 @@ from search_spaces._space import Choice, Point, Space
 from tune_calib.errors import UserError
 from tune_calib.seeds import child_seed
 from tune_calib.tuning.objective import Objective, Verdict
+from tune_calib.tuning.recent_tpe import RecentTPESampler
 
 SamplerName = Literal["tpe", "random", "nsga2", "grid"]
 STATUS = "status"
@@ -196,7 +197,7 @@ def _sampler(name: SamplerName, seed: int) -> BaseSampler:
     if name == "tpe":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+            return RecentTPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
     if name == "nsga2":
         return NSGAIISampler(seed=seed)
     return RandomSampler(seed=seed)
