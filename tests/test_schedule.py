@@ -1,12 +1,15 @@
 """Order of the Ray trials of a plan."""
 
 import pytest
+from ray.exceptions import RayActorError
 from ray.tune.search import Searcher
 
 from ablations._ladder import Seeds, expand
 from tests.conftest import small_spec
 from tune_calib.registry import LADDERS
+from tune_calib.tuning.launch import MAX_FAILURES
 from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.pool import Job
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.schedule import PlanFeed
 
@@ -49,3 +52,13 @@ def test_heads_of_a_network_that_failed_do_not_start(feed):
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
         feed.on_trial_complete("h", {})
+
+
+def test_a_trial_whose_actor_dies_begins_again_and_preemptions_do_not_count():
+    job = Job(trial=None)
+    for _ in range(MAX_FAILURES):
+        assert job.begins_again(RayActorError())
+        assert job.begins_again(RayActorError(preempted=True))
+    assert job.begins_again(RayActorError(preempted=True))
+    assert not job.begins_again(RayActorError())
+    assert not Job(trial=None).begins_again(ValueError("its own fault"))

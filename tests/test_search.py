@@ -138,6 +138,7 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
     trials = study._study.get_trials()
     assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
     assert [trial.value for trial in trials] == [None, None, None, 0.5]
+    assert [trial.user_attrs.get("worst") for trial in trials] == [[1.0], [1.0], None, None]
     assert trials[3].constraints == {"accuracy": pytest.approx(-0.01)}
 
 

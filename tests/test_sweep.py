@@ -106,7 +106,7 @@ entries:
     search: {trials: 24, population: 4, at_once: 1}
   networks:
     methods: [fl]
-    search: {trials: 6, at_once: 1, guard: 0.5}
+    search: {trials: 6, at_once: 1, guard: 0.5, metric: aece}
 """
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 INF = float("inf")
+LARGE = 1e6
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,11 @@ class Metric:
     unit: Literal["fraction", "nats", "score"]
     lower: float = 0.0
     upper: float = 1.0
+
+    @property
+    def worst(self) -> float:
+        """A finite value that none is worse than, for a trial that diverged."""
+        return self.lower if self.direction == "max" else min(self.upper, LARGE)
 
 
 METRICS: dict[str, Metric] = {
@@ -55,6 +61,8 @@ NOT_SETTINGS = ("seed", "method", "params")  # keys of a slot that name what is 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
 CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
+
+WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch
 
 STATUSES = ("done", "diverged", "crashed", "stopped")
 

@@ -35,9 +35,18 @@ class _Worker:
 
 
 @dataclass
-class _Job:
+class Job:
+    """A Ray trial, and how often its actor died."""
+
     trial: RayTrial
     failures: int = 0
+
+    def begins_again(self, error: Exception) -> bool:
+        """Whether it is tried once more; the loss of a preempted node does not count."""
+        if not isinstance(error, RayActorError):
+            return False
+        self.failures += not error.preempted
+        return self.failures <= MAX_FAILURES
 
 
 class Pool:
@@ -65,13 +74,13 @@ class Pool:
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
         self._config = {"run": run.plain(), **extra}
         self._idle = [self._actor.remote(kind) for _ in range(min(size, slots(resources)))]
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[Job] = deque()
         self._errors: list[Exception] = []
-        self._running: dict[Any, tuple[Any, _Job]] = {}
+        self._running: dict[Any, tuple[Any, Job]] = {}
 
     def submit(self, trial: RayTrial) -> None:
         """Queue a Ray trial."""
-        self._waiting.append(_Job(trial))
+        self._waiting.append(Job(trial))
         self._start()
 
     def _start(self) -> None:
@@ -99,13 +108,12 @@ class Pool:
                 # A failed trial may have left anything behind in its process.
                 ray.kill(actor)
                 self._idle.append(self._actor.remote(self._kind))
-            job.failures += error is not None
-            if isinstance(error, RayActorError) and job.failures <= MAX_FAILURES:
+            begins_again = error is not None and job.begins_again(error)
+            if begins_again:
                 self._waiting.appendleft(job)
-                error = None
-                self._start()
-                continue
             self._start()
+            if begins_again:
+                continue
             if error is None:
                 return job.trial, None
             self._errors.append(error)

@@ -7,7 +7,7 @@ from math import ceil
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
@@ -31,7 +31,7 @@ from tune_calib.tuning.request import (
 )
 from tune_calib.tuning.schedule import run_plan
 from tune_calib.tuning.search_heads import search_heads
-from tune_calib.tuning.search_networks import WATCHED, search_networks
+from tune_calib.tuning.search_networks import search_networks
 from tune_calib.tuning.storage import lost_database, open_storage
 from tune_calib.tuning.study import SearchStudy, points_of
 from tune_calib.tuning.trainables import HeadTrainable

@@ -20,9 +20,6 @@ from tune_calib.tuning.study import Suggestion
 from tune_calib.tuning.trainables import NetworkTrainable
 from tune_calib.tuning.trials import SearchTrials
 
-WATCHED = ("accuracy", "nll", "ece")
-"""Metrics of ``select`` that a network reports every epoch."""
-
 
 class StudySearcher(Feed):
     """Hands the suggestions of the study to Ray Tune, and tells the study how they ended.

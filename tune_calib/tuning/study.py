@@ -19,12 +19,14 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from search_spaces._space import Choice, Point, Space
 from tune_calib.errors import UserError
+from tune_calib.names import METRICS
 from tune_calib.seeds import child_seed
 from tune_calib.tuning.objective import Objective, Verdict
 from tune_calib.tuning.recent_tpe import RecentTPESampler
 
 SamplerName = Literal["tpe", "random", "nsga2", "grid"]
 STATUS = "status"
+WORST = "worst"
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
 
@@ -122,7 +124,8 @@ class SearchStudy:
         """Finish a suggestion.
 
         Only a trial that is done gives values. One that was stopped is pruned, with the epoch
-        and without a value; what diverged or crashed failed, which a sampler does not read.
+        and without a value; what diverged or crashed failed, which a sampler does not read, and
+        has the worst finite values as an attribute.
         """
         trial = Trial(self._study, self._trials()[number]._trial_id)
         trial.set_user_attr(STATUS, verdict.status)
@@ -134,6 +137,7 @@ class SearchStudy:
             trial.set_user_attr("epoch", verdict.epoch)
             self._study.tell(number, state=TrialState.PRUNED)
         else:
+            trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
             self._study.tell(number, state=TrialState.FAIL)
 
     def retry(self, status: str) -> list[int]:

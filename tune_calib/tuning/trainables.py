@@ -32,7 +32,7 @@ from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_b
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
-from tune_calib.names import SLOTS
+from tune_calib.names import METRICS, SLOTS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import TableName, write_results
@@ -145,7 +145,9 @@ class NetworkTrainable(_SpecTrainable):
         told = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
         outcome = Outcome("diverged", epoch, history, message=f"network: {message}")
         self.write([(trial, outcome) for trial in told.values()])
-        return {"epoch": epoch, "status": "diverged", tune.result.DONE: True}
+        # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
+        worst = {column("select", name): METRICS[name].worst for name in WATCHED}
+        return {"epoch": epoch, **worst, "status": "diverged", tune.result.DONE: True}
 
     def _end(self) -> dict[str, Any]:
         trained = load_network(self.spec, self.store, self.device)
