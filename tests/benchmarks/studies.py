@@ -3,6 +3,7 @@
 The figure goes to ``runs/studies`` of the folder in which the benchmark is run.
 """
 
+import math
 import tempfile
 from dataclasses import replace
 from itertools import accumulate
@@ -68,13 +69,23 @@ def told(title: str, histories: Histories) -> None:
     print(f"MaC-Cal on {title}: best select ECE within the guard (%), {REPEATS} sampler seeds")
     print(f"{'':22s} " + "   ".join(f"{place + 1:4d} heads  " for place in at))
     for name, runs in histories.items():
-        cells = [[100 * run[place] for run in runs] for place in at]
-        print(f"{name:22s} " + "   ".join(f"{fmean(c):5.2f} ± {stdev(c):.2f}" for c in cells))
+        cells = [_cell([100 * run[place] for run in runs]) for place in at]
+        print(f"{name:22s} " + "   ".join(cells))
     better = sum(
         a[-1] < b[-1]
         for a, b in zip(histories["TPE, populations of 8"], histories["random"], strict=True)
     )
     print(f"populations of 8 end better than random under {better} of {REPEATS} seeds", flush=True)
+
+
+def _cell(values: list[float]) -> str:
+    """Mean ± sd, or under how many seeds there is nothing within the guard yet."""
+    missing = sum(map(math.isnan, values))
+    return (
+        f"{missing} of {len(values)} none"
+        if missing
+        else f"{fmean(values):5.2f} ± {stdev(values):.2f}"
+    )
 
 
 def draw(panels: dict[str, Histories]) -> Path:

@@ -14,11 +14,11 @@ LINE_EVERY_S = 60.0
 
 
 class Display:
-    """Counts of the Ray trials of a wave, the last report of each that runs, and a note.
+    """Counts of some Ray trials, the last report of each that runs, and a note.
 
     Args:
-        title: what the wave does, e.g. ``"networks"``.
-        total: Ray trials of the wave.
+        title: what they do, e.g. ``"networks and heads"``.
+        total: how many there are, at most.
     """
 
     def __init__(self, title: str, total: int) -> None:
@@ -40,7 +40,7 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Show the end of the wave."""
+        """Show how they ended."""
         if self.live is not None:
             self.live.stop()
         self.console.print(self._line(), highlight=False)
