@@ -63,7 +63,7 @@ def heads(root: Path, given: Settings) -> Histories:
     return histories
 
 
-def told(title: str, histories: Histories) -> None:
+def tell(title: str, histories: Histories) -> None:
     """Print what each way had reached after some heads."""
     at = [15, 31, 63, HEADS - 1]
     print(f"MaC-Cal on {title}: best select ECE within the guard (%), {REPEATS} sampler seeds")
@@ -81,11 +81,9 @@ def told(title: str, histories: Histories) -> None:
 def _cell(values: list[float]) -> str:
     """Mean ± sd, or under how many seeds there is nothing within the guard yet."""
     missing = sum(map(math.isnan, values))
-    return (
-        f"{missing} of {len(values)} none"
-        if missing
-        else f"{fmean(values):5.2f} ± {stdev(values):.2f}"
-    )
+    if missing:
+        return f"{missing} of {len(values)} none"
+    return f"{fmean(values):5.2f} ± {stdev(values):.2f}"
 
 
 def draw(panels: dict[str, Histories]) -> Path:
@@ -106,12 +104,12 @@ def draw(panels: dict[str, Histories]) -> Path:
 
 
 def networks(root: Path, scheduler: str, seed: int) -> tuple[int, float]:
-    """Epochs that a search of focal loss trained in all, and its best ECE on ``select``."""
+    """Epochs that a search of focal loss trained in all, and its best NLL on ``select``."""
     given = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
     out = root / f"{scheduler}-{seed}"
     asked = request(
         out,
-        root / "store",
+        out / "store",  # its own: nothing that another search trained
         NETWORKS,
         1,
         given,
@@ -134,10 +132,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for title, given in settings.items():
             panels[title] = heads(Path(folder) / title.replace(" ", ""), given)
-            told(title, panels[title])
+            tell(title, panels[title])
         print(f"figure in {draw(panels)}")
         print(f"fl on the noisy digits, {NETWORKS} networks of {NETWORK_EPOCHS} epochs, random")
         for seed in range(NETWORK_REPEATS):
             for scheduler in ("none", "asha"):
                 epochs, best = networks(Path(folder), scheduler, seed)
-                print(f"seed {seed}, {scheduler:4s}: {epochs:4d} epochs, best NLL {best:.4f}")
+                told = f"seed {seed}, {scheduler:4s}: {epochs:4d} epochs, best NLL {best:.4f}"
+                print(told, flush=True)
