@@ -16,7 +16,7 @@ from tune_calib.tuning.request import Question, SearchRequest
 from tune_calib.tuning.search import MIN_SHARE, open_trials, search
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
-POPULATION = 16
+POPULATION, FLOOR_BATCHES = 16, 16
 
 DIGITS: Settings = {"network": {"epochs": 5}, "head": {"epochs": 10}}
 CIFAR10: Settings = {
@@ -47,10 +47,12 @@ def request(
 def floor(asked: SearchRequest) -> float:
     """Heads per second of the bare loop over the same populations, without a harness."""
     trials = open_trials(asked, asked.question.candidates())
-    suggestions = [trials.study.suggestion(n) for n in range(min(asked.trials, 256))]
+    suggestions = [trials.study.suggestion(n) for n in range(asked.trials)]
     size = asked.question.population
+    # Heads of later suggestions may cost less: some batches from all of the search.
+    step = max(1, asked.trials // (FLOOR_BATCHES * size)) * size
     batches = []
-    for first in range(0, len(suggestions), size):
+    for first in range(0, asked.trials, step):
         batch = suggestions[first : first + size]
         planned = [trials.candidates.trials(s.point, s.number)[0] for s in batch]
         populations = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).populations

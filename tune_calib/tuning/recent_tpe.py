@@ -16,7 +16,7 @@ from optuna.samplers import TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-LAST = 500
+LAST = 300
 BEST = 25
 """As many as TPE holds for good, at most (``optuna.samplers._tpe.sampler.default_gamma``)."""
 
