@@ -87,7 +87,7 @@ def _cell(values: list[float]) -> str:
 
 
 def draw(panels: dict[str, Histories]) -> Path:
-    """Best value against the number of heads, a band over the repeats."""
+    """Best value against the number of heads: each repeat thin, their mean thick."""
     style.apply()
     figure, axes = plt.subplots(1, len(panels), figsize=(style.TEXT_IN, 2.4), squeeze=False)
     for axis, (title, histories) in zip(axes[0], panels.items(), strict=True):
@@ -95,8 +95,9 @@ def draw(panels: dict[str, Histories]) -> Path:
             values, color = 100 * np.array(runs), style.color(index)
             heads = np.arange(1, values.shape[1] + 1)
             dashes = ("-", "--", ":")[index]
-            axis.plot(heads, values.mean(0), dashes, color=color, label=name)
-            axis.fill_between(heads, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
+            steps = {"color": color, "drawstyle": "steps-post"}
+            axis.plot(heads, values.T, dashes, lw=0.6, alpha=0.45, **steps)
+            axis.plot(heads, values.mean(0), dashes, lw=2, label=name, **steps)
         axis.set(title=title, xlabel="heads trained", ylabel="best select ECE (%)")
     axes[0, -1].legend(frameon=False)
     style.save(figure, FIGURES, "tpe-random")
