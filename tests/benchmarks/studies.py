@@ -35,7 +35,7 @@ WAYS = {
     "TPE, populations of 8": {"sampler": "tpe", "population": 8},
 }
 
-NETWORKS, NETWORK_EPOCHS, NETWORK_REPEATS = 16, 27, 3
+NETWORK_EPOCHS, NETWORK_REPEATS = 27, 3
 FIGURES = Path("runs") / "studies"
 Histories = dict[str, list[list[float]]]
 
@@ -104,14 +104,14 @@ def draw(panels: dict[str, Histories]) -> Path:
     return FIGURES
 
 
-def networks(root: Path, scheduler: str, seed: int) -> tuple[int, float]:
+def networks(root: Path, scheduler: str, trials: int, seed: int) -> tuple[int, float]:
     """Epochs that a search of focal loss trained in all, and its best NLL on ``select``."""
     given = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
-    out = root / f"{scheduler}-{seed}"
+    out = root / f"{scheduler}-{trials}-{seed}"
     asked = request(
         out,
         out / "store",  # its own: nothing that another search trained
-        NETWORKS,
+        trials,
         1,
         given,
         sampler="random",
@@ -135,9 +135,9 @@ def main() -> None:
             panels[title] = heads(Path(folder) / title.replace(" ", ""), given)
             tell(title, panels[title])
         print(f"figure in {draw(panels)}")
-        print(f"fl on the noisy digits, {NETWORKS} networks of {NETWORK_EPOCHS} epochs, random")
+        print(f"fl on the noisy digits, networks of {NETWORK_EPOCHS} epochs, random suggestions")
         for seed in range(NETWORK_REPEATS):
-            for scheduler in ("none", "asha"):
-                epochs, best = networks(Path(folder), scheduler, seed)
-                told = f"seed {seed}, {scheduler:4s}: {epochs:4d} epochs, best NLL {best:.4f}"
-                print(told, flush=True)
+            for scheduler, trials in (("none", 16), ("asha", 16), ("asha", 64)):
+                epochs, best = networks(Path(folder), scheduler, trials, seed)
+                told = f"{trials} trials, {epochs:4d} epochs, best NLL {best:.4f}"
+                print(f"seed {seed}, {scheduler:4s}: {told}", flush=True)

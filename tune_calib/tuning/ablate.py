@@ -90,8 +90,8 @@ def ablate(request: Request) -> list[str]:
         plan = make_plan(planned, done(request.out))
         if not plan.networks:
             return []
-        threads = request.cpus or network_threads(len(make_plan(planned, set()).networks))
         with ray_session(request.address, environment(request.out, request.store)):
+            threads = request.cpus or network_threads(len(make_plan(planned, set()).networks))
             return run_plan("networks and heads", plan, run, Resources(threads, request.gpus))
 
 

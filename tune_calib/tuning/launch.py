@@ -71,12 +71,17 @@ class Resources:
 
 
 def network_threads(networks: int) -> int:
-    """Torch threads of a network trial: all cores, shared among the networks of the sweep.
+    """Torch threads of a network trial: the cluster's cores, shared among the networks of a sweep.
+
+    Without a Ray session, as for a plan that is only printed, those of this machine.
 
     They depend on what is planned and not on what is left, since another number of threads can
-    change the last digits.
+    change the last digits; and they are never more than the smallest node has, since a trial that
+    fits on no node would wait for ever.
     """
-    return max(1, (os.cpu_count() or 1) // networks)
+    nodes = [node["Resources"] for node in ray.nodes()] if ray.is_initialized() else []
+    cores = [int(there["CPU"]) for there in nodes if there.get("CPU")] or [os.cpu_count() or 1]
+    return max(1, min(min(cores), sum(cores) // networks))
 
 
 @contextlib.contextmanager
