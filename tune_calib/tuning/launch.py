@@ -79,8 +79,9 @@ def network_threads(networks: int) -> int:
     change the last digits; and they are never more than the smallest node has, since a trial that
     fits on no node would wait for ever.
     """
-    nodes = [node["Resources"] for node in ray.nodes()] if ray.is_initialized() else []
-    cores = [int(there["CPU"]) for there in nodes if there.get("CPU")] or [os.cpu_count() or 1]
+    nodes = ray.nodes() if ray.is_initialized() else []
+    counts = [int(node["Resources"].get("CPU", 0)) for node in nodes if node["Alive"]]
+    cores = [count for count in counts if count] or [os.cpu_count() or 1]
     return max(1, min(min(cores), sum(cores) // networks))
 
 
