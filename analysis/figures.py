@@ -145,7 +145,7 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     for chain in chains(sweep):
         _arrows(axis, means.loc[[index for index in chain if index in means.index]])
     if _is_side_by_side(sweep):
-        _mark_front(axis, unbeaten(means, ["accuracy", "ece"]))
+        _mark_front(axis, unbeaten(means, ["accuracy", "ece"])[::-1])
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)

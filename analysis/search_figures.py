@@ -102,6 +102,11 @@ def _failures(axis: Axes, table: pd.DataFrame) -> None:
             )  # fmt: skip
 
 
+def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """The rows that no other one beats; of equal ones the first."""
+    return unbeaten(rows, metrics).drop_duplicates(metrics)
+
+
 def draw_front(search: Search) -> Figure | None:
     """Two metrics of every suggestion and those within the guard that no other one beats in both.
 
@@ -118,7 +123,7 @@ def draw_front(search: Search) -> Figure | None:
         return None
     scales = printed_scale(along), printed_scale(up)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
-    best = unbeaten(table[table["is_within"]], [up, along]).drop_duplicates([up, along])
+    best = front(table[table["is_within"]], [up, along])
     axis.plot(
         scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",
         markersize=6, markerfacecolor="none", label=f"front within the guard ({len(best)})",

@@ -58,6 +58,13 @@ def test_the_best_so_far_counts_only_what_keeps_the_accuracy(tmp_path):
     assert best[0] != best[0]  # nothing within the guard yet
 
 
+def test_the_front_is_what_no_other_beats_in_both(out):
+    table = load_search(out).table()
+    points = table.assign(ece=[0.06, 0.2, 0.04, 0.04], accuracy=[0.9, 0.8, 0.85, 0.85])
+    best = search_figures.front(points, ["ece", "accuracy"])
+    assert best["number"].tolist() == [2, 0]  # 3 equals 2, the earlier one stands for both
+
+
 def test_the_best_table_names_baseline_defaults_and_the_choice(out):
     rows = search_tables.best_rows(load_search(out))
     names = [row["suggestion"] for row in rows]

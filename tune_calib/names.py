@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 INF = float("inf")
-LARGE = 1e6
+LARGE = 1e6  # stands for the bound of a metric that has none, where a finite value is needed
 
 
 @dataclass(frozen=True)

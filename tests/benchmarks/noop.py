@@ -45,7 +45,7 @@ def main() -> None:
     for count in COUNTS:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            asked = request(root / "out", root / "store", count, 1, {"network": {"epochs": 1}})
+            asked = request(root / "out", root / "store", count, {"network": {"epochs": 1}})
             asked = replace(asked, question=replace(asked.question, method="fl"))
             found = search(asked)
             written = sorted(path.stat().st_mtime for path in asked.out.glob("trials/network-*"))

@@ -22,8 +22,6 @@ HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5
 """Of a head, which then takes about 0.1 s."""
 
-Batches = Sequence[Sequence[PlannedTrial]]
-
 
 def planned_heads(count: int) -> list[PlannedTrial]:
     """MaC-Cal heads of different seeds on one network."""

@@ -26,9 +26,7 @@ CIFAR10: Settings = {
 }
 
 
-def request(
-    out: Path, store: Path, trials: int, population: int, given: Settings, **asked: Any
-) -> SearchRequest:
+def request(out: Path, store: Path, trials: int, given: Settings, **asked: Any) -> SearchRequest:
     """A search of MaC-Cal heads for the best ECE within a guard of five points."""
     dataset = given.get("data", {}).get("dataset", "digits")
     question = Question(
@@ -37,7 +35,6 @@ def request(
         given=given,
         seeds=Seeds((0,), (0,), is_paired=True),
         objective=Objective(("ece",), 0.05),
-        population=population,
         **asked,
     )
     root = CIFAR10_ROOT if dataset == "cifar10" else None
@@ -82,7 +79,9 @@ def row(name: str, asked: SearchRequest) -> str:
 
 def main() -> None:
     """Print a row for each number of heads and size of populations."""
-    print(f"mac_cal heads, 10 epochs, {CORES} actors of one thread; floor: the bare loop as often")
+    print(
+        f"mac_cal heads, 10 epochs, {CORES} actors of one thread; floor: the bare loop, a process a core"
+    )
     print("data      heads    K   heads/s     floor   ratio   ask at the end   driver memory")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -92,4 +91,7 @@ def main() -> None:
         for name, count, population in searches:
             given = CIFAR10 if name == "cifar10" else DIGITS
             out = root / f"{name}-{count}-{population}"
-            print(row(name, request(out, root / "store", count, population, given)), flush=True)
+            print(
+                row(name, request(out, root / "store", count, given, population=population)),
+                flush=True,
+            )

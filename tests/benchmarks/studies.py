@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,7 +30,7 @@ NOISY: Settings = {
 }
 """The demo's data, on which a network is over-confident."""
 
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "random": {"sampler": "random", "population": 8},
     "TPE, one at a time": {"sampler": "tpe", "population": 1, "lag": 1},
     "TPE, populations of 8": {"sampler": "tpe", "population": 8},
@@ -52,13 +53,9 @@ def heads(root: Path, given: Settings) -> Histories:
     """Searches of MaC-Cal heads, in every way, under several seeds of the sampler."""
     histories: Histories = {}
     for name, way in WAYS.items():
-        population = int(way["population"])  # type: ignore[call-overload]
-        rest = {key: value for key, value in way.items() if key != "population"}
         for seed in range(REPEATS):
-            out = root / f"{len(histories)}-{name.replace(' ', '')}-{seed}"
-            asked = request(
-                out, root / "store", HEADS, population, given, sampler_seed=seed, **rest
-            )
+            out = root / f"{name}-{seed}"
+            asked = request(out, root / "store", HEADS, given, sampler_seed=seed, **way)
             histories.setdefault(name, []).append(history(search(asked)))
     return histories
 
@@ -112,7 +109,6 @@ def networks(root: Path, scheduler: str, trials: int, seed: int) -> tuple[int, f
         out,
         out / "store",  # its own: nothing that another search trained
         trials,
-        1,
         given,
         sampler="random",
         sampler_seed=seed,
@@ -132,7 +128,7 @@ def main() -> None:
     panels = {}
     with tempfile.TemporaryDirectory() as folder:
         for title, given in settings.items():
-            panels[title] = heads(Path(folder) / title.replace(" ", ""), given)
+            panels[title] = heads(Path(folder) / title, given)
             tell(title, panels[title])
         print(f"figure in {draw(panels)}")
         print(f"fl on the noisy digits, networks of {NETWORK_EPOCHS} epochs, random suggestions")

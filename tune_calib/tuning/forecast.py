@@ -184,7 +184,10 @@ def _asks(work: Work, needs: Needs) -> list[str]:
     if question is None or question.sampler != "tpe" or planned < MANY_ASKS:
         return []
     ask_s = _time_ask(question)
-    whole = ask_s * (planned - needs.done)
+    # Of several objectives every suggestion is read, so that an ask grows with their number.
+    is_bounded = len(question.objective.metrics) == 1
+    growth = 1.0 if is_bounded else (planned + needs.done) / (2 * MANY_ASKS)
+    whole = ask_s * growth * (planned - needs.done)
     return [
         f"{work.name}: tpe itself takes about {_duration(whole)} for {planned} suggestions (one "
         f"after {MANY_ASKS} took {1000 * ask_s:.0f} ms now); "

@@ -108,12 +108,11 @@ class Pool:
                 # A failed trial may have left anything behind in its process.
                 ray.kill(actor)
                 self._idle.append(self._actor.remote(self._kind))
-            begins_again = error is not None and job.begins_again(error)
-            if begins_again:
+            if error is not None and job.begins_again(error):
                 self._waiting.appendleft(job)
-            self._start()
-            if begins_again:
+                self._start()
                 continue
+            self._start()
             if error is None:
                 return job.trial, None
             self._errors.append(error)
