@@ -33,7 +33,7 @@ CIFAR10 = DataSlot(dataset="cifar10")
 
 def encode(pixels: np.ndarray, kind: str = "PNG") -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind)
+    Image.fromarray(pixels).save(buffer, kind, **({"lossless": True} if kind == "WEBP" else {}))
     return buffer.getvalue()
 
 
@@ -42,11 +42,13 @@ def pictures(samples: int, seed: int, size: int = 32) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def write_parquet(path: Path, pixels: np.ndarray, labels: list[int], column: str = "img") -> Path:
+def write_parquet(
+    path: Path, pixels: np.ndarray, labels: list[int], column: str = "img", kind: str = "PNG"
+) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    images = [{"bytes": encode(image), "path": None} for image in pixels]
-    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    table = pa.table({column: pa.array(images, kind), "label": pa.array(labels, pa.int64())})
+    images = [{"bytes": encode(image, kind), "path": None} for image in pixels]
+    layout = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({column: pa.array(images, layout), "label": pa.array(labels, pa.int64())})
     pq.write_table(table, path)
     return path
 
@@ -125,6 +127,20 @@ def test_tiny_cifar_is_read_exactly_and_split_without_overlap(root: Path):
         assert torch.equal(split.labels, split.indices % 10)
     test = load_test(CIFAR10, root)
     assert torch.equal(test.images, torch.from_numpy(pictures(30, 1)).permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
+def test_every_lossless_encoding_gives_the_pixels(tmp_path: Path, kind: str):
+    path = write_parquet(tmp_path / "train.parquet", pictures(5, 0), labels_of(5), kind=kind)
+    images = read_images([path], 3, 32, 10).images
+    assert torch.equal(images, torch.from_numpy(pictures(5, 0)).permute(0, 3, 1, 2))
+
+
+def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path):
+    path = write_parquet(tmp_path / "train.parquet", pictures(1, 0), [0], kind="EPS")
+    with pytest.raises(DamagedFileError, match="row 0 is no image") as error:
+        read_images([path], 3, 32, 10)
+    assert is_one_line(error)
 
 
 @pytest.mark.parametrize("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
@@ -224,7 +240,7 @@ def test_wrong_image_size_is_refused(root: Path):
 @pytest.mark.parametrize("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
 def test_damaged_images_are_refused(root: Path, content: bytes):
     pq.write_table(pa.table({"img": [{"bytes": content}], "label": [0]}), root / "train.parquet")
-    with pytest.raises(DamagedFileError, match="row 0 is no readable"):
+    with pytest.raises(DamagedFileError, match="row 0 is no image"):
         load_development(CIFAR10, root)
 
 

@@ -1,7 +1,7 @@
 """Reads labelled images from Parquet files in the Hugging Face layout.
 
-A column ``img`` or ``image`` is a struct whose field ``bytes`` is an encoded JPEG or PNG; a column
-``label`` is an integer.
+A column ``img`` or ``image`` is a struct whose field ``bytes`` is an image in any encoding that
+Pillow reads (PNG, WebP, JPEG, ...); a column ``label`` is an integer.
 """
 
 import io
@@ -20,6 +20,9 @@ from tune_calib.data.base import Split
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 IMAGE_COLUMNS = ("img", "image")
+
+# Pillow hands these to programs of the system, which must not see what a user was handed.
+_RUN_PROGRAMS = frozenset({"EPS", "WMF"})
 
 _SHARD = re.compile(r"-\d+-of-(\d+)\.parquet$")
 
@@ -117,11 +120,13 @@ def _is_layout(schema: pa.Schema, image: str) -> bool:
 
 def _decode(file: Path, encoded: pa.Array, channels: int, size: int) -> Tensor:
     # Pillow in one thread: torchvision's decoder is deprecated, and a thread pool was slower.
+    Image.init()
+    formats = [name for name in Image.ID if name not in _RUN_PROGRAMS]
     mode = "L" if channels == 1 else "RGB"
     images = np.empty((len(encoded), size, size, channels), np.uint8)
     for row, content in enumerate(encoded.to_pylist()):
         try:
-            with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as image:
+            with Image.open(io.BytesIO(content), formats=formats) as image:
                 if image.size != (size, size):
                     raise DamagedFileError(
                         f"{file}: image {row} has {image.width}x{image.height} pixels, "
@@ -130,6 +135,6 @@ def _decode(file: Path, encoded: pa.Array, channels: int, size: int) -> Tensor:
                 images[row] = np.asarray(image.convert(mode)).reshape(size, size, channels)
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise DamagedFileError(
-                f"{file}: row {row} is no readable JPEG or PNG; download it again"
+                f"{file}: row {row} is no image that Pillow reads; download it again"
             ) from None
     return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
