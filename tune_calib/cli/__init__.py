@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.exceptions import TyperException
 
 from tune_calib.cli import analysis, search, sweep_file
+from tune_calib.cli.entry import one_line, refuse_empty
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -275,17 +275,7 @@ app.command()(analysis.significance)
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: a user's mistake is one line and exit code 2."""
-    try:
+    with one_line():
+        refuse_empty(sys.argv[1:] if arguments is None else arguments)
         code = app(args=arguments, standalone_mode=False)
-    except UserError as error:
-        _refuse(str(error))
-    except TyperException as error:
-        _refuse(error.format_message())
-    except typer.Abort:
-        sys.exit(130)
     sys.exit(code)
-
-
-def _refuse(message: str) -> NoReturn:
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
-    sys.exit(2)

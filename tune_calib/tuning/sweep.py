@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, told
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import Request, ablate
@@ -86,6 +86,9 @@ def run_sweep(
             except UserError as error:
                 yield Ended(work.name, out / work.name, [str(error)])
             except Exception as error:
+                if isinstance(error, OSError) and (line := told(error)) is not None:
+                    yield Ended(work.name, out / work.name, [line])
+                    continue
                 # A defect of one entry; hours of the others must not end with it.
                 traceback.print_exc()
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
