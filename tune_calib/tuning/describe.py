@@ -5,10 +5,10 @@ from typing import Any
 
 from tabulate import tabulate
 
-from tune_calib.names import METRICS, SEARCH_MANIFEST
+from tune_calib.manifests import search_of
+from tune_calib.names import METRICS
 from tune_calib.places import Place
 from tune_calib.results import read_table
-from tune_calib.tuning.folder import read_manifest
 from tune_calib.tuning.request import EVALUATED
 from tune_calib.tuning.search import Found
 from tune_calib.tuning.trials import SearchTrials
@@ -47,7 +47,7 @@ def _table(trials: SearchTrials, front: list[int]) -> str:
 
 def status(out: Place) -> str:
     """What of a search is done, read beside a running driver: from the rows alone."""
-    manifest = read_manifest(out / SEARCH_MANIFEST)
+    manifest = search_of(out)
     counts = Counter(read_table(out, "trials")["status"].to_pylist())
     seeds = manifest["question"]["seeds"]
     pairs = len(seeds["network"]) * (1 if seeds["is_paired"] else len(seeds["head"]))

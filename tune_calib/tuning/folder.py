@@ -41,26 +41,34 @@ def identity_of(question: Mapping[str, Any]) -> str:
 
 
 def read_manifest(path: Place) -> dict[str, Any]:
-    """Read ``sweep.json`` or ``search.json``.
+    """Read what was evaluated on test.
 
     Raises:
-        UserError: it is not one.
+        UserError: the file is damaged.
     """
     try:
         manifest: dict[str, Any] = json.loads(path.read_text())
-        return manifest
-    except ValueError:
-        raise UserError(f"{path} is not a manifest; name another --out") from None
+        _ = manifest.keys()
+    except (ValueError, RecursionError, AttributeError):
+        raise UserError(
+            f"{path} is not whole, so that nobody knows which trial was evaluated on test; its "
+            f"numbers stay: tune-calib report {path.parent / 'evaluation'}"
+        ) from None
+    return manifest
 
 
-def refuse_foreign(out: Place) -> None:
+def refuse_foreign(out: Place, *own: str) -> None:
     """Refuse a folder that holds something else than artifacts.
+
+    Args:
+        out: the folder.
+        own: names that a damaged sweep or search leaves.
 
     Raises:
         UserError: it does.
     """
     names = [path.name for path in out.iterdir()] if out.exists() else []
-    foreign = [name for name in names if name not in ("store", LOCK)]
+    foreign = [name for name in names if name not in ("store", LOCK, *own)]
     if foreign:
         raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
 

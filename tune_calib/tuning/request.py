@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ablations._ladder import Seeds, Settings
-from tune_calib.errors import UserError
-from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.manifests import identity_of_rows, read, search_of
+from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place, place
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.folder import (
     holds_another,
     identity_of,
-    read_manifest,
     refuse_foreign,
 )
 from tune_calib.tuning.objective import Objective
-from tune_calib.tuning.storage import STARS, without_password
+from tune_calib.tuning.storage import JOURNAL, STARS, without_password
 from tune_calib.tuning.study import SamplerName
 
 EVALUATED = "evaluated.json"
@@ -126,20 +126,41 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         "at_once": request.at_once,
         "study_storage": request.study_storage and without_password(request.study_storage),
     }
-    if not (out / SEARCH_MANIFEST).exists():
-        refuse_foreign(out)
+    old = _known(out, manifest)
+    if old is None:
+        refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
         return manifest
-    old = read_manifest(out / SEARCH_MANIFEST)
-    if old["search"] != manifest["search"]:
+    if old.get("search") != manifest["search"]:
         raise holds_another(out, "search", old)
     if old["study_storage"] != manifest["study_storage"]:
         raise UserError(
             f"the study of {out} lies in {old['study_storage'] or 'its journal file'}: name the "
             "same --study-storage"
         )
-    if (out / EVALUATED).exists():
+    if (out / EVALUATED).exists() and not ("is_lost" in old and request.trials <= old["trials"]):
         raise UserError(f"{out} was evaluated on test: its search is over; name another --out")
     return {**manifest, "trials": max(old["trials"], request.trials)}
+
+
+def _known(out: Place, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the folder says that it was asked; where its manifest is lost, what its rows say.
+
+    Returns:
+        None if it has neither; ``is_lost`` is in it if the rows say it.
+    """
+    try:
+        if (out / SEARCH_MANIFEST).exists():
+            return read(out / SEARCH_MANIFEST)
+    except DamagedFileError:
+        pass
+    identity = identity_of_rows(out)
+    if identity is None:
+        return None
+    try:
+        asked = read(out / SEARCH_OUTCOME)["asked"]
+    except (DamagedFileError, FileNotFoundError):
+        asked = 0
+    return {**manifest, "search": identity, "trials": asked, "command": None, "is_lost": True}
 
 
 def request_of(out: Place, study_storage: str | None) -> SearchRequest:
@@ -152,9 +173,17 @@ def request_of(out: Place, study_storage: str | None) -> SearchRequest:
     Raises:
         UserError: it holds none.
     """
-    if not (out / SEARCH_MANIFEST).exists():
-        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the --out folder of a search")
-    manifest = read_manifest(out / SEARCH_MANIFEST)
+    manifest = search_of(out)
+    try:
+        return _request(out, manifest, study_storage)
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(
+            f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
+            f"search in a new --out ({manifest['command']})"
+        ) from None
+
+
+def _request(out: Place, manifest: Mapping[str, Any], study_storage: str | None) -> SearchRequest:
     return SearchRequest(
         question=Question.from_plain(manifest["question"]),
         trials=manifest["trials"],
