@@ -217,6 +217,7 @@ def report(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep or a search")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
+    study_storage: search.Storage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
     from tune_calib.places import place
@@ -225,8 +226,9 @@ def report(
     if (folder / SEARCH_MANIFEST).exists():
         if published is not None:
             raise UserError("--published stands beside a sweep; this folder holds a search")
-        typer.echo(search.report(folder))
+        typer.echo(search.report(folder, study_storage))
         return
+    search.refuse_storage(folder, study_storage)
     from analysis.report import write_report
 
     typer.echo(write_report(folder, published, test))
@@ -251,6 +253,7 @@ def pictures(
 @app.command()
 def status(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep or search")],
+    study_storage: search.Storage = None,
 ) -> None:
     """Say what of a sweep or a search is done."""
     from tune_calib.places import place
@@ -259,8 +262,9 @@ def status(
     if (folder / SEARCH_MANIFEST).exists():
         from tune_calib.tuning.describe import status as describe_search
 
-        typer.echo(describe_search(folder))
+        typer.echo(describe_search(folder, study_storage))
         return
+    search.refuse_storage(folder, study_storage)
     from analysis.report import status as describe
 
     typer.echo(describe(folder))

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ablations._ladder import Seeds, Settings
 from tune_calib.errors import UserError
-from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.places import Place, place
-from tune_calib.tuning.candidates import Candidates
+from tune_calib.results import read_table
+from tune_calib.tuning.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.folder import (
     holds_another,
     identity_of,
@@ -20,8 +21,6 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.storage import STARS, without_password
 from tune_calib.tuning.study import SamplerName
-
-EVALUATED = "evaluated.json"
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class Question:
         scheduler: ``asha`` stops networks that are behind.
         population: suggestions that are asked for together (head methods).
         lag: batches that are asked for before the first of them is told (head methods): with 1
-            nothing is trained meanwhile; more than 2 keep no actor busier and tell less.
+            nothing is trained meanwhile; more than 2 keep no actor busier and tell less. Searches
+            of earlier versions with one Ray trial at a time have 1, and keep it.
     """
 
     method: str
@@ -108,9 +108,25 @@ class SearchRequest:
     cpus: int | None = None
 
 
+def as_begun(request: SearchRequest) -> SearchRequest:
+    """The request with the lag of the search that its folder holds.
+
+    Nobody asks for a lag; earlier versions took it from the machine.
+    """
+    if not (request.out / SEARCH_MANIFEST).exists():
+        return request
+    begun = read_manifest(request.out / SEARCH_MANIFEST)["question"].get("lag", 2)
+    return replace(request, question=replace(request.question, lag=begun))
+
+
 def manifest_of(request: SearchRequest) -> dict[str, Any]:
-    """What the folder says of the search; trials may be added, the question must be the same."""
+    """What the folder says of the search; trials may be added, the question must be the same.
+
+    Raises:
+        UserError: the folder holds another search, or something else.
+    """
     question, out = request.question.plain(), request.out
+    asked = {"command": request.command, "trials": request.trials}
     manifest: dict[str, Any] = {
         "version": 1,
         "search": identity_of(question),
@@ -118,6 +134,8 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         "rule": request.question.objective.rule(),
         "trials": request.trials,
         "command": request.command,
+        "commands": [asked],
+        "specs": specs_of(request.question.candidates()),
         "store": None if request.store == out / "store" else str(request.store.resolve()),
         "data_root": str(request.data_root.resolve()) if request.data_root else None,
         "address": request.address,
@@ -131,15 +149,79 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         return manifest
     old = read_manifest(out / SEARCH_MANIFEST)
     if old["search"] != manifest["search"]:
-        raise holds_another(out, "search", old)
+        raise holds_another(out, "search", old, _difference(old["question"], question))
     if old["study_storage"] != manifest["study_storage"]:
         raise UserError(
             f"the study of {out} lies in {old['study_storage'] or 'its journal file'}: name the "
             "same --study-storage"
         )
-    if (out / EVALUATED).exists():
+    if (out / SEARCH_EVALUATED).exists():
         raise UserError(f"{out} was evaluated on test: its search is over; name another --out")
-    return {**manifest, "trials": max(old["trials"], request.trials)}
+    trials = max(old["trials"], request.trials)
+    told = {"command": old["command"], "commands": _commands(old, asked), "trials": trials}
+    return {**manifest, **told}
+
+
+def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """In what two questions differ, for an error."""
+    keys = [key for key in new if old.get(key) != new[key]]
+    text = f", which differs in {', '.join(keys)}"
+    if keys == ["seeds"]:
+        text += (
+            f": its suggestions have {_count(old['seeds'])}, {_count(new['seeds'])} asked for now "
+            "(seeds of a sweep file and of its entries count for searches too; seeds below search "
+            "stand above them)"
+        )
+    return text
+
+
+def _count(seeds: Mapping[str, Any]) -> str:
+    networks, heads = len(seeds["network"]), len(seeds["head"])
+    return f"{networks} seeds" if seeds["is_paired"] else f"{networks} x {heads} seeds"
+
+
+def _commands(old: Mapping[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The commands that made a search as long as it is, in their order."""
+    first = {"command": old["command"], "trials": old["trials"]}
+    commands: list[dict[str, Any]] = old.get("commands", [first])
+    if asked["trials"] <= old["trials"]:
+        return commands
+    is_same = commands[-1]["command"] == asked["command"]  # a sweep file or a budget that grew
+    return [*(commands[:-1] if is_same else commands), asked]
+
+
+def specs_of(candidates: Candidates) -> dict[str, list[str]]:
+    """Spec hashes of the baseline and of the method's defaults: they tell versions apart."""
+    # The point of suggestion 0, so that rows of earlier versions compare.
+    point = next(iter(candidates.first()), {})
+    trials = {"baseline": candidates.baseline(), "defaults": candidates.trials(point, 0)}
+    return {name: [trial.spec.hash for trial in own] for name, own in trials.items()}
+
+
+def refuse_other_specs(out: Place, candidates: Candidates) -> None:
+    """Refuse to go on with a search whose trials would be others now.
+
+    Raises:
+        UserError: a version with other defaults began it.
+    """
+    if not (out / SEARCH_MANIFEST).exists():
+        return
+    begun = read_manifest(out / SEARCH_MANIFEST).get("specs") or _specs_of_rows(out)
+    now = specs_of(candidates)
+    for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
+        if not set(begun[name]) <= set(now[name]):
+            raise UserError(
+                f"{out}: the version that began this search gave {text} other settings than this "
+                "one, and their trials cannot be mixed: go on with that version, or search in a "
+                "new --out"
+            )
+
+
+def _specs_of_rows(out: Place) -> dict[str, list[str]]:
+    """As ``specs_of``, of a search whose manifest does not tell: what was run."""
+    rows = read_table(out, "trials").select(["rung", "spec_hash"]).to_pylist()
+    rungs = {"baseline": NO_RUNG, "defaults": 0}
+    return {n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()}
 
 
 def request_of(out: Place, study_storage: str | None) -> SearchRequest:
