@@ -11,8 +11,9 @@ from analysis.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.manifests import read, search_of
-from tune_calib.names import METRICS, SEARCH_OUTCOME, STATUSES, column
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, column
 from tune_calib.places import Place
+from tune_calib.remarks import BASELINE_AT_CHANCE, at_chance, of_choice
 
 Point = dict[str, Any]
 
@@ -47,6 +48,38 @@ class Search:
     def guard(self) -> float:
         """Accuracy on ``select`` that a choice may lose, a fraction."""
         return float(self.manifest["question"]["objective"]["guard"])
+
+    @property
+    def commands(self) -> list[str]:
+        """What was run to make the search as long as it is, in its order."""
+        told = self.manifest.get("commands")
+        if told is None:  # of an earlier version, which kept one: with these trials it may be short
+            longer = f"tune-calib resume DIR --trials {self.manifest['trials']}"
+            return [self.manifest["command"], longer]
+        return [str(one["command"]) for one in told]
+
+    @property
+    def reads(self) -> list[dict[str, Any]] | None:
+        """Each look at the test split with its number of seeds; versions before told of none.
+
+        None if the file that tells of them is damaged.
+        """
+        path = self.out / SEARCH_EVALUATED
+        try:
+            return list(read(path).get("reads", [])) if path.exists() else []
+        except DamagedFileError:
+            return None
+
+    def remarks(self) -> list[str]:
+        """What must be said of the choice and its baseline, a line each."""
+        rows = self.trials.reindex(columns=["rung", "flags"])
+        baseline = rows["flags"][rows["rung"] < 0]
+        lines = [BASELINE_AT_CHANCE] if any(map(at_chance, baseline)) else []
+        if self.chosen is None:
+            return lines
+        means = (self.table(metric).set_index("number")["mean"] for metric in self.metrics)
+        choice = {m: mean[self.chosen] for m, mean in zip(self.metrics, means, strict=True)}
+        return [*lines, *of_choice(self.metrics, self.outcome["baseline"], choice)]
 
     @property
     def settings(self) -> list[str]:

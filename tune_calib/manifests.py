@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place
 from tune_calib.registry import LADDERS
 from tune_calib.results import read_table
@@ -120,10 +120,18 @@ class _Outcome(_File):
     importance: _Importance
 
 
-_CONTENT: dict[str, type[_File]] = {
+class _Evaluated(_Content):
+    trial: int
+    settings: dict[str, Any]
+    rule: str
+    reads: list[dict[str, Any]] = []
+
+
+_CONTENT: dict[str, type[_Content]] = {
     SWEEP_MANIFEST: _Sweep,
     SEARCH_MANIFEST: _Search,
     SEARCH_OUTCOME: _Outcome,
+    SEARCH_EVALUATED: _Evaluated,
 }
 
 
@@ -239,7 +247,7 @@ def _of_rows(out: Place, rows: pa.Table) -> dict[str, Any]:
     networks = {row["network_seed"] for row in planned.values()}
     pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}
     heads = {pair for pair in pairs if pair[1] is not None}
-    ladder = LADDERS[name] if name in LADDERS else None
+    ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
     return {
         "version": VERSION,
         "sweep": identity,

@@ -221,7 +221,7 @@ def refuse_no_path(text: str) -> None:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise UserError(f"{ascii(text)} is no path; name a file or folder")
+        raise UserError(f"{text!a} is no path; name a file or folder")
 
 
 def require_writable(folder: Place) -> None:

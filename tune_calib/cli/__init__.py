@@ -222,6 +222,7 @@ def report(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str | None, typer.Option(help="of a compare sweep: wilcoxon or t")] = None,
+    study_storage: search.Storage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
     from analysis.report import write_report
@@ -231,11 +232,12 @@ def report(
 
     def written(folder: "Place") -> str:
         if not is_search(folder):
+            search.refuse_storage(folder, study_storage)
             return write_report(folder, published, test)
         for option, value in (("--published", published), ("--test", test)):
             if value is not None:
                 raise UserError(f"{option} stands beside a sweep; this folder holds a search")
-        return search.report(folder)
+        return search.report(folder, study_storage)
 
     tell(place(out), written)
 
@@ -259,6 +261,7 @@ def pictures(
 @app.command()
 def status(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
+    study_storage: search.Storage = None,
 ) -> None:
     """Say what of a sweep or a search is done."""
     from analysis.report import status as of_sweep
@@ -268,10 +271,11 @@ def status(
 
     def described(folder: "Place") -> str:
         if not is_search(folder):
+            search.refuse_storage(folder, study_storage)
             return of_sweep(folder)
         from tune_calib.tuning.describe import status as of_search
 
-        return of_search(folder)
+        return of_search(folder, study_storage)
 
     tell(place(out), described)
 

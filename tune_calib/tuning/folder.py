@@ -40,23 +40,6 @@ def identity_of(question: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_manifest(path: Place) -> dict[str, Any]:
-    """Read what was evaluated on test.
-
-    Raises:
-        UserError: the file is damaged.
-    """
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        _ = manifest.keys()
-    except (ValueError, RecursionError, AttributeError):
-        raise UserError(
-            f"{path} is not whole, so that nobody knows which trial was evaluated on test; its "
-            f"numbers stay: tune-calib report {path.parent / 'evaluation'}"
-        ) from None
-    return manifest
-
-
 def refuse_foreign(out: Place, *own: str) -> None:
     """Refuse a folder that holds something else than artifacts.
 
@@ -73,8 +56,8 @@ def refuse_foreign(out: Place, *own: str) -> None:
         raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
 
 
-def holds_another(out: Place, what: str, old: Mapping[str, Any]) -> UserError:
+def holds_another(out: Place, what: str, old: Mapping[str, Any], why: str = "") -> UserError:
     """The error of a folder in which another question was asked."""
     return UserError(
-        f"--out {out} holds another {what} ({old.get('command')}); name another folder"
+        f"--out {out} holds another {what} ({old.get('command')}){why}; name another folder"
     )

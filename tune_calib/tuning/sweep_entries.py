@@ -113,7 +113,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                     name=f"{name}-{method.method}-{tail}",
                     place=(*place, "methods", index),
                     given=_merged(given, own),
-                    seeds=seeds_of(entry.search.seeds),
+                    seeds=seeds_of(entry.search.seeds) if entry.search.seeds else seeds,
                     ladder=None,
                     method=method.method,
                     search=entry.search,

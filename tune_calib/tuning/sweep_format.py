@@ -205,8 +205,8 @@ class Search(_Part):
     """Ray trials side by side; as many as the cores carry unless given."""
     scheduler: Literal["none", "asha"] = "none"
     """asha stops networks that are behind."""
-    seeds: Counts = SeedCounts()
-    """Under which every suggestion is tried; one unless given, whatever the file says."""
+    seeds: Counts | None = None
+    """Under which every suggestion is tried; those of the entry unless given."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> "Search":
@@ -223,7 +223,7 @@ class _Where(_Part):
     backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
     """See tune-calib list backbones, or any of timm; the data set's own unless given."""
     seeds: Counts | None = None
-    """Seeds of networks and heads; one unless given."""
+    """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
     """Of one Ray trial."""
     set: Settings = Settings()
