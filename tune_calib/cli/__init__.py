@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tune_calib.cli import analysis, search, sweep_file
-from tune_calib.cli.entry import one_line, refuse_empty
+from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -285,6 +285,9 @@ app.command()(sweep_file.run)
 app.command()(sweep_file.schema)
 app.command()(analysis.ranks)
 app.command()(analysis.significance)
+
+for _registered in app.registered_commands:
+    _registered.cls = OnceCommand
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -5,9 +5,10 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from tune_calib.errors import UserError, told
@@ -54,6 +55,23 @@ def refuse_empty(arguments: Sequence[str]) -> None:
             before = arguments[place - 1] if place else ""
             name = option[1] if option else before if before.startswith("--") else "an argument"
             raise UserError(f"{name} is empty: give it a value, or leave it out")
+
+
+class OnceCommand(TyperCommand):
+    """A command of which an option that takes one value is given once; Typer takes the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse what is given twice.
+
+        Raises:
+            UserError: an option is.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option in given:
+            takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
+            if takes_one and given.count(option) > 1:
+                raise UserError(f"{option.opts[0]} is given twice; give it once")
+        return super().parse_args(ctx, args)
 
 
 def _flush() -> None:

@@ -73,6 +73,7 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     question = request.question
     _refuse(question, request)
     candidates = question.candidates()
+    candidates.refuse_empty()
     manifest_of(request)  # what it refuses, it refuses before data are read
     data = candidates.baseline()[0].spec.data
     load_development(data, request.data_root, Store(request.store).images)

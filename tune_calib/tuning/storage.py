@@ -43,7 +43,13 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
             _mend(path)
         elif not path.exists():
             raise UserError(f"{out} holds no {JOURNAL}, the study of its search")
-        return JournalStorage(_Journal(path))
+        try:
+            return JournalStorage(_Journal(path))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(
+                f"{path} is damaged; move it away and run the search again: what has a result is "
+                "not done again"
+            ) from None
     _refuse_shared_sqlite(url)
     try:
         return RDBStorage(url, skip_table_creation=is_read_only)

@@ -67,6 +67,7 @@ class Work:
             return
         Objective(self.search.metric, self.search.guard)
         candidates = self.candidates()
+        candidates.refuse_empty()
         if self.search.heads is not None and candidates.kind != "head":
             raise UserError(f"{self.method} trains no heads; give the budget in trials or hours")
 
