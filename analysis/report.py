@@ -16,6 +16,7 @@ from analysis.resampling import over_samples
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
 from analysis.significance import PAIRED_TESTS, Verdict, are_rivals, for_report
 from tune_calib.errors import UserError
+from tune_calib.manifests import LOST
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.registry import nearest
 from tune_calib.results import atomic_write
@@ -170,4 +171,6 @@ def status(out: Place) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
     lines = [f"{out}: {planned} trials planned: {counts}"]
     lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
+    if "is_lost" in sweep.manifest:
+        lines.append(LOST)
     return "\n".join([*lines, f"again or go on: {sweep.manifest['command']}"])

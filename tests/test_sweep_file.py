@@ -151,7 +151,7 @@ def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
         ('out: "a\\0b"\nentries: {a: {methods: [ls]}}', "line 1: out: 'a\\x00b' is no path"),
         ('data_root: "\\ud800"', "line 1: data_root: '\\ud800' is no path"),
         ("seeds: true", "line 1: seeds: must be a number, got True"),
-        ("seeds: {networks: true}", "seeds: must be a number, got True"),
+        ("seeds: {networks: true}", "networks: must be a number, got True"),
         ("resources: {gpus: true}", "line 1: resources.gpus: must be a number, got True"),
         ("entries: {a: {ladder: mac_cal, controls: 1}}", "controls: must be true or false, got 1"),
         ("entries: {a: {methods: [ls], set: {network: {epochs: true}}}}", "must be a number"),
