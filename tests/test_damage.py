@@ -306,3 +306,9 @@ def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
     out = copy("search", tmp_path)
     shutil.copytree(EXAMPLE / "compare", out / "evaluation")
     assert "==" not in said("status", out)[1]
+
+
+def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
+    code, _, err = said("evaluate", copy("search", tmp_path))
+    assert code == 2
+    assert "first: tune-calib resume" in err

@@ -72,6 +72,10 @@ def evaluate(
     with only_driver(out):
         trials = open_trials(request, candidates)
         trials.judge_all()
+        if not trials.verdicts:
+            raise UserError(
+                f"{out}: its study knows of no suggestion; first: tune-calib resume {out}"
+            )
         number = question.objective.chosen(trials.verdicts)
         if number is None:
             raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")

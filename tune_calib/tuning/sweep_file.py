@@ -14,6 +14,8 @@ from tune_calib.errors import UserError
 from tune_calib.tuning.sweep_format import SweepFile
 from tune_calib.wording import complaint, shown
 
+LARGEST = 1_000_000
+
 Place = tuple[str | int, ...]
 """Keys and list positions from the top of the file, e.g. ``("entries", "losses", "seeds")``."""
 
@@ -58,7 +60,10 @@ def read_sweep_file(path: Path) -> ReadFile:
         UserError: it is not there, not YAML, or says something unknown or out of range.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UserError(f"{path} is no sweep file: none has more than {LARGEST:,} letters")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines = dict(_lines(node)) if node is not None else {}
         plain = yaml.safe_load(text)
