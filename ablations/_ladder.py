@@ -163,6 +163,8 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
 
 def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
     """One rung of ``side_by_side``; its label tells the settings too."""
+    if not all(part.strip() for part in name.split("+")):
+        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
     methods = [METHODS[part] for part in name.split("+")]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:

@@ -1,6 +1,5 @@
 """Reading a sweep: its manifest and its result tables, complete or loudly incomplete."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -11,22 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
+from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
 from tune_calib.names import STATUSES
 from tune_calib.places import Place
 from tune_calib.results import TableName, read_table
 
-MANIFEST_VERSION = 1
-
-_MANIFEST_KEYS = {
-    "version", "sweep", "title", "command", "dataset", "setting", "published", "rungs", "planned",
-    "network_seeds", "head_seeds", "paired_seeds",
-}  # fmt: skip
-_RUNG_KEYS = {"index", "label", "published", "kind"}
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
     "dataset", "backbone",
 }  # fmt: skip
-_PLANNED_KEYS = {"spec_hash", "rung", "network_seed", "head_seed"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +107,7 @@ def load(out: Place, metric: str | None = None) -> Sweep:
         UserError: the folder holds no sweep, or a file of it is damaged; for a damaged file of
             curves or bins it is raised where they are first asked for.
     """
-    manifest = _read_manifest(out / "sweep.json")
+    manifest = _manifest(out)
     keep = None if metric is None else partial(_is_needed, metric)
     found = read_table(out, "trials", keep=keep)
     planned = pa.array([entry["spec_hash"] for entry in manifest["planned"]], pa.string())
@@ -140,27 +132,13 @@ def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:
     return frame.drop_duplicates(key)
 
 
-def _read_manifest(path: Place) -> dict[str, Any]:
-    if not path.exists():
-        raise UserError(f"{path.parent} holds no sweep.json; name the --out folder of a sweep")
-    try:
-        manifest = json.loads(path.read_text())
-    except ValueError:
-        raise UserError(f"{path} is not whole; run the sweep's command again") from None
-    if not _is_manifest(manifest):
-        raise UserError(f"{path} is not a manifest that this version reads; run its sweep again")
-    return dict(manifest)
-
-
-def _is_manifest(value: Any) -> bool:
-    if not isinstance(value, dict) or not value.keys() >= _MANIFEST_KEYS:
-        return False
-    is_known = value["version"] == MANIFEST_VERSION
-    has_rungs = _are_records(value["rungs"], _RUNG_KEYS)
-    return is_known and has_rungs and _are_records(value["planned"], _PLANNED_KEYS)
-
-
-def _are_records(value: Any, keys: set[str]) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(entry, dict) and entry.keys() >= keys for entry in value
-    )
+def _manifest(out: Place) -> dict[str, Any]:
+    found = sweep_of(out)
+    if found is not None:
+        return found
+    path = out / SWEEP_MANIFEST
+    if path.exists():
+        raise UserError(
+            f"{path} is not whole and there is no result; run the sweep's command again"
+        )
+    raise UserError(f"{out} holds no {SWEEP_MANIFEST}; name the --out folder of a sweep")

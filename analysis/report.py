@@ -14,8 +14,11 @@ from analysis.prototypes import draw_prototypes
 from analysis.published import beside
 from analysis.resampling import over_samples
 from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
-from analysis.significance import Verdict, for_report
+from analysis.significance import PAIRED_TESTS, Verdict, are_rivals, for_report
+from tune_calib.errors import UserError
+from tune_calib.manifests import LOST
 from tune_calib.places import Place, folder_to_fill
+from tune_calib.registry import nearest
 from tune_calib.results import atomic_write
 
 _UNDRAWN = {
@@ -30,14 +33,15 @@ _UNDRAWN_OF_SAMPLES = {
 }
 
 
-def write_report(out: Place, published: str | None = None, test: str = "wilcoxon") -> str:
+def write_report(out: Place, published: str | None = None, test: str | None = None) -> str:
     """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep.
 
     Args:
         out: folder of the sweep.
         published: a published table to put beside it, e.g. ``fedlas/table1``; None for the one
             that its ladder follows.
-        test: paired test of methods side by side against the first: ``wilcoxon`` or ``t``.
+        test: paired test of methods side by side against the first, ``wilcoxon`` (unless given)
+            or ``t``; a ladder has none.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
@@ -49,7 +53,9 @@ def write_report(out: Place, published: str | None = None, test: str = "wilcoxon
     sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {sweep.missing} trials planned"
-    verdicts, options = for_report(sweep, test), ["--test", test]
+    _check_test(sweep, test)
+    verdicts = for_report(sweep, test or PAIRED_TESTS[0])
+    options = [] if test is None else ["--test", test]
     if published is not None:
         options = ["--published", published, *options]
     with folder_to_fill(out) as folder:
@@ -57,6 +63,15 @@ def write_report(out: Place, published: str | None = None, test: str = "wilcoxon
         names = [path.relative_to(folder).as_posix() for path in written]
     lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
     return "\n".join([*lines, *(f"  {out / name}" for name in names)])
+
+
+def _check_test(sweep: Sweep, test: str | None) -> None:
+    if test is None:
+        return
+    if test not in PAIRED_TESTS:
+        raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
+    if not are_rivals(sweep):
+        raise UserError("--test is of methods side by side; the steps of a ladder are no rivals")
 
 
 def _write_all(
@@ -156,4 +171,6 @@ def status(out: Place) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
     lines = [f"{out}: {planned} trials planned: {counts}"]
     lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
+    if "is_lost" in sweep.manifest:
+        lines.append(LOST)
     return "\n".join([*lines, f"again or go on: {sweep.manifest['command']}"])

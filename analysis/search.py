@@ -1,6 +1,5 @@
 """A search as its folder holds it: what was asked, every suggestion, and what became of it."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,16 +9,12 @@ import pandas as pd
 
 from analysis.sensitivity import trials_of
 from analysis.tidy import check_metric
-from tune_calib.errors import UserError
-from tune_calib.names import METRICS, SEARCH_MANIFEST, SEARCH_OUTCOME, STATUSES, column
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.manifests import read, search_of
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, column
 from tune_calib.places import Place
+from tune_calib.remarks import BASELINE_AT_CHANCE, at_chance, of_choice
 
-VERSION = 1
-_MANIFEST_KEYS = {"version", "question", "rule", "trials", "command"}
-_OUTCOME_KEYS = {
-    "version", "asked", "planned", "metrics", "baseline", "settings", "defaults", "published",
-    "suggestions", "front", "chosen", "importance",
-}  # fmt: skip
 Point = dict[str, Any]
 
 
@@ -53,6 +48,38 @@ class Search:
     def guard(self) -> float:
         """Accuracy on ``select`` that a choice may lose, a fraction."""
         return float(self.manifest["question"]["objective"]["guard"])
+
+    @property
+    def commands(self) -> list[str]:
+        """What was run to make the search as long as it is, in its order."""
+        told = self.manifest.get("commands")
+        if told is None:  # of an earlier version, which kept one: with these trials it may be short
+            longer = f"tune-calib resume DIR --trials {self.manifest['trials']}"
+            return [self.manifest["command"], longer]
+        return [str(one["command"]) for one in told]
+
+    @property
+    def reads(self) -> list[dict[str, Any]] | None:
+        """Each look at the test split with its number of seeds; versions before told of none.
+
+        None if the file that tells of them is damaged.
+        """
+        path = self.out / SEARCH_EVALUATED
+        try:
+            return list(read(path).get("reads", [])) if path.exists() else []
+        except DamagedFileError:
+            return None
+
+    def remarks(self) -> list[str]:
+        """What must be said of the choice and its baseline, a line each."""
+        rows = self.trials.reindex(columns=["rung", "flags"])
+        baseline = rows["flags"][rows["rung"] < 0]
+        lines = [BASELINE_AT_CHANCE] if any(map(at_chance, baseline)) else []
+        if self.chosen is None:
+            return lines
+        means = (self.table(metric).set_index("number")["mean"] for metric in self.metrics)
+        choice = {m: mean[self.chosen] for m, mean in zip(self.metrics, means, strict=True)}
+        return [*lines, *of_choice(self.metrics, self.outcome["baseline"], choice)]
 
     @property
     def settings(self) -> list[str]:
@@ -160,11 +187,16 @@ def _plain(point: Point) -> Point:
 
 
 def is_whole(out: Place) -> bool:
-    """Whether what a search found is stored, of all the suggestions that it plans."""
-    asked = _read(out / SEARCH_MANIFEST, _MANIFEST_KEYS)["trials"]
-    if not (out / SEARCH_OUTCOME).exists():
+    """Whether what a search found is stored, of all the suggestions that it plans.
+
+    Raises:
+        UserError: the folder holds no search, or its manifest is damaged.
+    """
+    asked = search_of(out)["trials"]
+    try:
+        outcome = read(out / SEARCH_OUTCOME)
+    except (FileNotFoundError, DamagedFileError):
         return False
-    outcome = _read(out / SEARCH_OUTCOME, _OUTCOME_KEYS)
     return bool(asked == outcome["asked"] and outcome["planned"] == len(outcome["suggestions"]))
 
 
@@ -177,18 +209,11 @@ def load_search(out: Place) -> Search:
     Raises:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
-    manifest = _read(out / SEARCH_MANIFEST, _MANIFEST_KEYS)
-    outcome = _read(out / SEARCH_OUTCOME, _OUTCOME_KEYS)
-    return Search(out, manifest, outcome, trials_of(out))
-
-
-def _read(path: Place, keys: set[str]) -> dict[str, Any]:
+    manifest, path = search_of(out), out / SEARCH_OUTCOME
     if not path.exists():
-        raise UserError(f"{path.parent} holds no {path.name}; name the folder of a search")
+        raise UserError(f"{out} holds no {SEARCH_OUTCOME}; first: tune-calib report {out}")
     try:
-        content = json.loads(path.read_text())
-    except ValueError:
-        raise UserError(f"{path} is not whole; go on: tune-calib resume {path.parent}") from None
-    if not isinstance(content, dict) or not content.keys() >= keys or content["version"] != VERSION:
-        raise UserError(f"{path} is not a file of a search that this version reads")
-    return content
+        outcome = read(path)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; make it again: tune-calib report {out}") from None
+    return Search(out, manifest, outcome, trials_of(out))

@@ -7,7 +7,9 @@ from tabulate import tabulate
 from analysis import page, page_tables, parallel, search_figures, search_tables, style
 from analysis.page import Section
 from analysis.search import Search, load_search
+from tune_calib.names import SEARCH_EVALUATED
 from tune_calib.places import Place, folder_to_fill
+from tune_calib.remarks import of_reads
 from tune_calib.results import atomic_write
 
 _DRAW = {
@@ -111,7 +113,7 @@ def _page(search: Search, drawn: list[Path], undrawn: list[str], files: list[str
             Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
             Section("environment", "Environment", tables=page_tables.environment(search.trials)),
         ],
-        steps=page.steps(search.trials, search.manifest["command"], []),
+        steps=page.steps(search.trials, "\n".join(search.commands), []),
         files=files,
     )
 
@@ -154,10 +156,11 @@ def _setting(search: Search) -> str:
 
 
 def _state(search: Search) -> str:
-    planned = search.outcome["planned"]
+    planned, asked = search.outcome["planned"], search.outcome["asked"]
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    return f"Complete: all {planned} planned suggestions ended ({search.ended()})."
+    more = f" {asked} were asked for, and there are no more points." if planned < asked else ""
+    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
 
 
 def _troubles(search: Search) -> list[str]:
@@ -171,4 +174,8 @@ def _troubles(search: Search) -> list[str]:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume goes on")
     if search.chosen is None:
         lines.append("no suggestion keeps the accuracy within the guard: there is no choice")
-    return lines
+    if search.reads is None:
+        lines.append(f"{SEARCH_EVALUATED} is damaged: how often test was read is not known")
+    elif search.reads:
+        lines.append(of_reads(search.reads))
+    return [*lines, *search.remarks()]

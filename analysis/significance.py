@@ -119,13 +119,18 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     return Verdict(matched, test, baseline, described, comparisons=comparisons)
 
 
+def are_rivals(sweep: Sweep) -> bool:
+    """Whether methods stand side by side, and are no steps of a ladder."""
+    return all(rung["kind"] in ("base", "variant") for rung in sweep.rungs)
+
+
 def for_report(sweep: Sweep, test: str) -> list[Verdict]:
     """What the report of methods side by side says of ECE: the test against the base, Friedman's.
 
     Returns:
         Nothing for a ladder (its steps are not rivals), or if fewer than two methods have numbers.
     """
-    if len(sweep.rungs) < 2 or any(r["kind"] not in ("base", "variant") for r in sweep.rungs):
+    if len(sweep.rungs) < 2 or not are_rivals(sweep):
         return []
     matched = over_seeds(sweep, "ece")
     if matched.values.notna().any().sum() < 2:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from tune_calib.errors import UserError
+from tune_calib.manifests import LOST
 from tune_calib.names import METRICS, column
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
@@ -72,7 +73,7 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
         told = f"done without {METRICS[metric].title}"
         rows = rows.assign(status=rows["status"].mask(is_without, told))
     planned = Counter(rows["method"])
-    lines = []
+    lines = [LOST] if "is_lost" in sweep.manifest else []
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
         seeds = ", ".join(

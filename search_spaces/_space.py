@@ -1,8 +1,10 @@
 """What a search space is: distributions by setting, some of which matter only under another."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from optuna.distributions import (
@@ -11,6 +13,9 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+
+MANY_POINTS = 100_000
+"""From here on a finite space counts as endless: no search comes to its end."""
 
 Choice = None | bool | int | float | str
 Point = Mapping[str, Choice]
@@ -54,6 +59,15 @@ class Setting:
                 middle = (low * high) ** 0.5 if log else (low + high) / 2
                 return [low, middle, high]
         raise TypeError(f"no levels for {self.distribution}")
+
+    def values(self) -> Sequence[Choice] | None:
+        """All its values; None for a range of real numbers."""
+        match self.distribution:
+            case CategoricalDistribution(choices=choices):
+                return list(choices)
+            case IntDistribution(low=low, high=high, step=step):
+                return range(low, high + 1, step)
+        return None
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -110,6 +124,28 @@ class Space:
     def holds(self, point: Point) -> bool:
         """Whether every value of a point lies in its distribution."""
         return all(k in self.settings and self.settings[k].holds(v) for k, v in point.items())
+
+    @cached_property
+    def size(self) -> float:
+        """Number of points; infinite where a setting is a real number, or of very many."""
+        if any(setting.values() is None for setting in self.settings.values()):
+            return math.inf
+        count = sum(1 for _ in itertools.islice(self.points(), MANY_POINTS))
+        return count if count < MANY_POINTS else math.inf
+
+    def points(self) -> Iterator[dict[str, Choice]]:
+        """Every point of a space that has no real numbers, each once."""
+
+        def grown(names: Sequence[str], point: dict[str, Choice]) -> Iterator[dict[str, Choice]]:
+            if not names:
+                yield point
+            elif not self.settings[names[0]].matters(point):
+                yield from grown(names[1:], point)
+            else:
+                for value in self.settings[names[0]].values() or ():
+                    yield from grown(names[1:], {**point, names[0]: value})
+
+        return grown(list(self.settings), {})
 
     def grid(self) -> Iterator[dict[str, Choice]]:
         """Every combination of levels, each once: settings that do not matter are left out."""

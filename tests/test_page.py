@@ -151,9 +151,9 @@ def test_what_is_not_drawn_is_said_on_the_page(tmp_path):
 
 
 def test_the_print_stands_beside_ours_and_the_command_says_so(out):
-    text = written(out, published="maccal/table5", test="t")
+    text = written(out, published="maccal/table5")
     assert "paper: CIFAR-10 DenseNet-121" in text
-    assert "tune-calib report DIR --published maccal/table5 --test t" in text
+    assert "tune-calib report DIR --published maccal/table5" in text
 
 
 @pytest.mark.parametrize(

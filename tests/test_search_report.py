@@ -197,7 +197,7 @@ def test_damage_and_mistakes_are_one_line(out):
     with pytest.raises(UserError, match="is not whole"):
         load_search(out)
     (out / "outcome.json").write_text(json.dumps({"version": 99}))
-    with pytest.raises(UserError, match="not a file of a search that this version reads"):
+    with pytest.raises(UserError, match="a later tune-calib wrote: update it"):
         load_search(out)
     (out / "outcome.json").unlink()
     with pytest.raises(UserError, match=r"holds no outcome\.json"):

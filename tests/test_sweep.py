@@ -8,7 +8,8 @@ import pytest
 
 from tests.test_ablate import UNSTABLE_COLUMNS, cli
 from tune_calib.results import read_table
-from tune_calib.tuning.clock import spent_s, suggestions_done
+from tune_calib.tuning.clock import spent_s
+from tune_calib.tuning.search import study_so_far
 from tune_calib.tuning.sweep import affordable
 
 SWEEP = """
@@ -74,9 +75,9 @@ def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path)
     report = (out / "report.txt").read_text()
     assert report.count("== ") == 4
     assert read_table(out / "rivals-digits", "trials").num_rows == 6
-    assert suggestions_done(out / "tuned-mac_cal-digits", pairs=1) == 8
+    assert study_so_far(out / "tuned-mac_cal-digits", None).finished() == 8
     # The budget was over after the first batch.
-    assert suggestions_done(out / "timed-mac_cal-digits", pairs=1) == 4
+    assert study_so_far(out / "timed-mac_cal-digits", None).finished() == 4
     assert spent_s(out / "timed-mac_cal-digits") > 0
 
     before, plan = written(out), cli("run", file, "--dry-run").stdout

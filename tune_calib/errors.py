@@ -1,5 +1,25 @@
 """Errors that a user can cause: each is one line that says what is wrong and how to mend it."""
 
+import errno
+import os
+
+_OF_DISKS = {  # such an error need not name a path
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
+}  # fmt: skip
+_WAYS_OUT = {
+    errno.ENOTDIR: "a file lies where a folder should; name another place, or move the file",
+    errno.EEXIST: "a file lies where a folder should; name another place, or move the file",
+    errno.EISDIR: "a folder lies where a file should; name another place, or move the folder",
+    errno.ENAMETOOLONG: "take a shorter name",
+    errno.ENOENT: "is the path right?",
+    errno.ELOOP: "name the place that the links should lead to",
+    errno.EACCES: "name a place that you may read and write, or change its permissions",
+    errno.EPERM: "name a place that you may read and write, or change its permissions",
+    errno.EROFS: "name a place that you may write",
+    errno.ENOSPC: "free space or name another place",
+    errno.EDQUOT: "free space or name another place",
+}
+
 
 class UserError(Exception):
     """A mistake in what the user gave; the command line prints it as one line and exits with 2."""
@@ -15,3 +35,23 @@ class DamagedFileError(UserError):
 
 class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
+
+
+def way_out(error: OSError) -> str:
+    """What helps against an error of the system."""
+    return _WAYS_OUT.get(error.errno or 0, "mend it or name another place")
+
+
+def told(error: OSError) -> str | None:
+    """What the system refuses of a path or a disk, in one line with a way out.
+
+    Returns:
+        None if the error is of neither, which is then a defect of the program.
+    """
+    if error.filename is None and error.errno not in _OF_DISKS:
+        return None
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return f"cannot write: {error.strerror}; {way_out(error)}"
+    where = os.fsdecode(error.filename)
+    shown = where if len(where) <= 80 else f"{where[:40]}...{where[-37:]}"
+    return f"cannot use {shown}: {error.strerror}; {way_out(error)}"

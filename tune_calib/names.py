@@ -60,6 +60,7 @@ NOT_SETTINGS = ("seed", "method", "params")  # keys of a slot that name what is 
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
+SEARCH_EVALUATED = "evaluated.json"  # that, when and how often a search read the test split
 CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
 
 WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch

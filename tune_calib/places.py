@@ -195,8 +195,9 @@ def place(text: str) -> Place:
     """A path, or a URL.
 
     Raises:
-        UserError: the URL names no bucket, or has a query.
+        UserError: it is no path; the URL names no bucket, or has a query.
     """
+    refuse_no_path(text)
     if "://" not in text:
         return Path(text)
     url = urlsplit(text)
@@ -207,6 +208,20 @@ def place(text: str) -> Place:
     if url.query or "@" in url.netloc:
         raise UserError(f"{text}: leave endpoint and credentials to the environment (AWS_...)")
     return RemotePlace(text.rstrip("/"))
+
+
+def refuse_no_path(text: str) -> None:
+    """Refuse what no system takes for the name of a file or folder.
+
+    Raises:
+        UserError: it is empty, or has a character that no path can have.
+    """
+    try:
+        is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_path = False
+    if not is_path:
+        raise UserError(f"{text!a} is no path; name a file or folder")
 
 
 def require_writable(folder: Place) -> None:

@@ -5,9 +5,10 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from functools import cache
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from tune_calib.errors import UserError
 
@@ -84,10 +85,52 @@ class Registry(Generic[T]):
         return iter(sorted(self._records))
 
 
-class Params(BaseModel):
-    """Hyper-parameters of a method: frozen; unknown keys, NaN and infinity are refused."""
+class Settings(BaseModel):
+    """Settings: frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic takes true for 1 and 1 for true."""
+        if info.field_name is not None:
+            check_kind(value, cls, info.field_name)
+        return value
+
+
+def check_kind(value: Any, model: type[BaseModel], field: str) -> None:
+    """Tell truth values from numbers, also in a list.
+
+    Raises:
+        ValueError: one stands where the other should.
+    """
+    kinds = _kinds_of(model, field)
+    for part in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
+            raise ValueError("must be a number")
+        if isinstance(part, int | float | str) and not isinstance(part, bool) and kinds == {bool}:
+            raise ValueError("must be true or false")
+
+
+@cache
+def _kinds_of(model: type[BaseModel], field: str) -> frozenset[Any]:
+    return frozenset(_kinds(model.model_fields[field].annotation))
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The plain types of an annotation, without None."""
+    parts = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        parts = parts[:1]
+    for part in parts:
+        yield from _kinds(part)
+    if not parts and annotation is not type(None):
+        yield annotation
+
+
+class Params(Settings):
+    """Hyper-parameters of a method."""
 
 
 NEEDS = {

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, way_out
 from tune_calib.names import METRICS
 from tune_calib.places import Place, RemotePlace, files
 
@@ -159,7 +159,7 @@ def atomic_write(path: Place, content: bytes) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}; free space or mend it") from None
+        raise UserError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
 
 
 def write_results(

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     SerializeAsAny,
     ValidationError,
@@ -19,15 +18,22 @@ from pydantic import (
 )
 
 from tune_calib.errors import UserError
-from tune_calib.registry import BACKBONES, DATASETS, METHODS, MethodInfo, Params, nearest
+from tune_calib.registry import (
+    BACKBONES,
+    DATASETS,
+    METHODS,
+    MethodInfo,
+    Params,
+    Settings,
+    nearest,
+)
+from tune_calib.wording import complaint, shown
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 
 
-class Slot(BaseModel):
-    """Common behaviour of the slots: frozen, unknown keys, NaN and infinity refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Slot(Settings):
+    """Common behaviour of the slots."""
 
 
 class DataSlot(Slot):
@@ -272,6 +278,7 @@ def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
 
 def _one_line(error: ValidationError) -> str:
     first = error.errors()[0]
-    message = first["msg"].removeprefix("Value error, ")
     where = ".".join(str(part) for part in first["loc"])
-    return f"{where}: {message}, got {first['input']!r}" if where else message
+    return (
+        f"{where}: {complaint(first)}, got {shown(first['input'])}" if where else complaint(first)
+    )

@@ -4,12 +4,12 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from typer.exceptions import TyperException
 
 from tune_calib.cli import analysis, search, sweep_file
+from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -31,8 +31,10 @@ from tune_calib.cli.options import (
     tell_crashed,
 )
 from tune_calib.errors import UserError
-from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, Registry
+
+if TYPE_CHECKING:
+    from tune_calib.places import Place
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -63,11 +65,12 @@ def list_(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a table for a page")] = False,
 ) -> None:
     """Show what is registered."""
+    form = analysis.one_format(json=as_json, markdown=as_markdown)
     if what not in _LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
     registry = _LISTS[what]
     entries = [_entry(entry, registry[entry]) for entry in ([name] if name else registry)]
-    if as_json:
+    if form == "json":
         typer.echo(json.dumps(entries, indent=1))
         return
     from tabulate import tabulate
@@ -75,9 +78,11 @@ def list_(
     if what == "spaces":
         entries = _space_rows(entries)
     rows = [_printed(entry) for entry in entries]
-    if as_markdown:
+    if form == "markdown":
         rows = [{k: v for k, v in row.items() if k not in ("defaults", "recipe")} for row in rows]
-    typer.echo(tabulate(rows, headers="keys", tablefmt="github" if as_markdown else "simple"))
+    typer.echo(
+        tabulate(rows, headers="keys", tablefmt="github" if form == "markdown" else "simple")
+    )
 
 
 def _printed(entry: dict[str, Any]) -> dict[str, str]:
@@ -214,22 +219,27 @@ def _run(record: Any, out: str, options: dict[str, Any]) -> None:
 
 @app.command()
 def report(
-    out: Annotated[str, typer.Argument(help="folder or URL of a sweep or a search")],
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
-    test: Annotated[str, typer.Option(help="of a compare sweep: wilcoxon or t")] = "wilcoxon",
+    test: Annotated[str | None, typer.Option(help="of a compare sweep: wilcoxon or t")] = None,
+    study_storage: search.Storage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
+    from analysis.report import write_report
+    from tune_calib.cli.folders import tell
+    from tune_calib.manifests import is_search
     from tune_calib.places import place
 
-    folder = place(out)
-    if (folder / SEARCH_MANIFEST).exists():
-        if published is not None:
-            raise UserError("--published stands beside a sweep; this folder holds a search")
-        typer.echo(search.report(folder))
-        return
-    from analysis.report import write_report
+    def written(folder: "Place") -> str:
+        if not is_search(folder):
+            search.refuse_storage(folder, study_storage)
+            return write_report(folder, published, test)
+        for option, value in (("--published", published), ("--test", test)):
+            if value is not None:
+                raise UserError(f"{option} stands beside a sweep; this folder holds a search")
+        return search.report(folder, study_storage)
 
-    typer.echo(write_report(folder, published, test))
+    tell(place(out), written)
 
 
 @app.command()
@@ -250,20 +260,24 @@ def pictures(
 
 @app.command()
 def status(
-    out: Annotated[str, typer.Argument(help="folder or URL of a sweep or search")],
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
+    study_storage: search.Storage = None,
 ) -> None:
     """Say what of a sweep or a search is done."""
+    from analysis.report import status as of_sweep
+    from tune_calib.cli.folders import tell
+    from tune_calib.manifests import is_search
     from tune_calib.places import place
 
-    folder = place(out)
-    if (folder / SEARCH_MANIFEST).exists():
-        from tune_calib.tuning.describe import status as describe_search
+    def described(folder: "Place") -> str:
+        if not is_search(folder):
+            search.refuse_storage(folder, study_storage)
+            return of_sweep(folder)
+        from tune_calib.tuning.describe import status as of_search
 
-        typer.echo(describe_search(folder))
-        return
-    from analysis.report import status as describe
+        return of_search(folder, study_storage)
 
-    typer.echo(describe(folder))
+    tell(place(out), described)
 
 
 search.register(app)
@@ -272,20 +286,13 @@ app.command()(sweep_file.schema)
 app.command()(analysis.ranks)
 app.command()(analysis.significance)
 
+for _registered in app.registered_commands:
+    _registered.cls = OnceCommand
+
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: a user's mistake is one line and exit code 2."""
-    try:
+    with one_line():
+        refuse_empty(sys.argv[1:] if arguments is None else arguments)
         code = app(args=arguments, standalone_mode=False)
-    except UserError as error:
-        _refuse(str(error))
-    except TyperException as error:
-        _refuse(error.format_message())
-    except typer.Abort:
-        sys.exit(130)
     sys.exit(code)
-
-
-def _refuse(message: str) -> NoReturn:
-    typer.echo(f"error: {' '.join(message.split())}", err=True)
-    sys.exit(2)

@@ -33,7 +33,7 @@ def ranks(
     as_html: AsHtml = False,
 ) -> None:
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
-    form = _form(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
 
     from analysis.rank_tables import RENDERERS
     from analysis.ranks import collect, rank
@@ -62,7 +62,7 @@ def significance(
     as_csv: AsCsv = False,
 ) -> None:
     """Carry a declared test out: over the seeds of one sweep, else over the columns of several."""
-    form = _form(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
 
     from analysis import style
     from analysis.load import load
@@ -88,7 +88,7 @@ def significance(
         style.save(drawn, figure, "critical_difference")
 
 
-def _form(**flags: bool) -> str:
+def one_format(**flags: bool) -> str:
     """The one format that is asked for; ``plain`` if none is."""
     asked = [name for name, is_asked in flags.items() if is_asked]
     if len(asked) > 1:

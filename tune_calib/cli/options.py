@@ -10,6 +10,7 @@ import yaml
 from tune_calib.errors import UserError
 from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
+from tune_calib.wording import counted
 
 Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
 DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
@@ -36,7 +37,7 @@ def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Settings by slot that were asked for, from the options of a command by name.
 
     Raises:
-        UserError: a ``--set`` is not ``slot.key=value``.
+        UserError: a ``--set`` is not ``slot.key=value``, or a setting is given twice.
     """
     given: dict[str, dict[str, Any]] = {"data": {"dataset": options["dataset"]}}
     for slot, key, name in (
@@ -48,6 +49,11 @@ def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             given.setdefault(slot, {})[key] = options[name]
     for text in options["set_"] or []:
         slot, key, value = _setting(text)
+        if key in given.get(slot, {}):
+            raise UserError(
+                f"--set {text}: {slot}.{key} is given twice (--dataset, --backbone, --epochs and "
+                "--head-epochs give settings too); name it once"
+            )
         given.setdefault(slot, {})[key] = value
     return given
 
@@ -57,6 +63,8 @@ def _setting(text: str) -> tuple[str, str, Any]:
     slot, dot, key = place.partition(".")
     if not equals or not dot or slot not in SLOTS:
         raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(SLOTS)}")
+    if not value.strip():
+        raise UserError(f"--set {text}: give it a value; null is none")
     if key in NOT_SETTINGS:
         raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
     try:
@@ -88,18 +96,20 @@ def stoppable(again: str, work: Callable[[], Any]) -> Any:
     """Do some work; a signal that stops it is one line that says how to go on."""
     from tune_calib.tuning.stop import stop_signals
 
-    with stop_signals() as stop:
+    def tell(name: str) -> None:
+        typer.echo(f"stopped by {name}; go on with: {again}", err=True)
+
+    with stop_signals(tell) as stop:
         try:
             return work()
         except KeyboardInterrupt:
-            typer.echo(f"stopped by {stop.name}; go on with: {again}", err=True)
             raise typer.Exit(128 + stop.number) from None
 
 
 def tell_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Say that trials crashed and what runs them again, and end with exit code 1; if any did."""
     if crashed:
-        typer.echo(f"{len(crashed)} trials crashed; first: {crashed[0]}", err=True)
+        typer.echo(f"{counted(len(crashed), 'trial')} crashed; first: {crashed[0]}", err=True)
         typer.echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
 

@@ -48,6 +48,7 @@ AtOnce = Annotated[int | None, typer.Option(help="Ray trials side by side; defau
 Scheduler = Annotated[str, typer.Option(help="asha stops networks that are behind; none")]
 Storage = Annotated[str | None, typer.Option(help="URL of the study's database; default: a file")]
 SamplerSeed = Annotated[int, typer.Option(help="seed of the sampler")]
+Extend = Annotated[bool, typer.Option("--extend", help="read test again, under more seeds")]
 Retry = Annotated[str | None, typer.Option(help="try again what ended so: crashed")]
 
 
@@ -94,7 +95,6 @@ def search(
     from tune_calib.places import place
     from tune_calib.tuning.objective import Objective
     from tune_calib.tuning.request import Question, SearchRequest
-    from tune_calib.tuning.storage import without_password
 
     folder = place(out or f"runs/search-{method}-{dataset}")
     question = Question(
@@ -107,7 +107,6 @@ def search(
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
-        lag=1 if at_once == 1 else 2,
     )
     request = SearchRequest(
         question=question,
@@ -119,7 +118,7 @@ def search(
         gpus=gpus,
         at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
-        command=without_password(shlex.join(["tune-calib", *sys.argv[1:]])),
+        command=_command(),
     )
     _search(request, retry)
 
@@ -132,12 +131,14 @@ def resume(
     from tune_calib.tuning.request import request_of
 
     request = request_of(place(out), study_storage)
-    _search(replace(request, trials=max(trials, request.trials)), retry)
+    longer = replace(request, trials=max(trials, request.trials), command=_command())
+    _search(longer, retry)
 
 
 def evaluate(
     out: Folder,
     seeds: Annotated[int, typer.Option(help="fresh seeds of networks and heads")] = 5,
+    extend: Extend = False,
     study_storage: Storage = None,
 ) -> None:
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
@@ -150,13 +151,13 @@ def evaluate(
     from tune_calib.tuning.final import optimism
 
     again = f"tune-calib evaluate {out} --seeds {seeds}"
-    evaluated = stoppable(again, lambda: run(place(out), seeds, study_storage, again))
+    evaluated = stoppable(again, lambda: run(place(out), seeds, study_storage, again, extend))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     tell_crashed(evaluated.crashed, again, evaluated.folder)
 
 
-def report(out: "Place") -> str:
+def report(out: "Place", study_storage: str | None = None) -> str:
     """Write the report of a search, of what has ended so far if it is not over."""
     from analysis.search import is_whole
     from analysis.search_report import write_search_report
@@ -164,8 +165,25 @@ def report(out: "Place") -> str:
     if not is_whole(out):
         from tune_calib.tuning.search import write_outcome_so_far
 
-        write_outcome_so_far(out)
+        write_outcome_so_far(out, study_storage)
     return write_search_report(out)
+
+
+def refuse_storage(out: "Place", study_storage: str | None) -> None:
+    """Refuse the storage of a study where there is none.
+
+    Raises:
+        UserError: one is given.
+    """
+    if study_storage is not None:
+        raise UserError(f"--study-storage is of a search, and {out} holds none")
+
+
+def _command() -> str:
+    """What was typed, without passwords."""
+    from tune_calib.tuning.storage import without_password
+
+    return without_password(shlex.join(["tune-calib", *sys.argv[1:]]))
 
 
 def _search(request: "SearchRequest", retry: str | None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, Settings, expand
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
+from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.folder import (
@@ -15,15 +16,12 @@ from tune_calib.tuning.folder import (
     holds_another,
     identity_of,
     only_driver,
-    read_manifest,
     refuse_foreign,
 )
 from tune_calib.tuning.launch import Resources, network_threads, ray_session
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.schedule import run_plan
-
-MANIFEST = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def ablate(request: Request) -> list[str]:
     store = Store(request.store)
     load_development(data, request.data_root, store.images)
     require_writable(request.store)
-    atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
+    atomic_write(request.out / SWEEP_MANIFEST, json.dumps(manifest, indent=1).encode())
     run = Run(
         out=str(request.out.resolve()),
         store=str(request.store.resolve()),
@@ -107,10 +105,10 @@ def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any
         "is_paired": request.seeds.is_paired,
     }
     manifest = _new_manifest(request, planned, identity_of(question))
-    path, out = request.out / MANIFEST, request.out
-    if path.exists():
-        return _extend(read_manifest(path), manifest, out)
-    refuse_foreign(out)
+    old = sweep_of(request.out)
+    if old is not None:
+        return _extend(old, manifest, request.out)
+    refuse_foreign(request.out, SWEEP_MANIFEST)
     return manifest
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from ablations._ladder import PlannedTrial, Rung, Seeds, Settings, refuse_unused, spec_of
 from search_spaces._space import Choice, Point, Space
+from tune_calib.errors import UserError
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.spec import TrialSpec
 
@@ -43,6 +44,18 @@ class Candidates:
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
+
+    def refuse_empty(self) -> None:
+        """Refuse a search that has nothing to choose.
+
+        Raises:
+            UserError: every setting of the space is given.
+        """
+        if not self.space.settings:
+            raise UserError(
+                f"every setting of the space of {self.method} is given: nothing is left to search; "
+                f"leave one out, or run tune-calib compare {self.method}"
+            )
 
     def first(self) -> list[dict[str, Choice]]:
         """The method's defaults on the data set, then further published values, none twice."""

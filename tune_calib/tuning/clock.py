@@ -4,7 +4,6 @@ import json
 import math
 import statistics
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -249,11 +248,3 @@ def spent_s(out: Place) -> float:
     """Seconds that the Ray trials of a folder took, one after the other."""
     rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
-
-
-def suggestions_done(out: Place, pairs: int) -> int:
-    """Suggestions of a search that have a row under each of some pairs of seeds."""
-    counts: dict[int, int] = defaultdict(int)
-    for number in read_table(out, "trials")["rung"].to_pylist():
-        counts[number] += 1
-    return sum(number >= 0 and count == pairs for number, count in counts.items())

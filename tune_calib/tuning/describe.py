@@ -5,13 +5,13 @@ from typing import Any
 
 from tabulate import tabulate
 
-from tune_calib.names import METRICS, SEARCH_MANIFEST
+from tune_calib.errors import UserError
+from tune_calib.manifests import search_of
+from tune_calib.names import METRICS, SEARCH_EVALUATED
 from tune_calib.places import Place
 from tune_calib.results import read_table
-from tune_calib.tuning.folder import read_manifest
-from tune_calib.tuning.request import EVALUATED
-from tune_calib.tuning.search import Found
-from tune_calib.tuning.trials import SearchTrials
+from tune_calib.tuning.search import Found, study_so_far
+from tune_calib.tuning.trials import OPEN, SearchTrials
 
 
 def describe(found: Found) -> str:
@@ -20,6 +20,10 @@ def describe(found: Found) -> str:
     front = objective.pareto(trials.verdicts)
     pictures = f"tables, figures and a page: tune-calib report {trials.out}"
     lines = [_table(trials, front), "", found.counts, pictures]
+    lines += trials.remarks()
+    at_chance = sum(verdict.is_chance for verdict in trials.verdicts.values())
+    if at_chance:
+        lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
     if not front:
         lines.append(f"no trial kept the accuracy within {objective.guard:g} of the baseline")
         return "\n".join(lines)
@@ -45,20 +49,37 @@ def _table(trials: SearchTrials, front: list[int]) -> str:
     return text
 
 
-def status(out: Place) -> str:
-    """What of a search is done, read beside a running driver: from the rows alone."""
-    manifest = read_manifest(out / SEARCH_MANIFEST)
+def status(out: Place, study_storage: str | None = None) -> str:
+    """What of a search is done; its driver may be at work, and nothing is written.
+
+    Args:
+        out: its folder.
+        study_storage: URL of its study, where that is a database.
+    """
     counts = Counter(read_table(out, "trials")["status"].to_pylist())
-    seeds = manifest["question"]["seeds"]
-    pairs = len(seeds["network"]) * (1 if seeds["is_paired"] else len(seeds["head"]))
-    planned = manifest["trials"] * pairs + len(seeds["network"])
-    states = ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
-    lines = [f"{out}: {sum(counts.values())} of about {planned} trials have a result ({states})"]
-    if (out / EVALUATED).exists():
+    rows = f"{sum(counts.values())} trials have a result ({_told(counts)})"
+    asked = search_of(out)["trials"]
+    try:
+        study = study_so_far(out, study_storage)
+    except UserError as error:
+        return f"{out}: {rows}; how many suggestions ended is not known: {error}"
+    assert study is not None
+    states = Counter(state for state in study.states() if state not in OPEN)
+    ended, planned = states.total(), study.planned(asked)
+    lines = [f"{out}: {ended} of {planned} suggestions ended ({_told(states)}); {rows}"]
+    if planned < asked:
+        lines.append(f"{asked} were asked for, and there are no more points")
+    if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
-    else:
+    elif ended < planned:
         lines.append(f"go on: tune-calib resume {out}")
+    else:
+        lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
 
 
 def shown(value: Any) -> str:

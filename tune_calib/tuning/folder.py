@@ -40,33 +40,24 @@ def identity_of(question: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_manifest(path: Place) -> dict[str, Any]:
-    """Read ``sweep.json`` or ``search.json``.
-
-    Raises:
-        UserError: it is not one.
-    """
-    try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
-        return manifest
-    except ValueError:
-        raise UserError(f"{path} is not a manifest; name another --out") from None
-
-
-def refuse_foreign(out: Place) -> None:
+def refuse_foreign(out: Place, *own: str) -> None:
     """Refuse a folder that holds something else than artifacts.
+
+    Args:
+        out: the folder.
+        own: names that a damaged sweep or search leaves.
 
     Raises:
         UserError: it does.
     """
     names = [path.name for path in out.iterdir()] if out.exists() else []
-    foreign = [name for name in names if name not in ("store", LOCK)]
+    foreign = [name for name in names if name not in ("store", LOCK, *own)]
     if foreign:
         raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
 
 
-def holds_another(out: Place, what: str, old: Mapping[str, Any]) -> UserError:
+def holds_another(out: Place, what: str, old: Mapping[str, Any], why: str = "") -> UserError:
     """The error of a folder in which another question was asked."""
     return UserError(
-        f"--out {out} holds another {what} ({old.get('command')}); name another folder"
+        f"--out {out} holds another {what} ({old.get('command')}){why}; name another folder"
     )

@@ -130,7 +130,8 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> str:
     clocks = {name: Clock(out, artifacts, root, torch.device(name)) for name in ("cpu", "cuda")}
     sums, table, asks = Forecast(artifacts, clocks), [], []
     counts: list[tuple[int, int, int]] = []
-    all_needs = [needs_of(work, out / work.name) for work in works]
+    study_storage = file.content.study_storage
+    all_needs = [needs_of(work, out / work.name, study_storage) for work in works]
     for work, needs in zip(works, all_needs, strict=True):
         trained = sums.add(needs)
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else str(needs.planned)

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from ablations._ladder import PlannedTrial, expand
 from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
-from tune_calib.tuning.clock import spent_s, suggestions_done
+from tune_calib.tuning.clock import spent_s
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.launch import network_threads
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.request import Question
+from tune_calib.tuning.search import study_so_far
+from tune_calib.tuning.study import points_of
 from tune_calib.tuning.sweep import at_once, question_of, suggestions
 from tune_calib.tuning.sweep_entries import Work
 
@@ -58,14 +60,18 @@ class Needs:
         return sum(len(slots) for _, slots in self.populations)
 
 
-def needs_of(work: Work, out: Place) -> Needs:
+def needs_of(work: Work, out: Place, study_storage: str | None = None) -> Needs:
     """What is left to do of one ladder or search.
 
     Args:
         work: the ladder or search.
         out: its folder.
+        study_storage: URL of the database of a search's study; none is a journal file.
+
+    Raises:
+        UserError: the study cannot be opened.
     """
-    return _of_ladder(work, out) if work.search is None else _of_search(work, out)
+    return _of_ladder(work, out) if work.search is None else _of_search(work, out, study_storage)
 
 
 def _of_ladder(work: Work, out: Place) -> Needs:
@@ -88,11 +94,17 @@ def _of_ladder(work: Work, out: Place) -> Needs:
     )
 
 
-def _of_search(work: Work, out: Place) -> Needs:
+def _of_search(work: Work, out: Place, study_storage: str | None) -> Needs:
     assert work.search is not None
     question, candidates = question_of(work), work.candidates()
     point, pairs = candidates.first()[0], len(work.seeds.pairs())
-    planned, finished = suggestions(work), suggestions_done(out, pairs)
+    study, planned = study_so_far(out, study_storage), suggestions(work)
+    finished = study.finished() if study else 0
+    if planned is not None:
+        if question.sampler == "grid":
+            points = points_of(candidates.space, question.sampler, candidates.first())
+            planned = min(planned, len(points))
+        planned = study.planned(planned) if study else planned
     threads = work.resources.cpus or network_threads(at_once(work))
     suggestion = candidates.trials(point, 0)
     needs = Needs(

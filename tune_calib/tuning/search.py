@@ -11,7 +11,7 @@ from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
-from tune_calib.tuning.folder import identity_of, only_driver
+from tune_calib.tuning.folder import done, identity_of, only_driver
 from tune_calib.tuning.launch import (
     ALL_EPOCHS,
     HEAD_THREADS,
@@ -26,7 +26,9 @@ from tune_calib.tuning.record import Run
 from tune_calib.tuning.request import (
     Question,
     SearchRequest,
+    as_begun,
     manifest_of,
+    refuse_other_specs,
     request_of,
 )
 from tune_calib.tuning.schedule import run_plan
@@ -67,67 +69,102 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
             its choice was evaluated on test already.
         MismatchError: trials, rows and study disagree at the end.
     """
+    request = as_begun(request)
     question = request.question
     _refuse(question, request)
     candidates = question.candidates()
-    manifest = manifest_of(request)
+    candidates.refuse_empty()
+    manifest_of(request)  # what it refuses, it refuses before data are read
     data = candidates.baseline()[0].spec.data
     load_development(data, request.data_root, Store(request.store).images)
     require_writable(request.store)
     with only_driver(request.out), lost_database(request.study_storage):
+        manifest = manifest_of(request)  # again: another driver may have written since
+        asked = manifest["trials"]
         trials = open_trials(request, candidates)
         atomic_write(request.out / SEARCH_MANIFEST, json.dumps(manifest, indent=1).encode())
-        planned = _planned(request, manifest["trials"], trials, retry)
+        if retry is not None:
+            trials.study.retry(retry)
+        planned = trials.study.planned(asked)
         trials.read()
         if trials.study.finished() < planned:
             with ray_session(request.address, environment(request.out, request.store)):
                 _run(request, trials, planned, manifest["search"])
+            planned = trials.study.planned(asked)  # fewer where the space was at its end
         else:
             trials.judge_all()
         counts = trials.reconcile(planned)
-        write_outcome(trials, manifest["trials"], planned)
+        if planned < asked:
+            counts += f"; {asked} were asked for, and there are no more points"
+        write_outcome(trials, asked, planned)
     return Found(trials, counts, list(trials.crashed.values()))
 
 
-def write_outcome_so_far(out: Place) -> None:
+def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
     """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
+
+    Its driver may be at work: nothing else of the folder is touched, the study least of all.
+
+    Args:
+        out: folder of the search.
+        study_storage: URL of its study, where that is a database.
 
     Raises:
         UserError: the folder holds no search or no result, or its baseline failed.
     """
-    request = request_of(out, None)
-    trials = open_trials(request, request.question.candidates())
-    if not trials.read():
+    request = request_of(out, study_storage)
+    if not done(out):
         raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
-    _ = trials.baseline  # one that failed is refused here
-    trials.judge_ended()
-    write_outcome(trials, request.trials, _planned(request, request.trials, trials, None))
+    with lost_database(request.study_storage):
+        trials = open_trials(request, request.question.candidates(), is_read_only=True)
+        trials.read()
+        _ = trials.baseline  # one that failed is refused here
+        trials.judge_ended()
+        write_outcome(trials, request.trials, trials.study.planned(request.trials))
 
 
-def open_trials(request: SearchRequest, candidates: Candidates) -> SearchTrials:
-    """The search as its folder and its study hold it."""
+def open_trials(
+    request: SearchRequest, candidates: Candidates, is_read_only: bool = False
+) -> SearchTrials:
+    """The search as its folder and its study hold it.
+
+    Raises:
+        UserError: a version with other defaults began it, or its study cannot be opened.
+    """
+    refuse_other_specs(request.out, candidates)
+    study = open_study(request, candidates, is_read_only)
+    return SearchTrials(request.out, candidates, request.question.objective, study)
+
+
+def open_study(request: SearchRequest, candidates: Candidates, is_read_only: bool) -> SearchStudy:
+    """The study of a search.
+
+    Raises:
+        UserError: it cannot be opened, or is to be read and is not there.
+    """
     question = request.question
-    study = SearchStudy(
-        open_storage(request.study_storage, request.out),
+    return SearchStudy(
+        open_storage(request.study_storage, request.out, is_read_only),
         f"tune-calib {identity_of(question.plain())}",
         candidates.space,
         question.objective,
         question.sampler,
         question.sampler_seed,
         points_of(candidates.space, question.sampler, candidates.first()),
+        is_read_only,
     )
-    return SearchTrials(request.out, candidates, question.objective, study)
 
 
-def _planned(request: SearchRequest, asked: int, trials: SearchTrials, retry: str | None) -> int:
-    """Number of suggestions, with those that are tried again."""
-    question = request.question
-    if question.sampler == "grid":
-        points = points_of(trials.candidates.space, "grid", trials.candidates.first())
-        asked = min(asked, len(points))
-    if retry is not None:
-        trials.study.retry(retry)
-    return asked + len(trials.study.retried())
+def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
+    """The study of the search that a folder holds, to be read; None if it holds none.
+
+    Raises:
+        UserError: the study cannot be opened.
+    """
+    if not (out / SEARCH_MANIFEST).exists():
+        return None
+    request = request_of(out, study_storage)
+    return open_study(request, request.question.candidates(), is_read_only=True)
 
 
 def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: str) -> None:

@@ -33,7 +33,10 @@ def search_heads(
             if len(open_batches) == lag:
                 _finish(open_batches.popleft(), trials, pool, display)
             numbers = range(start, min(start + population, planned))
-            batch = [trials.study.suggestion(number) for number in numbers]
+            # What a search of this length knows by now, though an extended one may know more.
+            known = max(0, start - (lag - 1) * population)
+            study = trials.study
+            batch = [study.suggestion(n, known) for n in numbers if study.has(n)]
             _submit(batch, trials, pool, largest)
             open_batches.append(batch)
         while open_batches:

@@ -46,7 +46,7 @@ class StudySearcher(Feed):
     def suggest(self, trial_id: str) -> Any:
         """The configuration of the next Ray trial, or ``Searcher.FINISHED``."""
         while not self.queue:
-            if self.asked == self.planned:
+            if self.asked == self.planned or not self.trials.study.has(self.asked):
                 return Searcher.FINISHED
             self._ask()
         self.running[trial_id] = self.queue.popleft()

@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
@@ -26,8 +26,11 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stop_signals() -> Iterator[Stop]:
+def stop_signals(tell: Callable[[str], None]) -> Iterator[Stop]:
     """Raise KeyboardInterrupt at the first signal; a second one kills at once.
+
+    Args:
+        tell: is given the name of the first signal at once, since the second one leaves no time.
 
     Yields:
         Which signal it was. The exception cannot carry it: Ray, in whose waiting the program
@@ -39,6 +42,8 @@ def stop_signals() -> Iterator[Stop]:
         stop.number = number
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
+        with contextlib.suppress(RuntimeError, OSError):  # it came within another print
+            tell(stop.name)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}

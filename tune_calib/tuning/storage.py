@@ -24,25 +24,35 @@ NETWORK_FILE_SYSTEMS = re.compile(
 )
 
 
-def open_storage(url: str | None, out: Place) -> BaseStorage:
+def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> BaseStorage:
     """Open the storage of a study.
 
     Args:
         url: of a database (``postgresql://``, ``mysql://``, ``sqlite://``); none is a journal
             file in ``out``, whose driver must be the only one.
         out: folder of the search.
+        is_read_only: write nothing, not even what mends a journal: beside a driver at work.
 
     Raises:
-        UserError: the database cannot be reached, or would be damaged where it lies, or ``out``
-            is remote and there is none.
+        UserError: there is no journal to read, the database cannot be reached, or would be damaged
+            where it lies, or ``out`` is remote and there is none.
     """
     if url is None:
         path = journal_file(out)
-        _mend(path)
-        return JournalStorage(_Journal(path))
+        if not is_read_only:
+            _mend(path)
+        elif not path.exists():
+            raise UserError(f"{out} holds no {JOURNAL}, the study of its search")
+        try:
+            return JournalStorage(_Journal(path))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(
+                f"{path} is damaged; move it away and run the search again: what has a result is "
+                "not done again"
+            ) from None
     _refuse_shared_sqlite(url)
     try:
-        return RDBStorage(url)
+        return RDBStorage(url, skip_table_creation=is_read_only)
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(

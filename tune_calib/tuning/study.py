@@ -21,6 +21,7 @@ from search_spaces._space import Choice, Point, Space
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS
 from tune_calib.seeds import child_seed
+from tune_calib.tuning.as_asked import StudyAsAsked
 from tune_calib.tuning.objective import Objective, Verdict
 from tune_calib.tuning.recent_tpe import RecentTPESampler
 
@@ -59,6 +60,10 @@ class SearchStudy:
         sampler: how; ``grid`` tries the points alone.
         seed: of the sampler.
         points: tried first, in this order.
+        is_read_only: look at what is there, and write nothing.
+
+    Raises:
+        UserError: the study is to be read, and there is none.
     """
 
     def __init__(
@@ -70,21 +75,31 @@ class SearchStudy:
         sampler: SamplerName,
         seed: int,
         points: Sequence[Point],
+        is_read_only: bool = False,
     ) -> None:
         self._space = space
         self._objective = objective
         self._sampler: SamplerName = sampler
         self._seed = seed
         self._points = points
-        self._study = optuna.create_study(
-            storage=storage,
-            study_name=name,
-            directions=objective.directions,
-            load_if_exists=True,
-        )
+        if not is_read_only:
+            storage = optuna.create_study(
+                storage=storage,
+                study_name=name,
+                directions=objective.directions,
+                load_if_exists=True,
+            )._storage
+        try:
+            self._study = StudyAsAsked(name, storage)
+        except KeyError:
+            raise UserError("the storage holds no study of this search") from None
 
-    def suggestion(self, number: int) -> Suggestion:
+    def suggestion(self, number: int, known: int | None = None) -> Suggestion:
         """Suggestion ``number``: as it was made, finished if it was left half-made, or new.
+
+        Args:
+            number: of the suggestion.
+            known: number from which on the sampler may read no verdict yet; all unless given.
 
         Raises:
             UserError: another program writes to the study.
@@ -92,20 +107,27 @@ class SearchStudy:
         trials = self._trials()
         if number < len(trials) and trials[number].state.is_finished():
             return Suggestion(number, trials[number].params, is_finished=True)
-        self._study.sampler = self._sampler_of(number)
+        position = number - len(self.retried())
+        if number == len(trials) and position < len(self._points):
+            self._study.enqueue_trial(dict(self._points[position]))
+        try:
+            self._study.sampler, self._study.known = self._sampler_of(number), known
+            point = self._ask(number, trials)
+        finally:
+            self._study.known = None
+        return Suggestion(number, point, is_finished=False)
+
+    def _ask(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Choice]:
         if number < len(trials) and trials[number].state == TrialState.RUNNING:
             trial = Trial(self._study, trials[number]._trial_id)
         else:
-            position = number - len(self.retried())
-            if number == len(trials) and position < len(self._points):
-                self._study.enqueue_trial(dict(self._points[position]))
             trial = self._study.ask()
         if trial.number != number:
             raise UserError(
                 f"the study has a trial {trial.number} that this search did not ask for; "
                 "one program alone may write to it"
             )
-        return Suggestion(number, self._fill(trial), is_finished=False)
+        return self._fill(trial)
 
     def _fill(self, trial: Trial) -> dict[str, Choice]:
         """Suggest what matters; each draw has a seed of its own, so that none shifts another."""
@@ -157,6 +179,31 @@ class SearchStudy:
         """Suggestions that repeat another one, by number."""
         pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())
         return {number: first for number, first in pairs if first is not None}
+
+    def has(self, number: int) -> bool:
+        """Whether there is a suggestion of a number, or the space has a point left for it."""
+        return number < len(self._trials()) or not self._is_exhausted()
+
+    def planned(self, asked: int) -> int:
+        """Suggestions that a search has in all: no more than its grid or its space gives.
+
+        Args:
+            asked: for; those that are tried again come on top.
+        """
+        again = len(self.retried())
+        if self._sampler == "grid":
+            asked = min(asked, len(self._points))
+        if self._is_exhausted():
+            asked = min(asked, len(self._trials()) - again)
+        return asked + again
+
+    def _is_exhausted(self) -> bool:
+        """Whether every point of a space that is finite was suggested."""
+        trials = self._trials()
+        if len(trials) < self._space.size:
+            return False
+        tried = {frozenset(trial.params.items()) for trial in trials}
+        return all(frozenset(point.items()) in tried for point in self._space.points())
 
     def finished(self) -> int:
         """Number of suggestions that were told."""

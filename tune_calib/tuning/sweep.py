@@ -6,16 +6,16 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, told
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import Request, ablate
-from tune_calib.tuning.clock import spent_s, suggestions_done
+from tune_calib.tuning.clock import spent_s
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.launch import Resources
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import Question, SearchRequest
-from tune_calib.tuning.search import Found, search
+from tune_calib.tuning.search import Found, search, study_so_far
 from tune_calib.tuning.storage import journal_file
 from tune_calib.tuning.sweep_entries import Work, works_of
 from tune_calib.tuning.sweep_file import ReadFile
@@ -86,6 +86,9 @@ def run_sweep(
             except UserError as error:
                 yield Ended(work.name, out / work.name, [str(error)])
             except Exception as error:
+                if isinstance(error, OSError) and (line := told(error)) is not None:
+                    yield Ended(work.name, out / work.name, [line])
+                    continue
                 # A defect of one entry; hours of the others must not end with it.
                 traceback.print_exc()
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -156,7 +159,6 @@ def question_of(work: Work) -> Question:
         sampler_seed=asked.sampler_seed,
         scheduler=asked.scheduler,
         population=asked.population,
-        lag=1 if at_once(work) == 1 else 2,
     )
 
 
@@ -186,9 +188,10 @@ def _search_for(request: SearchRequest, hours: float, retry: str | None) -> Foun
     The search is made longer step by step, at most to twice its length, by what its trials took
     so far; what earlier sessions spent is read from their rows.
     """
-    pairs, batch = len(request.question.seeds.pairs()), batch_of(request.question, request.at_once)
+    batch = batch_of(request.question, request.at_once)
     before, started = spent_s(request.out) / request.at_once, time.monotonic()
-    ended = suggestions_done(request.out, pairs)
+    study = study_so_far(request.out, request.study_storage)
+    ended = study.finished() if study else 0
     found: Found | None = None
     while True:
         spent = before + time.monotonic() - started

@@ -67,6 +67,7 @@ class Work:
             return
         Objective(self.search.metric, self.search.guard)
         candidates = self.candidates()
+        candidates.refuse_empty()
         if self.search.heads is not None and candidates.kind != "head":
             raise UserError(f"{self.method} trains no heads; give the budget in trials or hours")
 
@@ -113,7 +114,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                     name=f"{name}-{method.method}-{tail}",
                     place=(*place, "methods", index),
                     given=_merged(given, own),
-                    seeds=seeds_of(entry.search.seeds),
+                    seeds=seeds_of(entry.search.seeds) if entry.search.seeds else seeds,
                     ladder=None,
                     method=method.method,
                     search=entry.search,

@@ -12,6 +12,9 @@ from pydantic import ValidationError
 from tune_calib import places
 from tune_calib.errors import UserError
 from tune_calib.tuning.sweep_format import SweepFile
+from tune_calib.wording import complaint, shown
+
+LARGEST = 1_000_000
 
 Place = tuple[str | int, ...]
 """Keys and list positions from the top of the file, e.g. ``("entries", "losses", "seeds")``."""
@@ -57,7 +60,10 @@ def read_sweep_file(path: Path) -> ReadFile:
         UserError: it is not there, not YAML, or says something unknown or out of range.
     """
     try:
-        text = path.read_text()
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UserError(f"{path} is no sweep file: none has more than {LARGEST:,} letters")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines = dict(_lines(node)) if node is not None else {}
         plain = yaml.safe_load(text)
@@ -85,10 +91,10 @@ def read_sweep_file(path: Path) -> ReadFile:
 
 
 def _message(found: Any) -> str:
-    message = str(found["msg"]).removeprefix("Value error, ")
     is_plain = isinstance(found["input"], str | int | float | bool) or found["input"] is None
-    is_own = found["type"] in ("unknown_key", "value_error")
-    return message if is_own or not is_plain else f"{message}, got {found['input']!r}"
+    is_own = found["type"] == "unknown_key"
+    told = complaint(found)
+    return told if is_own or not is_plain else f"{told}, got {shown(found['input'])}"
 
 
 def _lines(node: yaml.Node, place: Place = ()) -> Iterator[tuple[Place, int]]:

@@ -4,12 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, NOT_SETTINGS
-from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, nearest
+from tune_calib.places import refuse_no_path
+from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, check_kind, nearest
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, PostHocSlot
 from tune_calib.tuning.study import SamplerName
 
@@ -28,6 +37,16 @@ class _Part(BaseModel):
                 told = {"key": str(key), "hint": nearest(str(key), known)}
                 raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
         return given
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """What is empty, or a truth value for a number, was not meant."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("must not be empty; leave it out")
+        if info.field_name is not None:
+            check_kind(value, cls, info.field_name)
+        return value
 
 
 @dataclass(frozen=True)
@@ -54,6 +73,8 @@ class _Name:
 
     def _check(self, value: str) -> str:
         for name in value.split(self.joint):
+            if self.joint and not name.strip():
+                raise ValueError(f"{value!r} has an empty part")
             try:
                 _ = self.known[name]
             except KeyError:
@@ -205,8 +226,8 @@ class Search(_Part):
     """Ray trials side by side; as many as the cores carry unless given."""
     scheduler: Literal["none", "asha"] = "none"
     """asha stops networks that are behind."""
-    seeds: Counts = SeedCounts()
-    """Under which every suggestion is tried; one unless given, whatever the file says."""
+    seeds: Counts | None = None
+    """Under which every suggestion is tried; those of the entry unless given."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> "Search":
@@ -223,7 +244,7 @@ class _Where(_Part):
     backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
     """See tune-calib list backbones, or any of timm; the data set's own unless given."""
     seeds: Counts | None = None
-    """Seeds of networks and heads; one unless given."""
+    """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
     """Of one Ray trial."""
     set: Settings = Settings()
@@ -275,3 +296,13 @@ class SweepFile(_Where):
     """A running Ray cluster; auto finds it; this machine unless given."""
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
     """By name, which is part of the names of their folders."""
+
+    @field_validator("out", "store", "data_root", mode="before")
+    @classmethod
+    def _can_be_paths(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                refuse_no_path(value)
+            except UserError as error:
+                raise ValueError(str(error)) from None
+        return value

@@ -53,6 +53,11 @@ class _SpecTrainable(tune.Trainable):
 
     method: ClassVar[str | None] = None
 
+    def _setup_logdir(self) -> None:
+        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
+        if self._storage:
+            super()._setup_logdir()  # type: ignore[no-untyped-call]
+
     def setup(self, config: dict[str, Any]) -> None:
         """Read the configuration; everything of an earlier trial is replaced."""
         self.started = time.monotonic()

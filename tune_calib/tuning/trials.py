@@ -9,6 +9,7 @@ from ablations._ladder import PlannedTrial
 from tune_calib.errors import UserError
 from tune_calib.names import column
 from tune_calib.places import Place
+from tune_calib.remarks import BASELINE_AT_CHANCE, at_chance, of_choice
 from tune_calib.results import read_table
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.objective import Objective, Row, Verdict
@@ -16,7 +17,7 @@ from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.study import SearchStudy, Suggestion
 
 OPEN = ("running", "waiting")
-KEPT = ("status", "epoch", "network_seed")
+KEPT = ("status", "epoch", "network_seed", "flags")
 
 
 class MismatchError(UserError):
@@ -108,9 +109,10 @@ class SearchTrials:
 
     def judge_ended(self) -> bool:
         """Judge every suggestion that was told; returns whether none is open."""
+        # Before the rows: beside a driver at work, what was told by now has its rows.
+        states = self.study.states()
         self.read()
         self.verdicts.clear()
-        states = self.study.states()
         ended = [number for number, state in enumerate(states) if state not in OPEN]
         for number in ended:
             self.settle(self.study.suggestion(number))
@@ -139,6 +141,18 @@ class SearchTrials:
         """Means of metrics on ``select`` over the baseline's networks."""
         rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         return [fmean(row[column("select", name)] for row in rows) for name in metrics]
+
+    def remarks(self) -> list[str]:
+        """What must be said of the choice and its baseline, a line each."""
+        metrics = self.objective.metrics
+        baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
+        lines = [BASELINE_AT_CHANCE] if any(at_chance(r.get("flags")) for r in baseline) else []
+        number = self.objective.chosen(self.verdicts)
+        if number is None:
+            return lines
+        values = dict(zip(metrics, self.verdicts[number].values, strict=True))
+        means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
+        return [*lines, *of_choice(metrics, means, values)]
 
     def best(self) -> str:
         """The choice so far, in a few words."""

@@ -1,0 +1,103 @@
+"""What surrounds every command: a user's mistake is one line, and so is what the system refuses."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperCommand
+from typer.exceptions import TyperException
+
+from tune_calib.errors import UserError, told
+
+_EMPTY = re.compile(r"(--[\w-]+)=\s*")
+
+
+@contextlib.contextmanager
+def one_line() -> Iterator[None]:
+    """Turn a user's mistake, and what the system refuses of paths and output, into exit code 2.
+
+    A defect of the program stays a traceback.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # of characters that the encoding does not have
+    try:
+        try:
+            yield
+        finally:
+            _flush()
+    except UserError as error:
+        _refuse(str(error))
+    except TyperException as error:
+        _refuse(error.format_message())
+    except typer.Abort:
+        sys.exit(130)
+    except OSError as error:
+        line = told(error)
+        if line is None:
+            raise
+        _refuse(line)
+
+
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Refuse an argument of nothing: mostly a shell variable that is not set.
+
+    Raises:
+        UserError: there is one.
+    """
+    for place, word in enumerate(arguments):
+        option = _EMPTY.fullmatch(word)
+        if option or not word.strip():
+            before = arguments[place - 1] if place else ""
+            name = option[1] if option else before if before.startswith("--") else "an argument"
+            raise UserError(f"{name} is empty: give it a value, or leave it out")
+
+
+class OnceCommand(TyperCommand):
+    """A command of which an option that takes one value is given once; Typer takes the last."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse what is given twice.
+
+        Raises:
+            UserError: an option is.
+        """
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option in given:
+            takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
+            if takes_one and given.count(option) > 1:
+                raise UserError(f"{option.opts[0]} is given twice; give it once")
+        return super().parse_args(ctx, args)
+
+
+def _flush() -> None:
+    """Write out what was printed, while an error of it can still be told.
+
+    Raises:
+        UserError: it cannot be written.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the output has enough of it
+        _drop_output()
+        sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        raise UserError(f"cannot write the output: {error.strerror}; send it elsewhere") from None
+
+
+def _drop_output() -> None:
+    """Send what is still to be written to nowhere: Python would complain of it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _refuse(message: str) -> NoReturn:
+    with contextlib.suppress(OSError):
+        typer.echo(f"error: {' '.join(message.split())}", err=True)
+    sys.exit(2)

@@ -1,0 +1,43 @@
+"""A folder that a command is given: one sweep or search, or all entries of a sweep file."""
+
+from collections.abc import Callable
+
+import typer
+
+from tune_calib.errors import UserError
+from tune_calib.manifests import SWEEP_MANIFEST, is_search
+from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.places import Place
+
+
+def entries(folder: Place) -> list[Place]:
+    """The ladders and searches below the folder that a sweep file names as ``out``, by name.
+
+    Returns:
+        Nothing for the folder of one sweep or search, which may have an evaluation below it.
+    """
+    if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
+        return []
+    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST, "trials")
+    return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
+
+
+def tell(folder: Place, describe: Callable[[Place], str]) -> None:
+    """Print what is to be said of a folder, or of each entry of a sweep file.
+
+    Raises:
+        typer.Exit: nothing can be said of an entry; the others are told.
+    """
+    below = entries(folder)
+    if not below:
+        typer.echo(describe(folder))
+        return
+    refused = 0
+    for entry in below:
+        try:
+            text = describe(entry)
+        except UserError as error:
+            text, refused = f"error: {error}", refused + 1
+        typer.echo(f"== {entry.name} ==\n{text}\n")
+    if refused:
+        raise typer.Exit(1)

@@ -1,0 +1,56 @@
+"""The words of messages: mistakes in values that pydantic finds, and counts of things."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be true or false"
+_WORDS = {
+    "bool_parsing": _BOOL,
+    "bool_type": _BOOL,
+    "dict_type": "must be keys with values",
+    "finite_number": "must be finite",
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": "has too many digits",
+    "int_type": _WHOLE,
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "model_attributes_type": "must be keys with values",
+    "model_type": "must be keys with values",
+    "path_type": "must be a path",
+    "string_pattern_mismatch": "takes letters, digits and _ . + - alone",
+    "string_type": "must be a text",
+    "too_short": "must hold at least {min_length}",
+    "tuple_type": "must be a list",
+}
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, without the value.
+
+    Args:
+        error: one of ``ValidationError.errors()``.
+    """
+    words = _WORDS.get(error["type"])
+    if words is None:
+        return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+    context = {k: f"{v:g}" if isinstance(v, float) else v for k, v in error.get("ctx", {}).items()}
+    return words.format(**context)
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things, e.g. ``1 trial`` or ``2 trials``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
