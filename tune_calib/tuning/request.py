@@ -169,8 +169,8 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if keys == ["seeds"]:
         text += (
             f": its suggestions have {_count(old['seeds'])}, and {_count(new['seeds'])} are asked "
-            "for now (seeds of a sweep file and of its entries count for searches too; seeds below search "
-            "stand above them)"
+            "for now (seeds of a sweep file and of its entries count for searches too; those below "
+            "search stand above them)"
         )
     return text
 
