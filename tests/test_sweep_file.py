@@ -11,10 +11,13 @@ from typer.testing import CliRunner
 from tests.test_readme import README
 from tune_calib.cli import app
 from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.tuning.forecast import forecast
 from tune_calib.tuning.needs import needs_of
-from tune_calib.tuning.sweep import planned_works, question_of
+from tune_calib.tuning.request import manifest_of
+from tune_calib.tuning.search import search
+from tune_calib.tuning.sweep import planned_works, question_of, search_request
 from tune_calib.tuning.sweep_file import read_sweep_file
 from tune_calib.tuning.sweep_format import SweepFile
 
@@ -95,6 +98,58 @@ def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     assert (question.sampler, question.objective.guard) == ("random", 0.02)
     assert question.seeds.pairs() == [(0, 0), (1, 1)]
     assert question.defaults == DATASETS["digits"].cpu_defaults
+
+
+COUNTS = {"4": 4, "{both: 3}": 3, "{networks: 2, heads: 3}": 6, "{heads: 5}": 5}
+KINDS = {
+    "methods": "methods: [ls]",
+    "ladder": "ladder: mac_cal",
+    "search of heads": "methods: [mac_cal]",
+    "search of networks": "methods: [ls]",
+    "search of temperature": "methods: [temperature]",
+}
+
+
+OWN = "{networks: 7}"  # only a search has seeds of its own
+PLACES = [(kind, own) for kind in KINDS for own in ((None, OWN) if "search" in kind else (None,))]
+
+
+@pytest.mark.parametrize(("kind", "own"), PLACES)
+@pytest.mark.parametrize("top", [None, *COUNTS])
+@pytest.mark.parametrize("entry", [None, *COUNTS])
+def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind, top, entry, own):
+    is_search = kind.startswith("search")
+    lines = [KINDS[kind]]
+    lines += [f"seeds: {entry}"] if entry else []
+    inner = ["trials: 9"] + ([f"seeds: {own}"] if own else [])
+    lines += ["search: {" + ", ".join(inner) + "}"] if is_search else []
+    text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
+    (work,) = planned_works(read(text))
+    nearest = own or entry or top
+    assert len(work.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
+    assert work.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
+    if is_search:
+        assert question_of(work).seeds == work.seeds
+        assert work.candidates()._seeds == work.seeds
+
+
+def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
+    """Of a version that took no seeds of the file for its searches."""
+    text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
+    begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
+    old, new = (search_request(file, planned_works(file)[0], "it") for file in (begun, now))
+    old.out.mkdir(parents=True)
+    (old.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(old)))
+    with pytest.raises(UserError) as error:
+        search(new)
+    told = str(error.value)
+    assert "holds another search (it), which differs in seeds" in told
+    assert "have 1 seed, and 4 seeds are asked for now" in told
+    assert "\n" not in told
+    assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
+    under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
+    file = read(under)
+    assert manifest_of(search_request(file, planned_works(file)[0], "it"))["trials"] == 9
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tune_calib.names import METRICS, SEARCH_EVALUATED
 from tune_calib.places import Place
 from tune_calib.results import read_table
 from tune_calib.tuning.search import Found, study_so_far
+from tune_calib.tuning.storage import lost_database
 from tune_calib.tuning.trials import OPEN, SearchTrials
 
 
@@ -60,12 +61,13 @@ def status(out: Place, study_storage: str | None = None) -> str:
     rows = f"{sum(counts.values())} trials have a result ({_told(counts)})"
     asked = search_of(out)["trials"]
     try:
-        study = study_so_far(out, study_storage)
+        with lost_database(study_storage):
+            study = study_so_far(out, study_storage)
+            assert study is not None  # the manifest was read
+            states = Counter(state for state in study.states() if state not in OPEN)
+            ended, planned = states.total(), study.planned(asked)
     except UserError as error:
         return f"{out}: {rows}; how many suggestions ended is not known: {error}"
-    assert study is not None
-    states = Counter(state for state in study.states() if state not in OPEN)
-    ended, planned = states.total(), study.planned(asked)
     lines = [f"{out}: {ended} of {planned} suggestions ended ({_told(states)}); {rows}"]
     if planned < asked:
         lines.append(f"{asked} were asked for, and there are no more points")

@@ -175,16 +175,17 @@ def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     text = f", which differs in {', '.join(keys)}"
     if keys == ["seeds"]:
         text += (
-            f": its suggestions have {_count(old['seeds'])}, {_count(new['seeds'])} asked for now "
-            "(seeds of a sweep file and of its entries count for searches too; seeds below search "
-            "stand above them)"
+            f": its suggestions have {_count(old['seeds'])}, and {_count(new['seeds'])} are asked "
+            "for now (seeds of a sweep file and of its entries count for searches too; those below "
+            "search stand above them)"
         )
     return text
 
 
 def _count(seeds: Mapping[str, Any]) -> str:
     networks, heads = len(seeds["network"]), len(seeds["head"])
-    return f"{networks} seeds" if seeds["is_paired"] else f"{networks} x {heads} seeds"
+    text = f"{networks}" if seeds["is_paired"] else f"{networks} x {heads}"
+    return f"{text} seed" + "s" * (text != "1")
 
 
 def _commands(old: Mapping[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]:
