@@ -60,6 +60,25 @@ class Sweep:
         return list(self.manifest["rungs"])
 
     @property
+    def labels(self) -> dict[int, str]:
+        """Label of each rung by its index; indices have gaps where rungs are not there."""
+        return {rung["index"]: rung["label"] for rung in self.rungs}
+
+    @property
+    def vanished(self) -> str:
+        """A sentence if rungs of the ladder are not there; else empty.
+
+        Results of before that was refused: with the settings asked for, two rungs were one, which
+        ran once, under the label of the first.
+        """
+        indices = set(self.labels)
+        gone = sorted(set(range(max(indices, default=0))) - indices)
+        if not gone:
+            return ""
+        rungs = f"rung{'s' * (len(gone) > 1)} {', '.join(str(index + 1) for index in gone)}"
+        return f"NOT THERE: {rungs} of the ladder, equal to an earlier one, whose label may be wrong"
+
+    @property
     def missing(self) -> int:
         """Planned trials without a row."""
         planned = {entry["spec_hash"] for entry in self.manifest["planned"]}

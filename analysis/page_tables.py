@@ -179,8 +179,10 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
             cells[f"{tables.title(metric)}, 95 %"] = " to ".join(ends)
         records.append(cells)
     note = (
-        "95 % intervals over the test samples, a bootstrap from each trial's bins: how far the "
-        "numbers would move with other test samples, with the trained network as it is."
+        "95 % intervals over the test samples, from each trial's bins: how far the numbers would "
+        "move with other test samples, with the trained network as it is. Accuracy: Wilson's. ECE: "
+        "inversion of a test, which takes off what chance adds to it (a calibrated network shows an "
+        "ECE above 0), widened to hold the ECE shown."
     )
     return [Table("interval-rows", note, records, chosen_by=("rung",))]
 
@@ -216,7 +218,7 @@ def _seed(value: Any) -> str:
 
 def rung_settings(sweep: Sweep) -> list[Table]:
     """Every setting of the rungs; none if no trial says how it was set."""
-    frame = by_rung(sweep.trials, [rung["label"] for rung in sweep.rungs])
+    frame = by_rung(sweep.trials, sweep.labels)
     records: list[Any] = frame.to_dict("records")
     note = "Every setting but the seeds, written as the option --set takes it (slot.key=value)."
     return [Table("values", note, records)] if records else []

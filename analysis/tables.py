@@ -76,6 +76,8 @@ def caption(sweep: Sweep) -> str:
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
     parts.append(f"n = {', '.join(ended)}; only done trials enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
+    if sweep.vanished:
+        parts.append(sweep.vanished)
     if sweep.missing:
         parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest['planned'])} trials missing")
     return ". ".join(parts) + "."
