@@ -12,10 +12,16 @@ from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from analysis import style
-from analysis.significance import ALPHA, MIN_BOOTSTRAP, Friedman, Verdict
+from analysis.intervals import ALPHA
+from analysis.significance import MIN_PAIRS, Friedman, Verdict
 from analysis.tables import number, title
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
+_INTERVALS = {
+    test: f"Intervals of a difference: {name}, 95 % each; of p, not adjusted as p (Holm) is."
+    for test, name in (("wilcoxon", "exact signed rank"), ("t", "Student's"))
+}
+_ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
 def described_rows(verdict: Verdict) -> list[dict[str, str]]:
@@ -27,7 +33,7 @@ def described_rows(verdict: Verdict) -> list[dict[str, str]]:
             "n": str(row.n),
             title(metric): number(metric, row.mean),
             "sd": number(metric, row.sd),
-            "95 % interval of the mean": _interval(metric, row.low, row.high),
+            "95 % interval of the mean (t)": _interval(metric, row.low, row.high),
         }
         for row in _records(verdict.described)
     ]
@@ -42,7 +48,7 @@ def compared_rows(verdict: Verdict) -> list[dict[str, str]]:
             f"against {verdict.baseline}": row.method,
             "pairs": str(row.pairs),
             "better in": str(row.better),
-            "difference": number(metric, row.difference, signed=True),
+            _ESTIMATES[verdict.test]: number(metric, row.difference, signed=True),
             "95 % interval": _interval(metric, row.low, row.high, signed=True),
             "p": row.statement or _p(row.p),
             "p (Holm)": _p(row.p_holm),
@@ -84,9 +90,9 @@ def sentences(verdict: Verdict) -> list[str]:
     """What was declared, what a block is, and what is missing."""
     matched = verdict.matched
     lines = [
-        f"A block is a {matched.unit}. Intervals: percentile bootstrap of the mean over blocks"
+        f"A block is a {matched.unit}.",
+        f"Intervals of a mean: Student's, over blocks, from {MIN_PAIRS} of them on.",
     ]
-    lines[0] += f", from {MIN_BOOTSTRAP} blocks on."
     if verdict.friedman is not None:
         return [*lines, _friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons
@@ -95,6 +101,9 @@ def sentences(verdict: Verdict) -> list[str]:
     lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
     if tested.any():
         lines.append(f"Holm over {tested.sum()} comparisons.")
+        lines.append(_INTERVALS[verdict.test])
+        if table.loc[tested, "low"].isna().any():
+            lines.append("None where differences are 0 or tie: the signed ranks are not exact then.")
         least = tested.sum() * 2.0 ** (1 - table.loc[tested, "pairs"].max())
         if verdict.test == "wilcoxon" and least > ALPHA:
             lines.append(f"With so few pairs the smallest possible p after Holm is {least:.2g}.")
