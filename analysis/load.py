@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -76,7 +77,9 @@ class Sweep:
         if not gone:
             return ""
         rungs = f"rung{'s' * (len(gone) > 1)} {', '.join(str(index + 1) for index in gone)}"
-        return f"NOT THERE: {rungs} of the ladder, equal to an earlier one, whose label may be wrong"
+        return (
+            f"NOT THERE: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
+        )
 
     @property
     def missing(self) -> int:
@@ -88,6 +91,12 @@ class Sweep:
         """Rows of one rung; only those that are done have metrics."""
         rows = self.trials[self.trials["rung"] == index]
         return rows[rows["status"] == "done"] if done_only else rows
+
+    def numbers(self, hashes: Iterable[str]) -> list[int]:
+        """How many of some trials are done, of each rung that has one."""
+        known = set(hashes)
+        done = (self.of_rung(index)["spec_hash"].isin(known).sum() for index in self.labels)
+        return [int(number) for number in done if number]
 
     def statuses(self, index: int) -> str:
         """How the trials of a rung ended, e.g. ``5 done`` or ``3 done, 1 diverged, 1 missing``."""

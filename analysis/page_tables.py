@@ -116,10 +116,11 @@ def single_samples(sweep: Sweep, statistics: pd.DataFrame) -> list[Table]:
     """What methods make of single samples at the last epoch; none if no method judges them."""
     if statistics.empty:
         return []
-    lines = samples.render(samples.last_epochs(sweep, statistics), "tsv").splitlines()
+    last = samples.last_epochs(sweep, statistics)
+    lines = samples.render(last, "tsv").splitlines()
     heads, *rows = ([cell.strip() for cell in line.split("\t")] for line in lines)
     records = [dict(zip(heads, row, strict=True)) for row in rows]
-    return [Table("samples", samples.caption(sweep), records, chosen_by=("split",))]
+    return [Table("samples", samples.caption(sweep, last), records, chosen_by=("split",))]
 
 
 def plan(sweep: Sweep) -> Table:
@@ -181,8 +182,8 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
     note = (
         "95 % intervals over the test samples, from each trial's bins: how far the numbers would "
         "move with other test samples, with the trained network as it is. Accuracy: Wilson's. ECE: "
-        "inversion of a test, which takes off what chance adds to it (a calibrated network shows an "
-        "ECE above 0), widened to hold the ECE shown."
+        "inversion of a test, which takes off what chance adds to it (a calibrated network shows "
+        "one above 0), widened to hold the ECE shown."
     )
     return [Table("interval-rows", note, records, chosen_by=("rung",))]
 

@@ -93,7 +93,7 @@ def _write_tables(
         texts["intervals.csv"] = intervals.to_csv(index=False)
     if len(statistics):
         last = last_epochs(sweep, statistics)
-        texts["samples.md"] = render(last, "github") + f"\n\n{caption(sweep)}\n"
+        texts["samples.md"] = render(last, "github") + f"\n\n{caption(sweep, last)}\n"
         texts["samples.tex"] = render(last, "latex_booktabs") + "\n"
         texts["samples.csv"] = last.to_csv(index=False)
     for name, text in texts.items():

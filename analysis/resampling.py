@@ -8,6 +8,7 @@ the observed one is no surprise.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,12 +44,13 @@ def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
         if spec_hash not in trials.index:
             continue
         trial = trials.loc[spec_hash]
+        rung: Any = trial["rung"]
         row = {
-            "rung": sweep.labels[trial["rung"]],
+            "rung": sweep.labels[rung],
             "network_seed": trial["network_seed"],
             "head_seed": trial["head_seed"],
         }
-        rows.append((trial["rung"], {**row, **_intervals(own)}))
+        rows.append((rung, {**row, **_intervals(own)}))
     rows.sort(key=lambda pair: (pair[0], pair[1]["network_seed"], str(pair[1]["head_seed"])))
     return pd.DataFrame([row for _, row in rows])
 
@@ -96,7 +98,8 @@ def ece_interval(
     chance = np.random.default_rng(0).standard_normal((DRAWS, len(counts)))
 
     def gaps(t: float) -> Floats:
-        return confidence - np.clip(confidence - np.copysign(t, off), 0, 1)
+        gap: Floats = confidence - np.clip(confidence - np.copysign(t, off), 0, 1)
+        return gap
 
     def quantile(t: float, level: float) -> float:
         gap = gaps(t)

@@ -18,6 +18,7 @@ from scipy import stats
 from tabulate import tabulate
 
 from analysis import style
+from analysis.ladder import trials_of_each
 from analysis.load import Sweep
 from tune_calib.places import Place
 from tune_calib.results import read_files
@@ -134,12 +135,14 @@ def render(table: pd.DataFrame, style_name: str) -> str:
     return text
 
 
-def caption(sweep: Sweep) -> str:
-    """What the numbers of the table are of."""
+def caption(sweep: Sweep, last: pd.DataFrame) -> str:
+    """What the numbers of the table of ``last_epochs`` are of."""
     manifest = sweep.manifest
+    numbers = [n for n in last["n"] if n] or [0]
+    mean = "mean ± sd, " if max(numbers) > 1 else ""
     return (
-        f"{manifest['title']}. {manifest['setting']}. Last epoch; mean ± sd over the trials of a "
-        "rung. On train as the loss saw each sample (in training mode), on select after the epoch; "
+        f"{manifest['title']}. {manifest['setting']}. Last epoch; {mean}{trials_of_each(numbers)}. "
+        "On train as the loss saw each sample (in training mode), on select after the epoch; "
         "- where nothing varies, or confidence was not recorded."
     )
 

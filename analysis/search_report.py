@@ -96,8 +96,9 @@ def _write_all(search: Search, out: Path) -> tuple[list[Path], list[str]]:
 
 def _page(search: Search, drawn: list[Path], undrawn: list[str], files: list[str]) -> str:
     tables = search_tables.page_tables(search)
-    note = f" {search.ended()} suggestions."
-    figures = page.figures_of(drawn, CAPTIONS, note)
+    note = f"{search.ended()} suggestions."
+    captions = {key: (title, f"{text} {note}") for key, (title, text) in CAPTIONS.items()}
+    figures = page.figures_of(drawn, captions)
     return page.fill(
         title=f"Search of {search.method}",
         setting=_setting(search),

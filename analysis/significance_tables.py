@@ -103,7 +103,7 @@ def sentences(verdict: Verdict) -> list[str]:
         lines.append(f"Holm over {tested.sum()} comparisons.")
         lines.append(_INTERVALS[verdict.test])
         if table.loc[tested, "low"].isna().any():
-            lines.append("None where differences are 0 or tie: the signed ranks are not exact then.")
+            lines.append("None where differences are 0 or tie: the signed ranks are not exact.")
         least = tested.sum() * 2.0 ** (1 - table.loc[tested, "pairs"].max())
         if verdict.test == "wilcoxon" and least > ALPHA:
             lines.append(f"With so few pairs the smallest possible p after Holm is {least:.2g}.")

@@ -74,7 +74,7 @@ def caption(sweep: Sweep) -> str:
     manifest = sweep.manifest
     parts = [manifest["title"], manifest["setting"], f"test split, {summary(sweep)}"]
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
-    parts.append(f"n = {', '.join(ended)}; only done trials enter")
+    parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
     if sweep.vanished:
         parts.append(sweep.vanished)

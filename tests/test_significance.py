@@ -79,13 +79,12 @@ def test_an_interval_of_a_mean_stays_within_what_the_metric_can_be():
 @pytest.mark.parametrize("n", [3, 5, 6, 7, 10, 20, 60])
 @pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, 2.0])
 def test_an_interval_leaves_0_out_exactly_where_p_says_so_and_holds_its_estimate(test, n, shift):
-    for seed in range(8):
-        rng = np.random.default_rng([n, seed])
-        a = rng.normal(0.1, 0.01, n)
-        d = (rng.standard_t(2, n) + shift) * 0.01
-        told = row({"a": a, "b": a + d}, test)
+    rng = np.random.default_rng(n)
+    a = rng.normal(0.1, 0.01, n)
+    others = {f"b{k}": a + 0.01 * (rng.standard_t(2, n) + shift) for k in range(30)}
+    for told in compare(matched({"a": a, **others}), "a", test).to_dict("records"):
         if told["statement"]:
-            assert np.isnan(told[["p", "low", "high"]].astype(float)).all()
+            assert np.isnan([told["p"], told["low"], told["high"]]).all()
             assert test == "wilcoxon"
             assert n < 6
         else:
@@ -105,7 +104,7 @@ def test_the_signed_rank_interval_is_that_of_the_textbook():
     assert told["p"] == pytest.approx(0.039, abs=0.001)
 
 
-@pytest.mark.parametrize("d", [[0, 1, 2, 3, 4, 5, 6, 7], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("d", [[0, 1, 2, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
 def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     a = np.linspace(0.1, 0.2, len(d))
     verdict = judge(matched({"a": a, "b": a + 0.01 * np.array(d)}), "wilcoxon", "a")
