@@ -100,7 +100,7 @@ def significance(verdicts: Sequence[Verdict]) -> list[Table]:
     found = []
     for verdict in verdicts:
         lines = significance_tables.sentences(verdict)
-        note = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
+        note = " ".join(significance_tables.full_stops(lines))
         if verdict.friedman is not None:
             rows = significance_tables.ranked_rows(verdict.friedman)
             found.append(Table("friedman", f"Mean ranks. {note}", rows))
@@ -117,9 +117,7 @@ def single_samples(sweep: Sweep, statistics: pd.DataFrame) -> list[Table]:
     if statistics.empty:
         return []
     last = samples.last_epochs(sweep, statistics)
-    lines = samples.render(last, "tsv").splitlines()
-    heads, *rows = ([cell.strip() for cell in line.split("\t")] for line in lines)
-    records = [dict(zip(heads, row, strict=True)) for row in rows]
+    records = samples.records(last)
     return [Table("samples", samples.caption(sweep, last), records, chosen_by=("split",))]
 
 

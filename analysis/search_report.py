@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from analysis import page, page_tables, parallel, search_figures, search_tables, style
+from analysis import latex, page, page_tables, parallel, search_figures, search_tables, style
 from analysis.page import Section
 from analysis.search import Search, load_search
 from tune_calib.places import Place, folder_to_fill
@@ -126,11 +126,10 @@ def _write_tables(search: Search, folder: Path) -> list[Path]:
     }
     texts = {"suggestions.csv": search.table().to_csv(index=False)}
     for name, records in rows.items():
-        for suffix, form in (("md", "github"), ("tex", "latex_booktabs")):
-            table = tabulate(records, headers="keys", tablefmt=form, disable_numparse=True)
-            texts[f"{name}.{suffix}"] = f"{table}\n" + (
-                f"\n{notes[name]}\n" if suffix == "md" else ""
-            )
+        table = tabulate(records, headers="keys", tablefmt="github", disable_numparse=True)
+        texts[f"{name}.md"] = f"{table}\n\n{notes[name]}\n"
+        label = latex.label_of("search", search.method, name)
+        texts[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
     for name, text in texts.items():
         atomic_write(folder / name, text.encode())
     return [folder / name for name in texts]

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,6 +13,7 @@ from tabulate import tabulate
 
 from analysis import style
 from analysis.intervals import ALPHA
+from analysis.latex import label_of, of_records, render
 from analysis.significance import MIN_PAIRS, Friedman, Verdict
 from analysis.tables import number, title
 
@@ -129,9 +130,7 @@ def _text(verdict: Verdict, tablefmt: str) -> str:
         for rows in (described_rows(verdict), second)
     ]
     lines = sentences(verdict)
-    notes = [f"% {line}" for line in lines] if tablefmt.startswith("latex") else lines
-    if tablefmt == "github":
-        notes = [" ".join(lines)]
+    notes = [" ".join(lines)] if tablefmt == "github" else lines
     return "\n".join([tables[0], "", tables[1], "", *notes])
 
 
@@ -183,9 +182,23 @@ def markdown(verdict: Verdict) -> str:
     return _text(verdict, "github")
 
 
-def latex(verdict: Verdict) -> str:
-    """The tables in LaTeX (booktabs), the sentences as comments."""
-    return _text(verdict, "latex_booktabs")
+def latex(verdict: Verdict, caption: str | None = None, label: str | None = None) -> str:
+    """Two tables in LaTeX (booktabs): the spread, then what is declared, under the caption."""
+    metric = verdict.matched.metric
+    label = label or label_of("significance", metric)
+    spread = f"{title(metric)}: mean and spread of each method over the blocks."
+    second = ranked_rows(verdict.friedman) if verdict.friedman else compared_rows(verdict)
+    told = caption or f"{title(metric)}. {' '.join(full_stops(sentences(verdict)))}"
+    tables = [
+        render(of_records(described_rows(verdict), spread, f"{label}-spread")),
+        render(of_records(second, told, label), needs=False),
+    ]
+    return "\n\n".join(tables)
+
+
+def full_stops(lines: Sequence[str]) -> list[str]:
+    """The lines as sentences."""
+    return [line if line.endswith(".") else f"{line}." for line in lines]
 
 
 RENDERERS: dict[str, Callable[[Verdict], str]] = {
