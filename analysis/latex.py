@@ -14,11 +14,11 @@ from textwrap import wrap
 from analysis.latex_text import escape
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
-_COLUMN_PT, _PAGE_PT = 225.0, 450.0  # of the narrowest common class, article
+_COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, a little narrower than on letter
 _SEP_PT = 3.0  # on both sides of a column
 _TEXT_PT = 130.0  # a longer text is broken
 _NOTE_FROM = 18  # letters of a statement in a column of numbers
-_HEAD = 11  # letters of a line of a head, where the cells are not wider
+_HEAD = 14  # letters of a line of a head, where the cells are not wider
 _LINES = 48  # of a float
 
 _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
@@ -69,7 +69,7 @@ def render(table: Table, needs: bool = True) -> str:
     notes, rows = _with_notes(table)
     table = replace(table, rows=rows)
     columns = [_Column.of(table, place) for place in range(len(table.heads))]
-    blocks = list(_blocks(columns))
+    blocks = _even_blocks(columns)
     widest = max(sum(columns[place].width for place in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     floats = list(_floats(table, columns, blocks))
@@ -80,7 +80,7 @@ def render(table: Table, needs: bool = True) -> str:
         lines += [r"\addtocounter{table}{-1}"] * (place > 0)
         lines += [rf"\caption{{{caption}}}"]
         lines += [rf"\label{{{table.label}}}"] * (place == 0)
-        lines += [rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}"]
+        lines += [r"\smallskip", rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}"]
         for body in bodies:
             lines += ["", r"\medskip", *body] if body is not bodies[0] else body
         if notes and place == len(floats) - 1:
@@ -128,11 +128,22 @@ def _with_notes(table: Table) -> tuple[list[str], list[list[str]]]:
     return [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()], rows
 
 
-def _blocks(columns: Sequence[_Column]) -> Iterator[list[int]]:
+def _even_blocks(columns: Sequence[_Column]) -> list[list[int]]:
+    """As few blocks as the page takes, about equally wide."""
+    found = list(_blocks(columns, _PAGE_PT))
+    for limit in range(int(_PAGE_PT), 0, -10):
+        tried = list(_blocks(columns, limit))
+        if len(tried) > len(found):
+            break
+        found = tried
+    return found
+
+
+def _blocks(columns: Sequence[_Column], limit: float) -> Iterator[list[int]]:
     """Places of the columns that stand beside each other; the first stands in every block."""
     block, width = [0], columns[0].width
     for place in range(1, len(columns)):
-        if width + columns[place].width > _PAGE_PT and len(block) > 1:
+        if width + columns[place].width > limit and len(block) > 1:
             yield block
             block, width = [0], columns[0].width
         block.append(place)
@@ -232,12 +243,12 @@ def _bare(cell: str) -> str:
 def _points(cell: str) -> float:
     """Width of a cell in footnotesize of Computer Modern (8 pt), rather too wide."""
     bold = 1.15 if "textbf" in cell else 1.0
-    return bold * sum(_width(mark) for mark in _bare(cell)) + 1.5 * cell.count("$")
+    return bold * sum(map(_width, _bare(cell)))
 
 
 def _width(mark: str) -> float:
     if mark in "mwMWQ%@&":
         return 7.4
     if mark in "iljtfrI.,:;'|()[]!- ":
-        return 3.3
-    return 6.3 if mark.isupper() or mark in "+=<>" else 4.6
+        return 3.1
+    return 6.3 if mark.isupper() or mark in "+=<>" else 4.4
