@@ -1,7 +1,6 @@
 """What a sweep cost: seconds and memory of the trials of each rung."""
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,38 +9,50 @@ from analysis import style
 from analysis.load import Sweep
 
 _MIB = 2**20
-PANELS = {"wall_s": "wall-clock time (s)", "memory_mib": "peak memory of the process (MiB)"}
+PANELS = {"seconds": "time of a trial (s)", "memory_mib": "peak memory of the process (MiB)"}
+_ABSENT = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
+
+
+def has_own_time(sweep: Sweep) -> bool:
+    """Whether the trials' own time was recorded; older results have that of Ray trials alone."""
+    return bool(sweep.trials.reindex(columns=["own_s"])["own_s"].notna().any())
 
 
 def cost_table(sweep: Sweep) -> pd.DataFrame:
     """Seconds and memory of every rung.
 
-    A network trial costs what its Ray trial took, a head the Ray trial's time over the heads that
-    it trained together; the network under a head is not in it. Memory is the peak of the whole
-    process (of the GPU where there is one), also of what else it held.
+    A trial costs its own training and evaluation: a head its share of those that were trained
+    together, the network under a head or a post-hoc method is not in it. Older results have the
+    time of Ray trials alone, over their heads; there a post-hoc method has no time of its own.
+    Memory is the peak of the whole process (of the GPU where there is one), also of what else it
+    held.
 
     Returns:
         One row a (rung with a measured trial, quantity of ``PANELS``): rung, label, quantity, n
         (trials), median, least, most.
     """
-    done = sweep.trials[sweep.trials["status"] == "done"].reindex(
-        columns=["rung", "head", "wall_s", "population", "peak_memory_bytes"]
-    )
-    heads = done["population"].where(done["head"].notna(), 1).astype(float)
+    names = ["rung", "head", "posthoc", "own_s", "wall_s", "population", "peak_memory_bytes"]
+    done = sweep.trials[sweep.trials["status"] == "done"].reindex(columns=names)
     measured = done.assign(
-        wall_s=done["wall_s"].astype(float) / heads,
+        seconds=done["own_s"].astype(float) if has_own_time(sweep) else _ray_time(done),
         memory_mib=done["peak_memory_bytes"].astype(float) / _MIB,
     )
     rows = []
-    for rung in sweep.rungs:
-        own = measured[measured["rung"] == rung["index"]]
+    for index, label in sweep.labels.items():
+        own = measured[measured["rung"] == index]
         for quantity in PANELS:
             values = own[quantity].dropna()
-            place = {"rung": rung["index"], "label": rung["label"], "quantity": quantity}
+            place = {"rung": index, "label": label, "quantity": quantity}
             numbers = {"median": values.median(), "least": values.min(), "most": values.max()}
             rows.append({**place, "n": len(values), **numbers})
     table = pd.DataFrame(rows)
     return table[table["n"] > 0].reset_index(drop=True)
+
+
+def _ray_time(done: pd.DataFrame) -> "pd.Series[float]":
+    heads = done["population"].where(done["head"].notna(), 1).astype(float)
+    is_of_network = done["posthoc"].notna() & done["head"].isna()
+    return (done["wall_s"].astype(float) / heads).mask(is_of_network)
 
 
 def draw_cost(sweep: Sweep) -> Figure | None:
@@ -53,38 +64,46 @@ def draw_cost(sweep: Sweep) -> Figure | None:
     table = cost_table(sweep)
     if table.empty:
         return None
-    count = table["rung"].nunique()
+    rungs = list(table["rung"].unique())
     figure, axes = plt.subplots(
-        1, 2, figsize=(style.TEXT_IN, 0.19 * count + 1.0), width_ratios=[3, 2], sharey=True
+        1, 2, figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), width_ratios=[3, 2], sharey=True
     )
     for axis, quantity in zip(axes, PANELS, strict=True):
-        _bars(axis, table[table["quantity"] == quantity])
+        own = table[table["quantity"] == quantity].set_index("rung")
+        _bars(axis, own.set_axis([rungs.index(rung) for rung in own.index]), rungs)
         axis.set_xlabel(PANELS[quantity], fontsize=7.5)
-    labels = [
-        f"{row['label']} ({sweep.ended(int(row['rung']))})"
-        for _, row in table.drop_duplicates("rung").iterrows()
-    ]
-    axes[0].set_yticks(range(count), labels, fontsize=7)
+    labels = [f"{sweep.labels[rung]} ({_count(table[table['rung'] == rung])})" for rung in rungs]
+    axes[0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0].invert_yaxis()
-    figure.suptitle("median of the trials that are done; line: least to most", fontsize=7)
+    figure.suptitle("median of the trials that were measured; line: least to most", fontsize=7)
     return figure
 
 
-def _bars(axis: Axes, rows: pd.DataFrame) -> None:
-    places = range(len(rows))
-    colors = [style.color(int(rung)) for rung in rows["rung"]]
-    axis.barh(places, rows["median"], height=0.7, color=colors)
+def _count(rows: pd.DataFrame) -> str:
+    """How many trials of a rung were measured; both numbers where they are not the same."""
+    counts = dict.fromkeys(str(n) for n in rows["n"])
+    is_partial = len(rows) < len(PANELS)
+    told = f"n = {' and '.join(counts)}"
+    return told + (f", no {_ABSENT[rows['quantity'].item()]}" if is_partial else "")
+
+
+def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int]) -> None:
+    """Bars of the rungs that have the quantity, at their places, which are the index."""
+    places = rows.index.to_numpy()
+    axis.barh(
+        places, rows["median"], height=0.7, color=[style.color(int(rungs[p])) for p in places]
+    )
     several = (rows["n"] > 1).to_numpy()
     axis.hlines(
-        np.flatnonzero(several), rows["least"][several], rows["most"][several], color="0.1",
-        linewidth=1,
-    )  # fmt: skip
-    for place, (_, row) in zip(places, rows.iterrows(), strict=True):
+        places[several], rows["least"][several], rows["most"][several], color="0.1", linewidth=1
+    )
+    for place, row in rows.iterrows():
         axis.annotate(
             _number(row["median"]), (row["most"], place), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
-    axis.set_xlim(0, 1.25 * rows["most"].max())
+    if len(rows):
+        axis.set_xlim(0, 1.25 * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)
 

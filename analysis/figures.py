@@ -156,7 +156,7 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
 def _reading(sweep: Sweep) -> str:
     """How to read the trade-off; what it does not have is not explained."""
     text = summary(sweep)
-    if "no spread" not in text:
+    if text.startswith("mean"):
         text = f"large: {text}; small: single trials"
     if not _is_side_by_side(sweep):
         return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"

@@ -1,6 +1,6 @@
 """A ladder as numbers: mean, spread and changes of every rung."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 
@@ -98,6 +98,22 @@ def varied(sweep: Sweep) -> str:
 
 
 def summary(sweep: Sweep) -> str:
-    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``."""
-    text = varied(sweep)
-    return text if "no spread" in text else f"mean ± sd over {text}"
+    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``.
+
+    Of the trials that are done: planned seeds alone are no spread.
+    """
+    numbers = sweep.numbers(sweep.trials["spec_hash"])
+    if not numbers or max(numbers) == 1:
+        return "n = 1 trial of each rung: no spread" if numbers else "no trial is done"
+    return f"mean ± sd over {varied(sweep)}; {trials_of_each(numbers)}"
+
+
+def trials_of_each(numbers: Collection[int]) -> str:
+    """How many trials stand behind what is shown, e.g. ``n = 3 to 5 trials of each rung``.
+
+    Args:
+        numbers: of the trials of each rung that is shown, at least one.
+    """
+    least, most = min(numbers), max(numbers)
+    span = f"{most}" if least == most else f"{least} to {most}"
+    return f"n = {span} trial{'s' * (most > 1)} of each rung"

@@ -1,6 +1,7 @@
 """Reading a sweep: its manifest and its result tables, complete or loudly incomplete."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -52,6 +53,27 @@ class Sweep:
         return list(self.manifest["rungs"])
 
     @property
+    def labels(self) -> dict[int, str]:
+        """Label of each rung by its index; indices have gaps where rungs are not there."""
+        return {rung["index"]: rung["label"] for rung in self.rungs}
+
+    @property
+    def vanished(self) -> str:
+        """A sentence if rungs of the ladder are not there; else empty.
+
+        Results of before that was refused: with the settings asked for, two rungs were one, which
+        ran once, under the label of the first.
+        """
+        indices = set(self.labels)
+        gone = sorted(set(range(max(indices, default=0))) - indices)
+        if not gone:
+            return ""
+        rungs = f"rung{'s' * (len(gone) > 1)} {', '.join(str(index + 1) for index in gone)}"
+        return (
+            f"NOT THERE: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
+        )
+
+    @property
     def missing(self) -> int:
         """Planned trials without a row."""
         planned = {entry["spec_hash"] for entry in self.manifest["planned"]}
@@ -61,6 +83,12 @@ class Sweep:
         """Rows of one rung; only those that are done have metrics."""
         rows = self.trials[self.trials["rung"] == index]
         return rows[rows["status"] == "done"] if done_only else rows
+
+    def numbers(self, hashes: Iterable[str]) -> list[int]:
+        """How many of some trials are done, of each rung that has one."""
+        known = set(hashes)
+        done = (self.of_rung(index)["spec_hash"].isin(known).sum() for index in self.labels)
+        return [int(number) for number in done if number]
 
     def statuses(self, index: int) -> str:
         """How the trials of a rung ended, e.g. ``5 done`` or ``3 done, 1 diverged, 1 missing``."""

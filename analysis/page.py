@@ -11,67 +11,12 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis import page_tables, style
-from analysis.ladder import summary
+from analysis.captions import captions_of
 from analysis.load import Sweep
 from analysis.page_tables import Table
 from analysis.significance import Verdict
 from analysis.tidy import complaints
 
-# Title, and how to read it. A figure that is not here stands under its file's name.
-CAPTIONS = {
-    "tradeoff": (
-        "ECE against accuracy on test",
-        "Small marks are single trials, large ones the mean of a rung with its standard deviation; "
-        "low and to the right is better. Arrows join the steps of a ladder; of methods side by "
-        "side the dashed line joins those that no other beats in both.",
-    ),
-    "reliability": (
-        "Reliability diagrams on test",
-        "Accuracy of each bin against its confidence, the trials of a rung pooled; below, the "
-        "share of samples in each bin on a log scale. Bars under the diagonal: over-confident. The "
-        "lines show how far chance alone takes a calibrated network: test samples drawn anew with "
-        "the shares of the bins, each right with the mean confidence of its bin.",
-    ),
-    "confidence": (
-        "Confidence on test, of right and wrong samples",
-        "Share of samples in each bin, the trials of a rung pooled, with accuracy and mean "
-        "confidence as lines.",
-    ),
-    "sparsity": (
-        "Sparsity over the epochs of stage II",
-        "What is kept, the largest step that it may take, and the accuracy and confidence on train "
-        "that drive it.",
-    ),
-    "samples": (
-        "Gates of single samples over the epochs",
-        "Shares, flips, and the correlation of the indicator with correctness.",
-    ),
-    "norm_confidence": (
-        "Feature norm against softmax confidence",
-        "A dot a sample of select after the last epoch, with Pearson's r and Spearman's rho; one "
-        "trial a rung.",
-    ),
-    "cost": (
-        "What the trials cost",
-        "Wall-clock seconds of a Ray trial, for heads over how many were trained together; the "
-        "network under a head is not in them, and what else the machine did is. Memory is the peak "
-        "of the process, which may have run other trials before.",
-    ),
-    "corruption": (
-        "ECE and accuracy on corrupted test images",
-        "Noise, blur and loss of contrast of five severities, made here from the test split: not "
-        "CIFAR-10-C. One trial a rung.",
-    ),
-    "prototypes": (
-        "Classes in the logits",
-        "t-SNE of some hundred test samples, and the angles between the mean logits of the "
-        "classes, less their common mean. One trial a rung.",
-    ),
-    "critical_difference": (
-        "Mean ranks of the methods",
-        "Friedman's test over the blocks; bars join methods that Nemenyi's does not tell apart.",
-    ),
-}
 # A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
 _MAX_SVG_BYTES = 1_000_000
 _POINTS_AN_INCH = 72
@@ -205,8 +150,8 @@ def _state(sweep: Sweep) -> str:
 
 def _sections(report: Report) -> list[Section]:
     sweep, tables = report.sweep, page_tables
-    note = f" {_capital(summary(sweep))}."
-    figures = figures_of(report.written, CAPTIONS, note)
+    captions = captions_of(sweep, report.statistics, report.verdicts)
+    figures = figures_of(report.written, captions)
     return [
         Section("results", "Results", tables=[tables.ladder(sweep)]),
         Section("figures", "Figures", texts=report.undrawn, figures=figures),
@@ -227,26 +172,19 @@ def _sections(report: Report) -> list[Section]:
     ]
 
 
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
-
-
-def figures_of(
-    written: Sequence[Path], captions: Mapping[str, tuple[str, str]], note: str
-) -> list[Figure]:
+def figures_of(written: Sequence[Path], captions: Mapping[str, tuple[str, str]]) -> list[Figure]:
     """The figures that were drawn, in the order of their captions.
 
     Args:
         written: every file of the report.
         captions: title and how to read it, by name of a figure's files.
-        note: what stands behind every caption.
     """
     drawn = {path.stem: path for path in written if path.suffix == ".svg"}
     order = [*(key for key in captions if key in drawn), *(k for k in drawn if k not in captions)]
     found = []
     for key in order:
         title, caption = captions.get(key, (key.replace("_", " "), ""))
-        found.append(Figure(key, title, caption + note, *_image(drawn[key])))
+        found.append(Figure(key, title, caption, *_image(drawn[key])))
     return found
 
 

@@ -100,7 +100,7 @@ def significance(verdicts: Sequence[Verdict]) -> list[Table]:
     found = []
     for verdict in verdicts:
         lines = significance_tables.sentences(verdict)
-        note = " ".join(line if line.endswith(".") else f"{line}." for line in lines)
+        note = " ".join(significance_tables.full_stops(lines))
         if verdict.friedman is not None:
             rows = significance_tables.ranked_rows(verdict.friedman)
             found.append(Table("friedman", f"Mean ranks. {note}", rows))
@@ -116,10 +116,9 @@ def single_samples(sweep: Sweep, statistics: pd.DataFrame) -> list[Table]:
     """What methods make of single samples at the last epoch; none if no method judges them."""
     if statistics.empty:
         return []
-    lines = samples.render(samples.last_epochs(sweep, statistics), "tsv").splitlines()
-    heads, *rows = ([cell.strip() for cell in line.split("\t")] for line in lines)
-    records = [dict(zip(heads, row, strict=True)) for row in rows]
-    return [Table("samples", samples.caption(sweep), records, chosen_by=("split",))]
+    last = samples.last_epochs(sweep, statistics)
+    records = samples.records(last)
+    return [Table("samples", samples.caption(sweep, last), records, chosen_by=("split",))]
 
 
 def plan(sweep: Sweep) -> Table:
@@ -179,8 +178,10 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
             cells[f"{tables.title(metric)}, 95 %"] = " to ".join(ends)
         records.append(cells)
     note = (
-        "95 % intervals over the test samples, a bootstrap from each trial's bins: how far the "
-        "numbers would move with other test samples, with the trained network as it is."
+        "95 % intervals over the test samples, from each trial's bins: how far the numbers would "
+        "move with other test samples, with the trained network as it is. Accuracy: Wilson's. ECE: "
+        "inversion of a test, which takes off what chance adds to it (a calibrated network shows "
+        "one above 0), widened to hold the ECE shown."
     )
     return [Table("interval-rows", note, records, chosen_by=("rung",))]
 
@@ -216,7 +217,7 @@ def _seed(value: Any) -> str:
 
 def rung_settings(sweep: Sweep) -> list[Table]:
     """Every setting of the rungs; none if no trial says how it was set."""
-    frame = by_rung(sweep.trials, [rung["label"] for rung in sweep.rungs])
+    frame = by_rung(sweep.trials, sweep.labels)
     records: list[Any] = frame.to_dict("records")
     note = "Every setting but the seeds, written as the option --set takes it (slot.key=value)."
     return [Table("values", note, records)] if records else []

@@ -36,6 +36,7 @@ def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
     """
     kept = read_table(sweep.out, "logits").to_pandas()
     rungs = sweep.trials.set_index("spec_hash")["rung"]
+    rungs = rungs[rungs.index.isin(kept["spec_hash"])].drop_duplicates()  # of each the first
     found = {}
     for spec_hash, rows in kept.groupby("spec_hash"):
         if spec_hash in rungs.index:

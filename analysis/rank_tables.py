@@ -4,20 +4,21 @@ import html
 import json
 import math
 from collections.abc import Callable
-from itertools import groupby
 from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
+from analysis.latex import Table, label_of, render
+from analysis.latex_text import escape
 from analysis.ranks import KEY, RankTable, name
-from analysis.tables import MARKS, TITLES, escape, number, places, span_heads, title
+from analysis.tables import MARKS, TITLES, number, places, title
 from tune_calib.names import METRICS
 
 _TIES = {"competition": "ties share the smallest place", "average": "ties share the mean place"}
 
 
-def caption(table: RankTable) -> str:
+def reading(table: RankTable) -> str:
     """What the numbers are, how they are ranked, and what is left out."""
     return " ".join([_meaning(table), *(f"{note}." for note in table.notes)])
 
@@ -92,25 +93,20 @@ def markdown(table: RankTable) -> str:
     rows, heads = _rows(cells(table, "markdown"))
     names = ["method", *(" ".join(head).strip() for head in heads)]
     body = tabulate(rows, names, tablefmt="github", disable_numparse=True)
-    return f"{body}\n\n{caption(table)} Best bold, second underlined."
+    return f"{body}\n\n{reading(table)} Best bold, second underlined."
 
 
-def latex(table: RankTable) -> str:
+def latex(table: RankTable, caption: str | None = None, label: str | None = None) -> str:
     """The table in LaTeX (booktabs), backbones under a head for their data set."""
     rows, heads = _rows(cells(table, "latex"))
-    spans = [(text, len(list(group))) for text, group in groupby(head[0] for head in heads)]
-    lines = [
-        rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
-        r"\toprule",
-        *span_heads(spans),
-        " & ".join(["method", *(escape(head[1]) for head in heads)]) + r" \\",
-        r"\midrule",
-        *(" & ".join([escape(row[0]), *row[1:]]) + r" \\" for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}",
-        f"% {escape(caption(table))} Best bold, second underlined.",
-    ]
-    return "\n".join(lines)
+    content = Table(
+        heads=["method", *(head[1] for head in heads)],
+        rows=[[escape(row[0]), *row[1:]] for row in rows],
+        caption=caption or f"{reading(table)} Best bold, second underlined.",
+        label=label or label_of("ranks", table.metric),
+        groups=["", *(head[0] for head in heads)],
+    )
+    return render(content)
 
 
 def html_table(table: RankTable) -> str:
@@ -120,7 +116,7 @@ def html_table(table: RankTable) -> str:
     frame.index = pd.Index([html.escape(row[0]) for row in rows])
     escaped = [tuple(map(html.escape, head)) for head in heads]
     frame.columns = pd.MultiIndex.from_tuples(escaped, names=["", "method"])
-    text = f"{caption(table)} Best bold, second underlined."
+    text = f"{reading(table)} Best bold, second underlined."
     body = frame.to_html(escape=False, border=0, classes="ranks")
     return body.replace("<thead>", f"<caption>{html.escape(text)}</caption>\n  <thead>", 1)
 

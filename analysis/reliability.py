@@ -164,7 +164,7 @@ def _reading(absent: list[str]) -> str:
     """How to read the figure, and which rungs it has not."""
     text = (
         "Reliability on test. Bars: bins (lo, hi], trials of a rung pooled by counts; empty bins "
-        "not drawn.\nECE and accuracy: mean (± sd) over trials. Share of samples on a log scale.\n"
+        "not drawn.\nECE (± sd of several), accuracy: means over trials. Shares on a log scale.\n"
         f"Line: {_CHANCE}, the accuracies that a calibrated network would show on as many test "
         "samples."
     )

@@ -4,8 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+from tabulate import tabulate
 
-from analysis import cost, figures, page, reliability, significance_tables, style, tables
+from analysis import cost, figures, latex, page, reliability, significance_tables, style, tables
 from analysis.corruption import draw_corruption
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
@@ -13,7 +14,7 @@ from analysis.norm_confidence import draw_norm_confidence, last_records
 from analysis.prototypes import draw_prototypes
 from analysis.published import beside
 from analysis.resampling import over_samples
-from analysis.samples import caption, draw_samples, last_epochs, render, sample_statistics
+from analysis.samples import caption, draw_samples, last_epochs, records, sample_statistics
 from analysis.significance import PAIRED_TESTS, Verdict, are_rivals, for_report
 from tune_calib.errors import UserError
 from tune_calib.manifests import LOST
@@ -108,8 +109,11 @@ def _write_tables(
         texts["intervals.csv"] = intervals.to_csv(index=False)
     if len(statistics):
         last = last_epochs(sweep, statistics)
-        texts["samples.md"] = render(last, "github") + f"\n\n{caption(sweep)}\n"
-        texts["samples.tex"] = render(last, "latex_booktabs") + "\n"
+        rows, told = records(last), caption(sweep, last)
+        body = tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True)
+        texts["samples.md"] = f"{body}\n\n{told}\n"
+        label = latex.label_of("samples", sweep.manifest["dataset"])
+        texts["samples.tex"] = f"{latex.render(latex.of_records(rows, told, label))}\n"
         texts["samples.csv"] = last.to_csv(index=False)
     for name, text in texts.items():
         atomic_write(folder / name, text.encode())

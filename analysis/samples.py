@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
-from tabulate import tabulate
 
 from analysis import style
+from analysis.ladder import trials_of_each
 from analysis.load import Sweep
 from tune_calib.places import Place
 from tune_calib.results import read_files
@@ -118,28 +118,24 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def render(table: pd.DataFrame, style_name: str) -> str:
-    """The table of ``last_epochs`` as text, shares in percent.
-
-    Args:
-        table: as ``last_epochs`` gives it.
-        style_name: a table format of tabulate, ``github`` or ``latex_booktabs``.
-    """
-    cells = []
-    for (_, label, split), rows in table.groupby(["rung", "label", "split"], sort=False):
-        numbers = [_cell(row) for _, row in rows.iterrows()]
-        cells.append([label, split, *numbers])
-    heads = ["rung", "split", *(title.replace("\n", " ") for title in QUANTITIES.values())]
-    text: str = tabulate(cells, heads, tablefmt=style_name, disable_numparse=True)
-    return text
+def records(table: pd.DataFrame) -> list[dict[str, str]]:
+    """The table of ``last_epochs`` as text, a row a (rung, split), shares in percent."""
+    heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
+    return [
+        {"rung": str(label), "split": str(split)}
+        | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
+        for (_, label, split), rows in table.groupby(["rung", "label", "split"], sort=False)
+    ]
 
 
-def caption(sweep: Sweep) -> str:
-    """What the numbers of the table are of."""
+def caption(sweep: Sweep, last: pd.DataFrame) -> str:
+    """What the numbers of the table of ``last_epochs`` are of."""
     manifest = sweep.manifest
+    numbers = [n for n in last["n"] if n] or [0]
+    mean = "mean ± sd, " if max(numbers) > 1 else ""
     return (
-        f"{manifest['title']}. {manifest['setting']}. Last epoch; mean ± sd over the trials of a "
-        "rung. On train as the loss saw each sample (in training mode), on select after the epoch; "
+        f"{manifest['title']}. {manifest['setting']}. Last epoch; {mean}{trials_of_each(numbers)}. "
+        "On train as the loss saw each sample (in training mode), on select after the epoch; "
         "- where nothing varies, or confidence was not recorded."
     )
 

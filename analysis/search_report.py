@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from analysis import page, page_tables, parallel, search_figures, search_tables, style
+from analysis import latex, page, page_tables, parallel, search_figures, search_tables, style
 from analysis.page import Section
 from analysis.search import Search, load_search
 from tune_calib.names import SEARCH_EVALUATED
@@ -98,8 +98,9 @@ def _write_all(search: Search, out: Path) -> tuple[list[Path], list[str]]:
 
 def _page(search: Search, drawn: list[Path], undrawn: list[str], files: list[str]) -> str:
     tables = search_tables.page_tables(search)
-    note = f" {search.ended()} suggestions."
-    figures = page.figures_of(drawn, CAPTIONS, note)
+    note = f"{search.ended()} suggestions."
+    captions = {key: (title, f"{text} {note}") for key, (title, text) in CAPTIONS.items()}
+    figures = page.figures_of(drawn, captions)
     return page.fill(
         title=f"Search of {search.method}",
         setting=_setting(search),
@@ -127,11 +128,10 @@ def _write_tables(search: Search, folder: Path) -> list[Path]:
     }
     texts = {"suggestions.csv": search.table().to_csv(index=False)}
     for name, records in rows.items():
-        for suffix, form in (("md", "github"), ("tex", "latex_booktabs")):
-            table = tabulate(records, headers="keys", tablefmt=form, disable_numparse=True)
-            texts[f"{name}.{suffix}"] = f"{table}\n" + (
-                f"\n{notes[name]}\n" if suffix == "md" else ""
-            )
+        table = tabulate(records, headers="keys", tablefmt="github", disable_numparse=True)
+        texts[f"{name}.md"] = f"{table}\n\n{notes[name]}\n"
+        label = latex.label_of("search", search.method, name)
+        texts[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
     for name, text in texts.items():
         atomic_write(folder / name, text.encode())
     return [folder / name for name in texts]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.captions import capital
 from analysis.page_tables import Table
 from analysis.search import Search
 from analysis.sensitivity import distances, share_within
@@ -125,7 +126,7 @@ def share_rows(search: Search) -> list[Record]:
 
 def notes(search: Search) -> dict[str, str]:
     """What stands over each table: best, importance, share and suggestions."""
-    rule = f"{_capital(search.manifest['rule'])}; on select, {search.seeds()}"
+    rule = f"{capital(search.manifest['rule'])}; on select, {search.seeds()}"
     told = search.outcome["importance"]
     importance = told["statement"] or (
         f"PED-ANOVA: how far the best {told['top']} of {told['done']} suggestions are spread "
@@ -135,7 +136,7 @@ def notes(search: Search) -> dict[str, str]:
     metric = title(search.metrics[0])
     return {
         "best": f"{rule}. The choice was made on these numbers, so they look better than it is.",
-        "importance": f"{_capital(importance)}.",
+        "importance": f"{capital(importance)}.",
         "share": (
             f"How wrong one may be: suggestions whose {metric} is nearly the best. It is a share "
             "of the space only with --sampler random or grid; the others try good ones more often."
@@ -143,10 +144,6 @@ def notes(search: Search) -> dict[str, str]:
         "suggestions": f"Every suggestion that ended ({search.ended()}); - where a setting does "
         "not matter.",
     }
-
-
-def _capital(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}"
 
 
 def page_tables(search: Search) -> dict[str, Table]:

@@ -67,10 +67,14 @@ def draw_against(
 
 def _reading(table: pd.DataFrame) -> str:
     """What the band is, and how many trials stand behind the line."""
-    is_seeds = bool((table["fillings"] == 1).all())
-    band = "mean ± sd over seeds" if is_seeds else "smallest to largest of the other settings"
+    if table["low"].isna().all():
+        band = "no band: one trial each"
+    elif (table["fillings"] == 1).all():
+        band = "band: mean ± sd over seeds"
+    else:
+        band = "band: smallest to largest of the other settings"
     bad = f", {table['bad'].sum()} without a number" if table["bad"].any() else ""
-    return f"band: {band}; n = {table['n'].sum()}{bad}"
+    return f"{band}; n = {table['n'].sum()}{bad}"
 
 
 def draw_heat_map(

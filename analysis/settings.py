@@ -1,7 +1,7 @@
 """What each trial was set to: the slots' JSON of the results as plain columns."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -49,12 +49,12 @@ def _place(name: str) -> tuple[int, bool, str]:
     return SLOTS.index(slot), key != "method", key
 
 
-def by_rung(trials: pd.DataFrame, labels: Sequence[str]) -> pd.DataFrame:
+def by_rung(trials: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     """Which rungs have which value of each setting.
 
     Args:
         trials: the ``trials`` table of a sweep, with ``rung``.
-        labels: of the rungs, by their index.
+        labels: of the rungs by their index, which may have gaps.
 
     Returns:
         Columns setting, value (as text) and rungs (labels joined, ``all`` where no rung has

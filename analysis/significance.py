@@ -5,7 +5,6 @@ too few blocks for a test to say anything, a statement stands in place of its p-
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,14 @@ import scikit_posthocs
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from analysis.intervals import (
+    ALPHA,
+    Floats,
+    hodges_lehmann,
+    is_exact,
+    signed_rank_interval,
+    t_interval,
+)
 from analysis.load import Sweep
 from analysis.ranks import RankTable, name
 from analysis.tidy import incomplete, tidy
@@ -20,10 +27,7 @@ from tune_calib.errors import UserError
 from tune_calib.names import METRICS
 from tune_calib.registry import nearest
 
-ALPHA = 0.05
 PAIRED_TESTS = ("wilcoxon", "t")
-# Below five values the 2.5 % quantile of the resampled means is all but the smallest value.
-MIN_BOOTSTRAP = 5
 MIN_PAIRS = 3
 MIN_BLOCKS = 5
 
@@ -177,28 +181,21 @@ def describe(matched: Matched) -> pd.DataFrame:
     """Mean and spread of each method over the blocks.
 
     Returns:
-        Columns method, n, mean, sd (with n - 1; NaN below two), low and high (95 % percentile
-        bootstrap interval of the mean, 9,999 resamples; NaN below ``MIN_BOOTSTRAP`` blocks).
+        Columns method, n, mean, sd (with n - 1; NaN below two), low and high (Student's 95 %
+        interval of the mean, within the metric's bounds; NaN below ``MIN_PAIRS`` blocks).
     """
+    bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     rows = []
     for method, column in matched.values.items():
         values = column.dropna().to_numpy()[: 1 if method in matched.fixed else None]
-        low, high = _interval(values)
+        ends = t_interval(values) if len(values) >= MIN_PAIRS else (np.nan, np.nan)
+        low, high = np.clip(ends, *bounds)
         mean = values.mean() if len(values) else np.nan
         sd = values.std(ddof=1) if len(values) > 1 else np.nan
         rows.append(
             {"method": method, "n": len(values), "mean": mean, "sd": sd, "low": low, "high": high}
         )
     return pd.DataFrame(rows)
-
-
-def _interval(values: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> tuple[float, float]:
-    if len(values) < MIN_BOOTSTRAP:
-        return np.nan, np.nan
-    drawn = stats.bootstrap(
-        (values,), np.mean, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    return float(drawn.low), float(drawn.high)
 
 
 def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
@@ -211,9 +208,11 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
     Returns:
         One row a method but the baseline: method, pairs, better (pairs in which it beats the
-        baseline), difference (mean of method minus baseline), low and high (95 % bootstrap interval
-        of the difference, as in ``describe``), p, p_holm (Holm over the rows that have a p) and
-        statement (why there is no p; else empty).
+        baseline), difference (method minus baseline: of ``t`` the mean, of ``wilcoxon`` the
+        estimate of Hodges and Lehmann), low and high (its 95 % interval, that of the same test:
+        without 0 exactly where p < ``ALPHA``; NaN without a p, and of ``wilcoxon`` where
+        differences are 0 or tie), p, p_holm (Holm over the rows that have a p) and statement (why
+        there is no p; else empty).
 
     Raises:
         UserError: there is no such method, or nothing to compare it with.
@@ -238,19 +237,16 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
     # Rounded, since ranks of differences must not be decided by the last bit of a float.
     difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
     sign = -1 if METRICS[matched.metric].direction == "min" else 1
-    low, high = _interval(difference)
     statement = _too_little(difference, test)
-    p = np.nan
+    p = low = high = np.nan
     if not statement:
-        is_signed_rank = test == "wilcoxon"
-        run = stats.wilcoxon if is_signed_rank else partial(stats.ttest_1samp, popmean=0.0)
-        # Without the zeros SciPy computes the exact p of the signed ranks.
-        p = float(run(difference[difference != 0] if is_signed_rank else difference).pvalue)
+        p, low, high = _tested(difference, test)
+    estimate = hodges_lehmann(difference) if test == "wilcoxon" else _mean(difference)
     return {
         "method": method,
         "pairs": len(pairs),
         "better": int((sign * difference > 0).sum()),
-        "difference": difference.mean() if len(pairs) else np.nan,
+        "difference": estimate,
         "low": low,
         "high": high,
         "p": p,
@@ -258,7 +254,21 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
     }
 
 
-def _too_little(difference: "np.ndarray[tuple[int], np.dtype[np.float64]]", test: str) -> str:
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else np.nan
+
+
+def _tested(difference: Floats, test: str) -> tuple[float, float, float]:
+    """p, and the interval that belongs to it."""
+    if test == "t":
+        return float(stats.ttest_1samp(difference, 0.0).pvalue), *t_interval(difference)
+    # Without the zeros SciPy permutes the signed ranks where few of them tie.
+    method = "exact" if is_exact(difference) else "auto"
+    p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
+    return p, *signed_rank_interval(difference)
+
+
+def _too_little(difference: Floats, test: str) -> str:
     """Why a paired test of these differences would say nothing; empty if it would."""
     n, moved = len(difference), int((difference != 0).sum())
     if n == 0:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,10 +12,17 @@ from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from analysis import style
-from analysis.significance import ALPHA, MIN_BOOTSTRAP, Friedman, Verdict
+from analysis.intervals import ALPHA
+from analysis.latex import label_of, of_records, render
+from analysis.significance import MIN_PAIRS, Friedman, Verdict
 from analysis.tables import number, title
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
+_INTERVALS = {
+    test: f"Intervals of a difference: {name}, 95 % each; of p, not adjusted as p (Holm) is."
+    for test, name in (("wilcoxon", "exact signed rank"), ("t", "Student's"))
+}
+_ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
 def described_rows(verdict: Verdict) -> list[dict[str, str]]:
@@ -27,7 +34,7 @@ def described_rows(verdict: Verdict) -> list[dict[str, str]]:
             "n": str(row.n),
             title(metric): number(metric, row.mean),
             "sd": number(metric, row.sd),
-            "95 % interval of the mean": _interval(metric, row.low, row.high),
+            "95 % interval of the mean (t)": _interval(metric, row.low, row.high),
         }
         for row in _records(verdict.described)
     ]
@@ -42,7 +49,7 @@ def compared_rows(verdict: Verdict) -> list[dict[str, str]]:
             f"against {verdict.baseline}": row.method,
             "pairs": str(row.pairs),
             "better in": str(row.better),
-            "difference": number(metric, row.difference, signed=True),
+            _ESTIMATES[verdict.test]: number(metric, row.difference, signed=True),
             "95 % interval": _interval(metric, row.low, row.high, signed=True),
             "p": row.statement or _p(row.p),
             "p (Holm)": _p(row.p_holm),
@@ -84,9 +91,9 @@ def sentences(verdict: Verdict) -> list[str]:
     """What was declared, what a block is, and what is missing."""
     matched = verdict.matched
     lines = [
-        f"A block is a {matched.unit}. Intervals: percentile bootstrap of the mean over blocks"
+        f"A block is a {matched.unit}.",
+        f"Intervals of a mean: Student's, over blocks, from {MIN_PAIRS} of them on.",
     ]
-    lines[0] += f", from {MIN_BOOTSTRAP} blocks on."
     if verdict.friedman is not None:
         return [*lines, _friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons
@@ -95,6 +102,9 @@ def sentences(verdict: Verdict) -> list[str]:
     lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
     if tested.any():
         lines.append(f"Holm over {tested.sum()} comparisons.")
+        lines.append(_INTERVALS[verdict.test])
+        if table.loc[tested, "low"].isna().any():
+            lines.append("None where differences are 0 or tie: the signed ranks are not exact.")
         least = tested.sum() * 2.0 ** (1 - table.loc[tested, "pairs"].max())
         if verdict.test == "wilcoxon" and least > ALPHA:
             lines.append(f"With so few pairs the smallest possible p after Holm is {least:.2g}.")
@@ -120,9 +130,7 @@ def _text(verdict: Verdict, tablefmt: str) -> str:
         for rows in (described_rows(verdict), second)
     ]
     lines = sentences(verdict)
-    notes = [f"% {line}" for line in lines] if tablefmt.startswith("latex") else lines
-    if tablefmt == "github":
-        notes = [" ".join(lines)]
+    notes = [" ".join(lines)] if tablefmt == "github" else lines
     return "\n".join([tables[0], "", tables[1], "", *notes])
 
 
@@ -174,9 +182,23 @@ def markdown(verdict: Verdict) -> str:
     return _text(verdict, "github")
 
 
-def latex(verdict: Verdict) -> str:
-    """The tables in LaTeX (booktabs), the sentences as comments."""
-    return _text(verdict, "latex_booktabs")
+def latex(verdict: Verdict, caption: str | None = None, label: str | None = None) -> str:
+    """Two tables in LaTeX (booktabs): the spread, then what is declared, under the caption."""
+    metric = verdict.matched.metric
+    label = label or label_of("significance", metric)
+    spread = f"{title(metric)}: mean and spread of each method over the blocks."
+    second = ranked_rows(verdict.friedman) if verdict.friedman else compared_rows(verdict)
+    told = caption or f"{title(metric)}. {' '.join(full_stops(sentences(verdict)))}"
+    tables = [
+        render(of_records(described_rows(verdict), spread, f"{label}-spread")),
+        render(of_records(second, told, label), needs=False),
+    ]
+    return "\n\n".join(tables)
+
+
+def full_stops(lines: Sequence[str]) -> list[str]:
+    """The lines as sentences."""
+    return [line if line.endswith(".") else f"{line}." for line in lines]
 
 
 RENDERERS: dict[str, Callable[[Verdict], str]] = {

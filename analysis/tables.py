@@ -1,8 +1,7 @@
 """Renderers of a ladder's table: Markdown, LaTeX, CSV and plain text. Percent appears only here."""
 
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -14,6 +13,8 @@ from analysis.ladder import (
     published_columns,
     summary,
 )
+from analysis.latex import Table, label_of, render
+from analysis.latex_text import escape
 from analysis.load import Sweep
 from tune_calib.names import METRICS
 
@@ -39,11 +40,6 @@ TITLES = {
     "wrn26_10": "WRN-26-10",
     "vit_base_patch16_384": "ViT-B/16",
 }
-_LATEX = str.maketrans(
-    {mark: rf"\{mark}" for mark in "&%_#${}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"±": r"$\pm$", "↓": r"$\downarrow$", "↑": r"$\uparrow$", "Δ": r"$\Delta$"}
-)
 
 
 def number(metric: str, value: float, signed: bool = False) -> str:
@@ -74,8 +70,10 @@ def caption(sweep: Sweep) -> str:
     manifest = sweep.manifest
     parts = [manifest["title"], manifest["setting"], f"test split, {summary(sweep)}"]
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
-    parts.append(f"n = {', '.join(ended)}; only done trials enter")
+    parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
+    if sweep.vanished:
+        parts.append(sweep.vanished)
     if sweep.missing:
         parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest['planned'])} trials missing")
     return ". ".join(parts) + "."
@@ -164,48 +162,22 @@ def console_table(sweep: Sweep) -> str:
 
 
 def latex(sweep: Sweep) -> str:
-    r"""The table in LaTeX (booktabs), the paper's columns under a head of their own.
-
-    Returns:
-        A ``tabular``, then its caption as a comment, to be put under ``\caption``.
-    """
+    """The table in LaTeX (booktabs), the paper's columns under a head of their own."""
     marks = MARKS["latex"]
     rows = wide_rows(sweep, lambda text, place: marks[place].format(escape(text)))
-    names = list(rows[0])
-    ours = [name for name in names if not name.startswith("paper: ")]
-    heads = [escape(name.removeprefix("paper: ")) for name in names]
-    lines = [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule"]
-    if ours != names:
-        theirs = len(names) - len(ours)
-        lines += span_heads([("this run", len(ours) - 1), ("published ECE (%)", theirs)])
-    lines += [" & ".join(heads) + r" \\", r"\midrule"]
-    metrics = {title(metric) for metric in TABLE_METRICS}
-    for place, row in enumerate(rows):
-        if starts_block(sweep, place):
-            lines.append(r"\midrule")
-        cells = [text if name in metrics else escape(text) for name, text in row.items()]
-        lines.append(" & ".join(re.sub(r"^-(?=\d)", "$-$", cell) for cell in cells) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}", f"% {escape(caption(sweep))}", ""]
-    return "\n".join(lines)
-
-
-def span_heads(spans: Sequence[tuple[str, int]]) -> list[str]:
-    """LaTeX heads over several columns each, with their rules; the first column has none.
-
-    Args:
-        spans: text and number of columns; without a rule where the text is empty.
-    """
-    heads, rules, last = [], [], 1
-    for text, width in spans:
-        first, last = last + 1, last + width
-        heads.append(rf" & \multicolumn{{{width}}}{{c}}{{{escape(text)}}}")
-        rules.append(rf"\cmidrule(lr){{{first}-{last}}}" if text else "")
-    return ["".join(heads)[1:] + r" \\", "".join(rules)]
-
-
-def escape(text: str) -> str:
-    """Text with LaTeX's special characters made harmless."""
-    return text.translate(_LATEX)
+    names, marked = list(rows[0]), {title(metric) for metric in TABLE_METRICS}
+    groups = ["published ECE (%)" if name.startswith("paper: ") else "this run" for name in names]
+    has_groups = len(set(groups)) > 1
+    manifest = sweep.manifest
+    table = Table(
+        heads=[name.removeprefix("paper: ") for name in names],
+        rows=[[row[n] if n in marked else escape(row[n]) for n in names] for row in rows],
+        caption=f"{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}",
+        label=label_of(manifest.get("ladder", "ladder").split()[0], manifest["dataset"]),
+        groups=["", *groups[1:]] if has_groups else (),
+        rules=frozenset(place for place in range(len(rows)) if starts_block(sweep, place)),
+    )
+    return f"{render(table)}\n"
 
 
 def paper_note(sweep: Sweep) -> str:

@@ -129,7 +129,6 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
     )
     ours = [name for name in planned if name != "spec_hash"]
     rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
-    labels = {rung["index"]: rung["label"] for rung in sweep.rungs}
     variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
     # A trial without a row is on the data and backbone of the others, where those agree.
     known = {name: rows[name].dropna().unique() for name in ("backbone", "data")}
@@ -137,7 +136,7 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
     rows = rows.fillna({"status": "missing", "dataset": sweep.manifest["dataset"], **agreed})
     return rows.assign(
         source=sweep.manifest["sweep"],
-        method=rows["rung"].map(labels),
+        method=rows["rung"].map(sweep.labels),
         variant=[variants.get(data, "") for data in rows["data"]],
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),

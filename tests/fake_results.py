@@ -18,6 +18,7 @@ def write(
     bad: str | None = None,
     bad_rungs: tuple[int, ...] = (2,),
     kinds: tuple[str, ...] = KINDS,
+    absent: tuple[int, ...] = (),
 ) -> None:
     """Write a sweep of three rungs and a control.
 
@@ -28,6 +29,7 @@ def write(
         bad: status of all trials of ``bad_rungs``, which then have no metrics.
         bad_rungs: rungs that fail if ``bad`` is given.
         kinds: of the rungs.
+        absent: rungs that vanished, as equal ones did in results of before that was refused.
     """
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
     rungs = [
@@ -39,10 +41,11 @@ def write(
             "kind": kinds[i],
         }
         for i, label in enumerate(LABELS)
+        if i not in absent
     ]
     planned = [
         {"spec_hash": f"{i}-{s}", "rung": i, "network_seed": s, "head_seed": s if i else None}
-        for i in range(len(LABELS))
+        for i in (rung["index"] for rung in rungs)
         for s in range(seeds)
     ]
     manifest = {
@@ -73,6 +76,7 @@ def value(rung: int, seed: int) -> float:
 
 def _write_trial(out: Path, entry: dict, status: str) -> None:
     rung, seed = entry["rung"], entry["network_seed"]
+    head = {"method": "mac_cal", "params": {"gamma": 0.1 * rung}}
     row = {
         "schema_version": 1,
         "spec_hash": entry["spec_hash"],
@@ -83,6 +87,7 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
         "data": '{"dataset":"digits","label_noise":0.2,"train_fraction":1.0}',
         "dataset": "digits",
         "backbone": "small_cnn",
+        "head": json.dumps(head) if rung else None,
         "status": status,
         "message": None if status == "done" else "the loss is not finite",
     }

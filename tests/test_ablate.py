@@ -29,7 +29,7 @@ QUICK = [
     "--set",
     "head.augment=none",
 ]
-UNSTABLE_COLUMNS = {"wall_s", "peak_memory_bytes", "actor_resets", "population"}
+UNSTABLE_COLUMNS = {"wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population"}
 
 
 def cli(*arguments, **options):

@@ -16,7 +16,7 @@ from tune_calib.results import read_table
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.trainables import trainable
 
-UNSTABLE = ["wall_s", "peak_memory_bytes", "actor_resets"]
+UNSTABLE = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets"]
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 SAMPLES, WIDTH = 12, 128
 

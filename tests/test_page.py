@@ -265,7 +265,7 @@ def test_settings_are_flat_without_seeds_and_told_by_rung():
     assert frame["head.gamma"].tolist() == [None, 0.5, 0.75]
     assert frame["head.width"].tolist() == [None, "null", "null"]
     assert frame["head.milestones"][1] == "[0.5]"
-    told = by_rung(trials, ["base", "step"])
+    told = by_rung(trials, {0: "base", 1: "step"})
     assert told[told["setting"] == "data.dataset"]["rungs"].tolist() == ["all"]
     assert told[told["setting"] == "head.gamma"].values.tolist() == [
         ["head.gamma", "0.5", "step"],

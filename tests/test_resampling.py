@@ -18,7 +18,7 @@ from tune_calib.names import column
 def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 15):
     """A trial whose true accuracy is ``gap`` below its confidence in every bin."""
     confidence = chance.uniform(0.3, 1.0, samples)
-    is_right = chance.random(samples) < confidence - gap
+    is_right = chance.random(samples) < confidence - gap  # beyond 0 and 1: all wrong, all right
     place = np.ceil(confidence * bins).astype(int) - 1
     frame = pd.DataFrame({"bin": place, "confidence": confidence, "accuracy": is_right})
     told = frame.groupby("bin").agg(
@@ -28,19 +28,34 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     return SimpleNamespace(
         bins=told.assign(spec_hash="a", split="test"),
         trials=pd.DataFrame([trial]),
-        rungs=[{"index": 0, "label": "one"}],
+        labels={0: "one"},
     )
 
 
-def test_the_intervals_cover_what_is_true_about_as_often_as_they_say():
+@pytest.mark.parametrize("samples", [300, 2000])
+@pytest.mark.parametrize("gap", [0.0, 0.1, -0.03])
+def test_the_intervals_cover_what_is_true_about_as_often_as_they_say(gap, samples):
+    # A calibrated network too: there each bootstrap interval of an ECE fails.
     chance = np.random.default_rng(1)
-    hits = {"ece": 0, "accuracy": 0}
-    for _ in range(200):
-        (row,) = over_samples(sweep_of(0.1, 2000, chance)).to_dict("records")
-        hits["ece"] += row["ece_low"] <= 0.1 <= row["ece_high"]
-        hits["accuracy"] += row["accuracy_low"] <= 0.55 <= row["accuracy_high"]
-    assert hits["ece"] / 200 > 0.9
-    assert 0.9 < hits["accuracy"] / 200 <= 1
+    repeats, hits = 60, {"ece": 0, "accuracy": 0}
+    for _ in range(repeats):
+        (row,) = over_samples(sweep_of(gap, samples, chance)).to_dict("records")
+        hits["ece"] += row["ece_low"] <= abs(gap) + 1e-9 and abs(gap) <= row["ece_high"]
+        hits["accuracy"] += row["accuracy_low"] <= 0.65 - gap <= row["accuracy_high"]
+    assert hits["ece"] / repeats >= 0.9
+    assert hits["accuracy"] / repeats >= 0.9
+
+
+@pytest.mark.parametrize("samples", [1, 2, 20, 500])
+@pytest.mark.parametrize("gap", [-1.0, -0.1, 0.0, 0.1, 1.0])
+def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samples):
+    for seed in range(4):
+        sweep = sweep_of(gap, samples, np.random.default_rng(seed))
+        (row,) = over_samples(sweep).to_dict("records")
+        for metric in ("accuracy", "ece"):
+            low, high = row[f"{metric}_low"], row[f"{metric}_high"]
+            assert 0 <= low <= row[metric] <= high <= 1
+            assert high > low  # also where every sample is right
 
 
 def test_more_samples_give_narrower_intervals():

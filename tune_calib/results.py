@@ -62,6 +62,7 @@ _TRIAL_FIELDS: dict[str, pa.DataType] = {
     "actor_resets": pa.int32(),
     "versions": pa.string(),
     "git_revision": pa.string(),
+    "own_s": pa.float64(),  # absent from results of before it was recorded
 }
 
 SCHEMAS: dict[TableName, pa.Schema] = {

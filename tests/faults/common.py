@@ -15,7 +15,7 @@ SWEEP = [
     "--set", "network.augment=none", "--set", "head.augment=none", "--set", "head.lr=0.01",
 ]  # fmt: skip
 # How long a trial took, on what, and in whose company, is not its result.
-CIRCUMSTANCES = ["wall_s", "peak_memory_bytes", "actor_resets", "population", "sweep"]
+CIRCUMSTANCES = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population", "sweep"]
 LIMIT_S = 240
 
 

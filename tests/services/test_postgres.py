@@ -16,7 +16,7 @@ SEARCH = [
     "search", "retrain", "--trials", TRIALS, "--population", 4, "--at-once", 1,
     "--epochs", 1, "--head-epochs", 2, "--set", "head.augment=none",
 ]  # fmt: skip
-CIRCUMSTANCES = ["wall_s", "peak_memory_bytes", "actor_resets", "population", "sweep"]
+CIRCUMSTANCES = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population", "sweep"]
 
 
 def start(*arguments):

@@ -14,6 +14,8 @@ Published = Annotated[str | None, typer.Option(help="a paper's table: fedlas/tab
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page")]
 AsLatex = Annotated[bool, typer.Option("--latex", help="booktabs")]
+Caption = Annotated[str | None, typer.Option(help="of the --latex table, for its own")]
+Label = Annotated[str | None, typer.Option(help="of the --latex table, e.g. tab:ranks")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="fractions, a row a method (and column)")]
 AsHtml = Annotated[bool, typer.Option("--html", help="a table element")]
 Where = Annotated[list[str] | None, typer.Option(help="column=value of the rows that count")]
@@ -31,11 +33,14 @@ def ranks(
     as_latex: AsLatex = False,
     as_csv: AsCsv = False,
     as_html: AsHtml = False,
+    caption: Caption = None,
+    label: Label = None,
 ) -> None:
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
+    given = _of_latex(form, caption, label)
 
-    from analysis.rank_tables import RENDERERS
+    from analysis.rank_tables import RENDERERS, latex
     from analysis.ranks import collect, rank
     from analysis.tidy import choose
     from tune_calib.places import place
@@ -45,7 +50,7 @@ def ranks(
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
         for note in table.notes:
             typer.echo(note, err=True)
-    typer.echo(RENDERERS[form](table))
+    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
 
 
 def significance(
@@ -60,15 +65,18 @@ def significance(
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
     as_csv: AsCsv = False,
+    caption: Caption = None,
+    label: Label = None,
 ) -> None:
     """Carry a declared test out: over the seeds of one sweep, else over the columns of several."""
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
+    given = _of_latex(form, caption, label)
 
     from analysis import style
     from analysis.load import load
     from analysis.ranks import collect, rank
     from analysis.significance import judge, over_columns, over_seeds
-    from analysis.significance_tables import RENDERERS, draw_critical_difference
+    from analysis.significance_tables import RENDERERS, draw_critical_difference, latex
     from analysis.tidy import check_metric
     from tune_calib.places import place
 
@@ -79,7 +87,7 @@ def significance(
         frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
         matched = over_columns(rank(frame, metric, notes=notes))
     verdict = judge(matched, test, baseline)
-    typer.echo(RENDERERS[form](verdict))
+    typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)
@@ -94,6 +102,17 @@ def one_format(**flags: bool) -> str:
     if len(asked) > 1:
         raise UserError(f"ask for one format, not {' and '.join('--' + name for name in asked)}")
     return asked[0] if asked else "plain"
+
+
+def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
+    """Caption and label, as far as they are given."""
+    given = {"caption": caption, "label": label}
+    told = {name: text for name, text in given.items() if text is not None}
+    if told and form != "latex":
+        raise UserError(f"--{next(iter(told))} is of a table in LaTeX; add --latex")
+    for character in set(label or "") & set("\\{}%#~$^&"):
+        raise UserError(f"--label {label}: LaTeX takes no {character} in a label")
+    return told
 
 
 def _wanted(where: list[str]) -> dict[str, list[str]]:

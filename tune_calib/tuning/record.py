@@ -85,6 +85,9 @@ class Outcome:
         message: why, for a trial that is not done.
         evaluation: metrics and bins of a trial that is done.
         curves: epoch by epoch, what was recorded.
+        own_s: seconds of training and evaluation, without setting up and waiting: of a head its
+            share of the population, behind a network that is another trial's the post-hoc fit
+            alone; None where it is not known.
     """
 
     status: str
@@ -92,6 +95,7 @@ class Outcome:
     curves: list[dict[str, float]]
     message: str | None = None
     evaluation: Evaluation | None = None
+    own_s: float | None = None
 
 
 def trial_row(
@@ -133,6 +137,7 @@ def trial_row(
         "threads": run.threads,
         "versions": run.versions,
         "git_revision": run.git_revision,
+        "own_s": outcome.own_s,
         **measured,
         **(outcome.evaluation.metrics if outcome.evaluation else {}),
     }

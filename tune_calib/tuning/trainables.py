@@ -8,6 +8,7 @@
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -160,11 +161,18 @@ class NetworkTrainable(_SpecTrainable):
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
         test = None if self.run.is_search else self.test_split().to(self.device)
+        started = time.monotonic()
         logits = network_logits(trained, info, self.splits, test)
-        outcomes = [
-            (trial, _outcome(logits, trial, about["epoch"], about["history"]))
-            for trial in self.trials
-        ]
+        predict_s = time.monotonic() - started
+        outcomes = []
+        for trial in self.trials:
+            started = time.monotonic()
+            outcome = _outcome(logits, trial, about["epoch"], about["history"])
+            own_s: float | None = time.monotonic() - started
+            if trial.spec.posthoc is None:  # else the network is that of another trial
+                trained_s = about.get("train_s")
+                own_s = None if trained_s is None else trained_s + predict_s
+            outcomes.append((trial, replace(outcome, own_s=own_s)))
         self.write(outcomes, self._samples(len(about["history"])))
         return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
 
@@ -203,6 +211,7 @@ class HeadTrainable(_SpecTrainable):
         self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
         self.history: list[dict[str, list[float]]] = []
+        self.trained_s: float | None = 0.0
 
     def _bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
@@ -231,11 +240,14 @@ class HeadTrainable(_SpecTrainable):
 
     def step(self) -> dict[str, Any]:
         """Train some epochs; the last step evaluates and writes the rows."""
+        started = time.monotonic()
         for _ in range(self.epochs_per_step):
             report = next(self.trainer, None)
             if report is None:
                 break
             self.history.append({name: values.tolist() for name, values in report.items()})
+        if self.trained_s is not None:
+            self.trained_s += time.monotonic() - started
         if self.trainer.epoch < self.trainer.slot.epochs:
             return {"epoch": self.trainer.epoch, **self._select_metrics()}
         return self._end()
@@ -245,6 +257,7 @@ class HeadTrainable(_SpecTrainable):
         return {k: v[0] for k, v in self.history[-1].items() if k.startswith("select/")}
 
     def _end(self) -> dict[str, Any]:
+        started = time.monotonic()
         logits = population_logits(self.trainer, self.bank)
         outcomes = []
         for k, trial in enumerate(self.trials):
@@ -257,6 +270,9 @@ class HeadTrainable(_SpecTrainable):
                 own = {name: split.one(k) for name, split in logits.items()}
                 outcome = _outcome(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
             outcomes.append((trial, outcome))
+        if self.trained_s is not None:
+            share = (self.trained_s + time.monotonic() - started) / len(outcomes)
+            outcomes = [(trial, replace(outcome, own_s=share)) for trial, outcome in outcomes]
         self.write(outcomes)
         return {"epoch": self.trainer.epoch, **_summary(outcomes), tune.result.DONE: True}
 
@@ -270,6 +286,7 @@ class HeadTrainable(_SpecTrainable):
         """Take a saved population back."""
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
+        self.trained_s = None  # what was trained before the interruption was not timed here
 
 
 def trainable(name: str) -> type[tune.Trainable]:

@@ -1,0 +1,62 @@
+"""Intervals that belong to a test: each leaves out 0 exactly where its test has p < ``ALPHA``."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+ALPHA = 0.05
+
+Floats = NDArray[np.float64]
+
+
+def t_interval(values: Floats) -> tuple[float, float]:
+    """Student's interval of the mean, at ``1 - ALPHA``; NaN without a spread."""
+    n = len(values)
+    if n < 2 or np.ptp(values) == 0:
+        return np.nan, np.nan
+    half = stats.t.ppf(1 - ALPHA / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def hodges_lehmann(differences: Floats) -> float:
+    """The median of the means of all pairs, each with itself too; NaN without values."""
+    return float(np.median(_walsh(differences))) if len(differences) else np.nan
+
+
+def signed_rank_interval(differences: Floats) -> tuple[float, float]:
+    """The interval that belongs to Wilcoxon's exact signed rank test, at ``1 - ALPHA`` or more.
+
+    Its ends are pair means, by the exact distribution of the signed ranks (Hollander, Wolfe and
+    Chicken, Nonparametric Statistical Methods, 3.4).
+
+    Returns:
+        Both ends; NaN where there are fewer than six values (then none is so narrow) or the test
+        is not exact.
+    """
+    means = _walsh(differences)
+    below = 2 * np.cumsum(_rank_sums(len(differences)))
+    rejected = int((below < ALPHA).sum())  # rank sums at each end
+    if rejected == 0 or not is_exact(differences):
+        return np.nan, np.nan
+    return float(means[rejected - 1]), float(means[-rejected])
+
+
+def is_exact(differences: Floats) -> bool:
+    """Whether the signed ranks have their plain distribution: no difference is 0, no two tie."""
+    sizes = np.abs(differences)
+    return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
+
+
+def _walsh(values: Floats) -> Floats:
+    """The means of all pairs, each with itself too, in order."""
+    left, right = np.triu_indices(len(values))
+    return np.sort((values[left] + values[right]) / 2)
+
+
+def _rank_sums(n: int) -> Floats:
+    """Probabilities of the sums of positive ranks, 0 to n (n + 1) / 2, of n signs by chance."""
+    share: Floats = np.ones(1)
+    for rank in range(1, n + 1):
+        none = np.zeros(rank)
+        share = (np.concatenate([share, none]) + np.concatenate([none, share])) / 2
+    return share
