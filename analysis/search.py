@@ -125,9 +125,10 @@ class Search:
         Returns:
             One row a suggestion, of the form of ``sensitivity.fillings``: number, status, drop
             (accuracy lost against the baseline), is_within (done, and the drop is within the
-            guard), every setting as ``slot.key`` (NaN where it does not matter beside the others,
-            ``null`` for None), mean, sd (with n - 1) and n over the seeds, bad (seeds without a
-            number). Fractions where the metric is one; mean is NaN unless the suggestion is done.
+            guard), flags (of all its trials, joined by commas), every setting as ``slot.key`` (NaN
+            where it does not matter beside the others, ``null`` for None), mean, sd (with n - 1)
+            and n over the seeds, bad (seeds without a number). Fractions where the metric is one;
+            mean is NaN unless the suggestion is done.
 
         Raises:
             UserError: there is no such metric, or no suggestion has it.
@@ -144,11 +145,14 @@ class Search:
             values = recorded.reindex(entry["specs"])
             is_done = entry["status"] == "done"
             told = {key: entry[key] for key in ("number", "status", "drop", "is_within")}
+            told["flags"] = ",".join(
+                f for f in self._values["flags"].reindex(entry["specs"]).dropna() if f
+            )
             n = int(values.notna().sum()) if is_done else 0
             numbers = {"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}
             rows.append({**told, **_plain(entry["point"]), **numbers, "n": n,
                          "bad": len(values) - n})  # fmt: skip
-        names = ["number", "status", "drop", "is_within", *self.outcome["settings"]]
+        names = ["number", "status", "drop", "is_within", "flags", *self.outcome["settings"]]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})

@@ -23,7 +23,7 @@ def described_rows(verdict: Verdict) -> list[dict[str, str]]:
     metric = verdict.matched.metric
     return [
         {
-            "method": row.method,
+            "method": verdict.matched.label(row.method),
             "n": str(row.n),
             title(metric): number(metric, row.mean),
             "sd": number(metric, row.sd),
@@ -39,7 +39,7 @@ def compared_rows(verdict: Verdict) -> list[dict[str, str]]:
     assert verdict.comparisons is not None  # only called for a paired test
     return [
         {
-            f"against {verdict.baseline}": row.method,
+            f"against {verdict.baseline}": verdict.matched.label(row.method),
             "pairs": str(row.pairs),
             "better in": str(row.better),
             "difference": number(metric, row.difference, signed=True),
@@ -87,6 +87,7 @@ def sentences(verdict: Verdict) -> list[str]:
         f"A block is a {matched.unit}. Intervals: percentile bootstrap of the mean over blocks"
     ]
     lines[0] += f", from {MIN_BOOTSTRAP} blocks on."
+    lines += matched.legend()
     if verdict.friedman is not None:
         return [*lines, _friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons

@@ -274,6 +274,10 @@ class PostHocMethod:
         """What was fitted, each (K,), for the record."""
         raise NotImplementedError
 
+    def flags(self) -> dict[str, Tensor]:
+        """Which flags of ``names.FLAGS`` the fit of each classifier deserves, each (K,) bool."""
+        return {}
+
 
 def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
     """Logarithm of the mean of probabilities, given the logarithms of each draw; same shape.

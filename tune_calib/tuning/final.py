@@ -11,7 +11,7 @@ from tabulate import tabulate
 from ablations._ladder import Ladder, Rung, Seeds
 from search_spaces._space import Point
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, column
+from tune_calib.names import METRICS, column, legend, signed
 from tune_calib.places import Place
 from tune_calib.results import atomic_write, read_table
 from tune_calib.tuning.ablate import Request, ablate
@@ -129,6 +129,7 @@ def optimism(evaluated: Evaluated) -> str:
     for label, believed in evaluated.on_select.items():
         fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
         before = [row for row in believed if row["status"] == "done"]
+        shown = signed(label, [row.get("flags") for row in [*before, *fresh]])
         for name in evaluated.metrics if fresh and before else ():
             searched = fmean(row[column("select", name)] for row in before)
             test = [row[column("test", name)] for row in fresh]
@@ -136,9 +137,10 @@ def optimism(evaluated: Evaluated) -> str:
             sign = 1 if METRICS[name].direction == "min" else -1
             gap = sign * (fmean(test) - searched)
             title = METRICS[name].title
-            lines.append([label, title, searched, select, _spread(test), gap])
+            lines.append([shown, title, searched, select, _spread(test), gap])
     titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     table = tabulate(lines, headers=titles, floatfmt=".4f", tablefmt="github")
+    table = "\n".join([table, *(f"\n{line}" for line in legend(row.get("flags") for row in rows))])
     atomic_write(evaluated.folder / "tables" / "optimism.md", f"{table}\n".encode())
     return f"{table}\noptimism: how much worse test is than what the search saw on select"
 

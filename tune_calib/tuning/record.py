@@ -93,6 +93,11 @@ class Outcome:
     message: str | None = None
     evaluation: Evaluation | None = None
 
+    @property
+    def flags(self) -> str | None:
+        """Names of ``names.FLAGS`` joined by commas; None for a trial that was not evaluated."""
+        return None if self.evaluation is None else ",".join(self.evaluation.flags)
+
 
 def trial_row(
     trial: PlannedTrial, outcome: Outcome, run: Run, measured: Mapping[str, Any]
@@ -127,6 +132,7 @@ def trial_row(
         "head_seed": spec.head.seed if spec.head else None,
         "status": outcome.status,
         "message": outcome.message,
+        "flags": outcome.flags,
         "epoch": outcome.epoch,
         "peak_memory_bytes": _peak_memory(run.device),
         "device": run.device,

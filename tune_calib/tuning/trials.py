@@ -16,7 +16,7 @@ from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.study import SearchStudy, Suggestion
 
 OPEN = ("running", "waiting")
-KEPT = ("status", "epoch", "network_seed")
+KEPT = ("status", "epoch", "network_seed", "flags")
 
 
 class MismatchError(UserError):
