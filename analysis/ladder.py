@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from analysis.published import published
-from tune_calib.names import column
+from tune_calib.names import column, count_flags
 
 TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
 
@@ -24,7 +24,7 @@ def ladder_table(
     Returns:
         One row a (rung, metric): rung, label, kind, metric, n, mean, sd (with n - 1; NaN
         below two), change_before (mean minus that of the rung before; NaN but for
-        steps), change_base (mean minus that of the last base; NaN for a base), statuses, and
+        steps), change_base (mean minus that of the last base; NaN for a base), statuses, flags, and
         ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has
         none). Fractions. Only trials that are done enter; a change is a difference of means.
     """
@@ -49,6 +49,7 @@ def ladder_table(
                     "change_before": mean - before if rung["kind"] == "step" else float("nan"),
                     "change_base": float("nan") if is_base else mean - base,
                     "statuses": sweep.statuses(rung["index"]),
+                    "flags": _flags(sweep, rung["index"]),
                     **{
                         f"published {key[0]} {key[1]}": printed[key].get(rung["label"])
                         for key in printed.columns
@@ -57,6 +58,11 @@ def ladder_table(
             )
             before = mean
     return pd.DataFrame(rows)
+
+
+def _flags(sweep: Sweep, rung: int) -> str:
+    """Flags of a rung's trials and how many have them, e.g. ``chance (2)``."""
+    return ", ".join(f"{flag.name} ({n})" for flag, n in count_flags(sweep.flags(rung)).items())
 
 
 def _values(sweep: Sweep, rung: int, name: str) -> "pd.Series[float]":

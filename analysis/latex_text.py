@@ -15,6 +15,7 @@ _PLAIN = {
     "−": "$-$", "–": "--", "—": "---", "’": "'", "‘": "{`}", "“": "{``}",  # noqa: RUF001
     "”": "{''}", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}", "æ": r"\ae{}", "Æ": r"\AE{}",
     "œ": r"\oe{}", "Œ": r"\OE{}", "ł": r"\l{}", "Ł": r"\L{}",
+    "†": r"\dag{}", "‡": r"\ddag{}", "§": r"\S{}",
 }  # fmt: skip
 _PLAIN |= {mark: rf"\{mark}" for mark in "&%_#${}"}
 _PLAIN |= {mark: f"$\\{name}$" for mark, name in _MATH.items()}

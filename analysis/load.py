@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
-from tune_calib.names import STATUSES
+from tune_calib.names import STATUSES, signed
 from tune_calib.places import Place
 from tune_calib.results import TableName, read_table
 
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
-    "dataset", "backbone",
+    "dataset", "backbone", "flags",
 }  # fmt: skip
 
 
@@ -90,6 +90,19 @@ class Sweep:
         done = (self.of_rung(index)["spec_hash"].isin(known).sum() for index in self.labels)
         return [int(number) for number in done if number]
 
+    def flags(self, index: int | None = None) -> list[str]:
+        """Cells of the column ``flags``, of the trials of a rung or of the sweep that are done."""
+        return [cell for cell in self._done(index)["flags"] if cell]
+
+    def _done(self, index: int | None) -> pd.DataFrame:
+        if index is not None:
+            return self.of_rung(index)
+        return self.trials[self.trials["status"] == "done"]
+
+    def label(self, rung: dict[str, Any]) -> str:
+        """Label of a rung with the signs of its flags, as a table prints it."""
+        return signed(rung["label"], self.flags(rung["index"]))
+
     def statuses(self, index: int) -> str:
         """How the trials of a rung ended, e.g. ``5 done`` or ``3 done, 1 diverged, 1 missing``."""
         return ", ".join(f"{count} {status}" for status, count in self.counts(index).items())
@@ -139,12 +152,17 @@ def load(out: Place, metric: str | None = None) -> Sweep:
     keep = None if metric is None else partial(_is_needed, metric)
     found = read_table(out, "trials", keep=keep)
     planned = pa.array([entry["spec_hash"] for entry in manifest["planned"]], pa.string())
-    trials = found.filter(pc.is_in(found["spec_hash"], planned)).to_pandas()
+    trials = with_flags(found.filter(pc.is_in(found["spec_hash"], planned)).to_pandas())
     # A trial that was run again may stand in two files: that it is done counts.
     is_retried = trials["status"] != "done"
     trials = trials.loc[is_retried.sort_values(kind="stable").index].drop_duplicates("spec_hash")
     order = ["rung", "network_seed", "head_seed"]
     return Sweep(out, manifest, trials.sort_values(order).reset_index(drop=True))
+
+
+def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials with a text in the column ``flags``, which results of before flags have not."""
+    return trials.assign(flags=trials["flags"].fillna("") if "flags" in trials else "")
 
 
 def _is_needed(metric: str, column: str) -> bool:

@@ -17,7 +17,7 @@ from analysis.load import Sweep
 from analysis.settings import by_rung
 from analysis.significance import Verdict
 from analysis.tidy import planned_trials
-from tune_calib.names import OOD_METRICS, STATUSES
+from tune_calib.names import OOD_METRICS, STATUSES, legend
 from tune_calib.results import is_metric_column
 
 MAX_ROWS = 2000  # more would make a page that no browser sorts at once
@@ -127,7 +127,11 @@ def plan(sweep: Sweep) -> Table:
     for rung in sweep.rungs:
         counts = sweep.counts(rung["index"])
         ended = {status: str(counts.get(status, 0)) for status in (*STATUSES, "missing")}
-        told = {"rung": rung["label"], "kind": rung["kind"], "what": rung.get("ingredient") or ""}
+        told = {
+            "rung": sweep.label(rung),
+            "kind": rung["kind"],
+            "what": rung.get("ingredient") or "",
+        }
         records.append({**told, "planned": str(sum(counts.values())), **ended})
     return Table("planned", "Planned trials of each rung by how they ended.", records)
 
@@ -155,7 +159,10 @@ def trials(sweep: Sweep) -> Table:
     rows = planned_trials(sweep)
     names = _shown(rows)
     records = [_trial(row, names) for _, row in rows.head(MAX_ROWS).iterrows()]
+    if not any(record["flags"] for record in records):
+        records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
     note = "One row a planned trial; time is of the Ray trial that ran it, alone or with others."
+    note += "".join(f" {line}." for line in legend(rows["flags"]))
     if len(rows) > MAX_ROWS:
         note += f" The first {MAX_ROWS} of {len(rows)}; the Parquet files hold all."
     return Table("trial-rows", note, records, chosen_by=("rung", "status"))
@@ -202,6 +209,7 @@ def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, str]:
         "network seed": _seed(row["network_seed"]),
         "head seed": _seed(row["head_seed"]),
         "status": str(row["status"]),
+        "flags": str(row["flags"]),
     }
     for name in names:
         split, _, metric = name.rpartition("/")

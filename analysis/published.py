@@ -90,5 +90,6 @@ def _everything() -> pd.DataFrame:
         network_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
         head_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
         spec_hash="",
+        flags="",
     )
     return rows[list(COLUMNS)]

@@ -13,7 +13,7 @@ from analysis.latex import Table, label_of, render
 from analysis.latex_text import escape
 from analysis.ranks import KEY, RankTable, name
 from analysis.tables import MARKS, TITLES, number, places, title
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, signed
 
 _TIES = {"competition": "ties share the smallest place", "average": "ties share the mean place"}
 
@@ -50,11 +50,12 @@ def cells(table: RankTable, kind: str) -> pd.DataFrame:
     datasets = list(dict.fromkeys(key[:2] for key in keys))
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         texts = table.values.loc[summary.index, key].map(lambda value: number(table.metric, value))
-        columns[_head(key)] = _marked(texts, METRICS[table.metric].direction, marks)
+        at_chance = table.at_chance[key]
+        columns[_head(key)] = _marked(texts, METRICS[table.metric].direction, marks, at_chance)
     ranks = summary["mean_rank"].map("{:.2f}".format)
-    columns["", "Mean rank"] = _marked(ranks, "min", marks)
+    columns["", "Mean rank"] = _marked(ranks, "min", marks, table.at_chance.any(axis="columns"))
     columns["", "Wins"] = summary["wins"].astype(str)
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns).rename(index=lambda m: signed(m, table.flags.get(m, [])))
 
 
 def _head(key: tuple[str, ...]) -> tuple[str, str]:
@@ -67,9 +68,14 @@ def _head(key: tuple[str, ...]) -> tuple[str, str]:
     return upper, lower
 
 
-def _marked(texts: "pd.Series[str]", direction: str, marks: dict[int, str]) -> "pd.Series[str]":
-    best = places(texts, direction)
-    return texts.map(lambda text: marks[best.get(text, 0)].format(text))
+def _marked(
+    texts: "pd.Series[str]", direction: str, marks: dict[int, str], at_chance: "pd.Series[bool]"
+) -> "pd.Series[str]":
+    """Texts with the marks of the best and the second, which are none of those at chance."""
+    may_win = ~at_chance.loc[texts.index]
+    best = places(texts[may_win], direction)
+    found = texts.map(lambda text: marks[best.get(text, 0)].format(text))
+    return found.where(may_win, texts.map(marks[0].format))
 
 
 def _rows(frame: pd.DataFrame) -> tuple[list[list[str]], list[tuple[str, str]]]:

@@ -1,6 +1,7 @@
 """Mean ranks of methods over (data set, backbone) columns, as the papers print them."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,9 +10,9 @@ import pandas as pd
 from analysis.load import load
 from analysis.published import published
 from analysis.tables import number
-from analysis.tidy import check_metric, choose, incomplete, tidy
+from analysis.tidy import check_metric, choose, flags_of_methods, incomplete, tidy
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, OOD_METRICS
+from tune_calib.names import CHANCE, METRICS, OOD_METRICS, legend
 from tune_calib.places import Place
 
 TIES: dict[str, Literal["min", "average"]] = {"competition": "min", "average": "average"}
@@ -33,6 +34,8 @@ class RankTable:
         n: how many trials stand behind each value.
         ranks: places from 1, of the values as printed; NaN in columns that do not count.
         notes: what was left out and why, a line each.
+        flags: cells of the column ``flags`` of the trials of each method that has some.
+        at_chance: which values stand on a trial at chance; such a one is ranked last.
     """
 
     source: str
@@ -43,6 +46,8 @@ class RankTable:
     n: pd.DataFrame
     ranks: pd.DataFrame
     notes: tuple[str, ...]
+    flags: Mapping[str, list[str]]
+    at_chance: pd.DataFrame
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -55,7 +60,7 @@ class RankTable:
 
         Index method, best mean rank first.
         """
-        best = self.counted.eq(self.counted.min())
+        best = self.counted.eq(self.counted.min()) & ~self.at_chance[self.counted.columns]
         table = pd.DataFrame(
             {
                 "mean_rank": self.counted.mean(axis="columns"),
@@ -95,7 +100,9 @@ def rank(
     check_metric(metric)
     if ranking not in TIES:
         raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")
-    values, n = _cells(frame[frame["metric"] == metric], metric)
+    of_metric = frame[frame["metric"] == metric]
+    values, n = _cells(of_metric, metric)
+    at_chance = _at_chance(of_metric, values)
     absent = values.index[values.isna().all(axis="columns")]
     values, n = values.drop(index=absent), n.drop(index=absent)
     keys: list[Any] = values.columns.to_list()
@@ -108,10 +115,16 @@ def rank(
     if len(uncounted) == len(without):
         raise UserError("no column has a number of every method: " + "; ".join(told))
     printed = values.map(lambda value: float(number(metric, value).replace("-", "nan")))
-    ranks = printed.rank(method=TIES[ranking], ascending=METRICS[metric].direction == "min")
+    is_less_better = METRICS[metric].direction == "min"
+    # A low ECE of a classifier at chance is no result: none is worse.
+    printed = printed.mask(at_chance.loc[values.index], math.inf if is_less_better else -math.inf)
+    ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     ranks.loc[:, uncounted] = float("nan")
     source = ", ".join(frame["source"].astype(str).unique())
+    flags = flags_of_methods(of_metric)
     told += _emptiness(ranks.dropna(axis="columns"))
+    told += legend(cell for cells in flags.values() for cell in cells)
+    told += ["at chance in a column is ranked last in it"] if at_chance.any(axis=None) else []
     return RankTable(
         source=source,
         is_published=bool((frame["status"] == "published").all()),
@@ -121,6 +134,8 @@ def rank(
         n=n,
         ranks=ranks,
         notes=(*notes, *told),
+        flags=flags,
+        at_chance=at_chance.loc[values.index],
     )
 
 
@@ -153,6 +168,15 @@ def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]
     cells = groups.agg(["mean", "count"])
     wide = {part: cells[part].unstack(KEY, sort=False) for part in cells}
     return wide["mean"], wide["count"].fillna(0).astype(int)
+
+
+def _at_chance(rows: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
+    """Where a value stands on a trial that is flagged so; of the shape of the values."""
+    flagged = rows[rows["flags"].astype(str).str.contains(CHANCE)]
+    found = pd.DataFrame(False, index=values.index, columns=values.columns)
+    for method, *key in flagged.fillna({"backbone": "unknown"})[["method", *KEY]].to_numpy():
+        found.loc[method, tuple(key)] = True
+    return found
 
 
 def _emptiness(ranks: pd.DataFrame) -> list[str]:

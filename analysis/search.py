@@ -11,9 +11,16 @@ from analysis.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.manifests import read, search_of
-from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, column
+from tune_calib.names import (
+    METRICS,
+    SEARCH_EVALUATED,
+    SEARCH_OUTCOME,
+    STATUSES,
+    column,
+    is_chance,
+)
 from tune_calib.places import Place
-from tune_calib.remarks import BASELINE_AT_CHANCE, at_chance, of_choice
+from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
 
 Point = dict[str, Any]
 
@@ -74,7 +81,7 @@ class Search:
         """What must be said of the choice and its baseline, a line each."""
         rows = self.trials.reindex(columns=["rung", "flags"])
         baseline = rows["flags"][rows["rung"] < 0]
-        lines = [BASELINE_AT_CHANCE] if any(map(at_chance, baseline)) else []
+        lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
         if self.chosen is None:
             return lines
         means = (self.table(metric).set_index("number")["mean"] for metric in self.metrics)
@@ -152,9 +159,10 @@ class Search:
         Returns:
             One row a suggestion, of the form of ``sensitivity.fillings``: number, status, drop
             (accuracy lost against the baseline), is_within (done, and the drop is within the
-            guard), every setting as ``slot.key`` (NaN where it does not matter beside the others,
-            ``null`` for None), mean, sd (with n - 1) and n over the seeds, bad (seeds without a
-            number). Fractions where the metric is one; mean is NaN unless the suggestion is done.
+            guard), flags (of all its trials, joined by commas), every setting as ``slot.key`` (NaN
+            where it does not matter beside the others, ``null`` for None), mean, sd (with n - 1)
+            and n over the seeds, bad (seeds without a number). Fractions where the metric is one;
+            mean is NaN unless the suggestion is done.
 
         Raises:
             UserError: there is no such metric, or no suggestion has it.
@@ -171,11 +179,14 @@ class Search:
             values = recorded.reindex(entry["specs"])
             is_done = entry["status"] == "done"
             told = {key: entry[key] for key in ("number", "status", "drop", "is_within")}
+            told["flags"] = ",".join(
+                f for f in self._values["flags"].reindex(entry["specs"]).dropna() if f
+            )
             n = int(values.notna().sum()) if is_done else 0
             numbers = {"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}
             rows.append({**told, **_plain(entry["point"]), **numbers, "n": n,
                          "bad": len(values) - n})  # fmt: skip
-        names = ["number", "status", "drop", "is_within", *self.outcome["settings"]]
+        names = ["number", "status", "drop", "is_within", "flags", *self.outcome["settings"]]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})

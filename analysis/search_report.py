@@ -7,7 +7,7 @@ from tabulate import tabulate
 from analysis import latex, page, page_tables, parallel, search_figures, search_tables, style
 from analysis.page import Section
 from analysis.search import Search, load_search
-from tune_calib.names import SEARCH_EVALUATED
+from tune_calib.names import SEARCH_EVALUATED, legend
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.remarks import of_reads
 from tune_calib.results import atomic_write
@@ -80,7 +80,14 @@ def write_search_report(out: Place) -> str:
         written, undrawn = _write_all(search, folder)
         names = [path.relative_to(folder).as_posix() for path in written]
     best = tabulate(search_tables.best_rows(search), headers="keys", disable_numparse=True)
-    lines = [best, _state(search), *_troubles(search), *undrawn, "Written:"]
+    lines = [
+        best,
+        *legend(search.trials["flags"]),
+        _state(search),
+        *_troubles(search),
+        *undrawn,
+        "Written:",
+    ]
     return "\n".join([*lines, *(f"  {out / name}" for name in names)])
 
 

@@ -10,7 +10,7 @@ from analysis.page_tables import Table
 from analysis.search import Search
 from analysis.sensitivity import distances, share_within
 from analysis.tables import number, title
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, legend, signed
 
 BEST = 10
 _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
@@ -46,6 +46,7 @@ def _rows(search: Search, table: pd.DataFrame, places: Sequence[Any]) -> list[Re
         marks = {"defaults": is_default[place], "chosen": row["number"] == search.chosen}
         told = ", ".join(mark for mark, is_so in marks.items() if is_so)
         name = f"{row['number']} ({told})" if told else f"{row['number']}"
+        name = signed(name, [row["flags"]])
         numbers = {title(m): _mean(m, values[m].loc[place], row["status"]) for m in metrics}
         lost = "-" if pd.isna(row["drop"]) else number("accuracy", row["drop"])
         settings = {key: setting_text(row[key]) for key in search.settings}
@@ -134,15 +135,17 @@ def notes(search: Search) -> dict[str, str]:
         "too. Rough where few count as the best: another measure may order the settings otherwise"
     )
     metric = title(search.metrics[0])
+    flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
     return {
-        "best": f"{rule}. The choice was made on these numbers, so they look better than it is.",
+        "best": f"{rule}. The choice was made on these numbers, so they look better than it is."
+        + flags,
         "importance": f"{capital(importance)}.",
         "share": (
             f"How wrong one may be: suggestions whose {metric} is nearly the best. It is a share "
             "of the space only with --sampler random or grid; the others try good ones more often."
         ),
         "suggestions": f"Every suggestion that ended ({search.ended()}); - where a setting does "
-        "not matter.",
+        f"not matter.{flags}",
     }
 
 

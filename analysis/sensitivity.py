@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.load import with_flags
 from analysis.settings import settings
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
@@ -30,7 +31,7 @@ def trials_of(out: Place) -> pd.DataFrame:
     Raises:
         UserError: the folder holds no result, or a file of it is damaged.
     """
-    rows: pd.DataFrame = read_table(out, "trials").to_pandas()
+    rows = with_flags(read_table(out, "trials").to_pandas())
     if rows.empty:
         raise UserError(f"{out} holds no result; name the folder of a sweep or a search")
     done_first = rows.sort_values("status", key=lambda state: state != "done", kind="stable")

@@ -4,7 +4,8 @@ A block is what the compared values share: a seed, or a (data set, backbone) col
 too few blocks for a test to say anything, a statement stands in place of its p-value.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -22,9 +23,9 @@ from analysis.intervals import (
 )
 from analysis.load import Sweep
 from analysis.ranks import RankTable, name
-from analysis.tidy import incomplete, tidy
+from analysis.tidy import flags_of_methods, incomplete, tidy
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, is_chance, legend, signed
 from tune_calib.registry import nearest
 
 PAIRED_TESTS = ("wilcoxon", "t")
@@ -43,6 +44,7 @@ class Matched:
             is one; NaN where a method has no number.
         fixed: methods of one trial, whose value stands in every block.
         notes: what is missing, a line each.
+        flags: cells of the column ``flags`` of the trials of each method that has some.
     """
 
     metric: str
@@ -50,6 +52,15 @@ class Matched:
     values: pd.DataFrame
     fixed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    flags: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def label(self, method: str) -> str:
+        """Name of a method with the signs of its flags, as a table prints it."""
+        return signed(method, self.flags.get(method, []))
+
+    def legend(self) -> list[str]:
+        """What the signs mean."""
+        return [f"{line}." for line in legend(c for own in self.flags.values() for c in own)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +170,8 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     values = values.reindex(columns=labels)
     if is_by_network:
         unit = "network seed" if is_paired else "network seed, head seeds averaged"
-        return Matched(metric, unit, values, notes=tuple(incomplete(sweep, metric)))
+        missing = tuple(incomplete(sweep, metric))
+        return Matched(metric, unit, values, notes=missing, flags=flags_of_methods(rows))
     own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
     notes = [f"{method} has one trial, which stands in every block" for method in own.index]
     return Matched(
@@ -168,13 +180,15 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
         values.assign(**{str(method): value for method, value in own.items()}),
         fixed=tuple(map(str, own.index)),
         notes=(*notes, *incomplete(sweep, metric)),
+        flags=flags_of_methods(rows),
     )
 
 
 def over_columns(table: RankTable) -> Matched:
     """Match the methods of a rank table by its columns, seeds averaged."""
     values = table.values.T.set_axis([name(key) for key in table.values.columns.to_list()])
-    return Matched(table.metric, "(data set, backbone) column", values, notes=table.notes)
+    unit = "(data set, backbone) column"
+    return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)
 
 
 def describe(matched: Matched) -> pd.DataFrame:
@@ -288,13 +302,15 @@ def _too_little(difference: Floats, test: str) -> str:
 def friedman(matched: Matched) -> Friedman:
     """Friedman's test over the complete blocks, then Nemenyi's.
 
-    Methods without any number are left out first, then blocks in which a method has none.
+    Methods without any number or at chance are left out first, then blocks in which one has none.
     """
-    values = matched.values.dropna(axis="columns", how="all")
-    absent = [str(method) for method in matched.values if method not in values]
+    at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
+    values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
+    absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
     complete = values.dropna()
     notes = list(matched.notes)
     notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
+    notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
     lost = len(values.dropna(how="all")) - len(complete)
     notes += [f"{lost} blocks left out: not every method has a number"] if lost else []
     is_less_better = METRICS[matched.metric].direction == "min"

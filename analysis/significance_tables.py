@@ -30,7 +30,7 @@ def described_rows(verdict: Verdict) -> list[dict[str, str]]:
     metric = verdict.matched.metric
     return [
         {
-            "method": row.method,
+            "method": verdict.matched.label(row.method),
             "n": str(row.n),
             title(metric): number(metric, row.mean),
             "sd": number(metric, row.sd),
@@ -46,7 +46,7 @@ def compared_rows(verdict: Verdict) -> list[dict[str, str]]:
     assert verdict.comparisons is not None  # only called for a paired test
     return [
         {
-            f"against {verdict.baseline}": row.method,
+            f"against {verdict.baseline}": verdict.matched.label(row.method),
             "pairs": str(row.pairs),
             "better in": str(row.better),
             _ESTIMATES[verdict.test]: number(metric, row.difference, signed=True),
@@ -94,6 +94,7 @@ def sentences(verdict: Verdict) -> list[str]:
         f"A block is a {matched.unit}.",
         f"Intervals of a mean: Student's, over blocks, from {MIN_PAIRS} of them on.",
     ]
+    lines += matched.legend()
     if verdict.friedman is not None:
         return [*lines, _friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons

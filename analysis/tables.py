@@ -16,7 +16,7 @@ from analysis.ladder import (
 from analysis.latex import Table, label_of, render
 from analysis.latex_text import escape
 from analysis.load import Sweep
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, is_chance, legend
 
 Mark = Callable[[str, int], str]
 
@@ -76,11 +76,11 @@ def caption(sweep: Sweep) -> str:
         parts.append(sweep.vanished)
     if sweep.missing:
         parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest['planned'])} trials missing")
-    return ". ".join(parts) + "."
+    return ". ".join([*parts, *legend(sweep.flags())]) + "."
 
 
 def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
-    """One row a rung, cells as text.
+    """One row a rung, cells as text; a rung with a trial at chance is never best or second.
 
     Args:
         sweep: the sweep.
@@ -88,13 +88,15 @@ def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
     """
     tidy = ladder_table(sweep)
     printed = published_columns(sweep)
+    at_chance = [r["index"] for r in sweep.rungs if is_chance(sweep.flags(r["index"]))]
     rows = []
     for rung in sweep.rungs:
         of_rung = tidy[tidy["rung"] == rung["index"]].set_index("metric")
-        cells = {"rung": rung["label"]}
+        cells = {"rung": sweep.label(rung)}
         for metric in TABLE_METRICS:
-            means = tidy[tidy["metric"] == metric]["mean"]
+            means = tidy[(tidy["metric"] == metric) & ~tidy["rung"].isin(at_chance)]["mean"]
             best = places((number(metric, mean) for mean in means), METRICS[metric].direction)
+            best = {} if rung["index"] in at_chance else best
             row = of_rung.loc[metric]
             failures = sweep.failures(rung["index"])
             cells[title(metric)] = _cell(metric, row, best, mark) if row["n"] else failures or "-"

@@ -17,7 +17,7 @@ from tune_calib.spec import DataSlot
 
 COLUMNS = (
     "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",
-    "network_seed", "head_seed", "note", "spec_hash",
+    "network_seed", "head_seed", "note", "spec_hash", "flags",
 )  # fmt: skip
 _TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
 
@@ -35,7 +35,7 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
         (what of the data is not as the data set has it, e.g. ``label_noise=0.2``; else empty),
         backbone, split, metric, value (a fraction where the metric is one; NaN unless the trial
         is done), status (of ``names.STATUSES``, or ``missing``), network_seed, head_seed (absent
-        where the trial has none), note, spec_hash. One row a (planned trial, metric).
+        where the trial has none), note, spec_hash, flags. One row a (planned trial, metric).
     """
     rows = planned_trials(sweep)
     found = [name for name in map(str, rows) if is_metric_column(name)]
@@ -51,6 +51,14 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     long["metric"] = long["column"].map({name: place[2] for name, place in places.items()})
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
+
+
+def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
+    """Cells of the column ``flags`` of each method's trials that have one, of a tidy frame."""
+    is_flagged = frame["flags"].notna() & (frame["flags"] != "")
+    flagged = frame[is_flagged].drop_duplicates(["method", "spec_hash"])
+    groups = flagged.groupby("method", sort=False)["flags"]
+    return {str(method): cells.tolist() for method, cells in groups}
 
 
 def unfinished(sweep: Sweep) -> pd.DataFrame:
@@ -141,6 +149,7 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),
         note=rows["message"].fillna(""),
+        flags=rows["flags"].fillna(""),
     )
 
 

@@ -1,9 +1,12 @@
 """A sweep folder with invented numbers, for tests of the analysis alone."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tune_calib.results import write_results
 
@@ -19,6 +22,7 @@ def write(
     bad_rungs: tuple[int, ...] = (2,),
     kinds: tuple[str, ...] = KINDS,
     absent: tuple[int, ...] = (),
+    flags: Mapping[int, str] | None = None,
 ) -> None:
     """Write a sweep of three rungs and a control.
 
@@ -30,6 +34,7 @@ def write(
         bad_rungs: rungs that fail if ``bad`` is given.
         kinds: of the rungs.
         absent: rungs that vanished, as equal ones did in results of before that was refused.
+        flags: of the first trial of each rung; none unless given.
     """
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
     rungs = [
@@ -67,6 +72,18 @@ def write(
     (out / "sweep.json").write_text(json.dumps(manifest))
     for entry in planned:
         _write_trial(out, entry, "done" if bad is None or entry["rung"] not in bad_rungs else bad)
+        if flags is not None:
+            name, is_first = f"{entry['spec_hash']}.parquet", entry["network_seed"] == 0
+            add_flags(out / "trials" / name, flags.get(entry["rung"], "") if is_first else "")
+
+
+def add_flags(path: Path, cell: str) -> None:
+    """Give every row of a file of trials the same flags."""
+    with pq.ParquetFile(path) as file:
+        table = file.read()
+    place = table.schema.get_field_index("flags")
+    filled = pa.array([cell] * table.num_rows)
+    pq.write_table(table.set_column(place, "flags", filled), path)
 
 
 def value(rung: int, seed: int) -> float:

@@ -7,11 +7,13 @@ from tests.conftest import CPU, small_spec
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
+from tune_calib.engine.bank import bank_key
 from tune_calib.engine.evaluate import evaluate_one, population_logits
 from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import ensure_bank
 from tune_calib.errors import UserError
 from tune_calib.results import read_table, write_results
-from tune_calib.spec import canonical_json
+from tune_calib.spec import TrialSpec, canonical_json
 from tune_calib.tuning.pictures import SAMPLES, take_pictures
 
 
@@ -45,23 +47,37 @@ def test_blur_keeps_an_even_image_and_contrast_the_mean(test_split):
     assert (flat.mean((1, 2, 3)) - test_split.images.float().mean((1, 2, 3))).abs().max() < 1
 
 
-def test_a_head_gives_its_numbers_again(trained, bank, test_split):
-    spec = small_spec(method="retrain")
+@pytest.mark.parametrize("posthoc", [None, "temperature"])
+@pytest.mark.parametrize("augment", ["none", "standard"])
+@pytest.mark.parametrize("bn_mode", ["eval", "train"])
+def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test_split):
+    head = {"method": "retrain", "bn_mode": bn_mode, "augment": augment, "views": 2, "epochs": 2}
+    slots = {"posthoc": {"method": posthoc}} if posthoc else {}
+    network = small_spec().network.model_dump(mode="json")
+    spec = TrialSpec.build(network=network, head=head, **slots)
+    splits = load_development(spec.data, None), test_split
+    bank = ensure_bank(spec, bank_key(spec, spec.head), trained, lambda: splits, CPU)
     trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
     for _ in trainer:
         pass
-    before = evaluate_one(population_logits(trainer, bank), None)
+    before = evaluate_one(population_logits(trainer, bank), spec.posthoc)
     again = finished(spec, trained, test_split).evaluate(test_split)
-    for name, value in before.metrics.items():
-        assert again.metrics[name] == pytest.approx(value, abs=1e-6)
+    assert again.metrics == before.metrics
+    assert again.fitted == before.fitted
 
 
-def test_samples_are_spread_over_the_split(test_split):
-    positions = spread_out(test_split, 5).indices
-    assert len(positions) == 5
-    assert positions[0] == test_split.indices[0]
-    assert positions[-1] == test_split.indices[-1]
-    assert len(spread_out(test_split, 10**6)) == len(test_split)
+def test_batch_statistics_that_drift_make_another_classifier(trained, test_split):
+    logits = {
+        mode: finished(small_spec(method="retrain", bn_mode=mode), trained, test_split).logits
+        for mode in ("eval", "train")
+    }
+    calm, drifted = (told(test_split).logits for told in logits.values())
+    assert not torch.allclose(calm, drifted, atol=1e-2)
+
+
+def test_samples_are_spread_over_the_split():
+    assert spread_out(9, 5).tolist() == [0, 2, 4, 6, 8]
+    assert spread_out(9, 10**6).tolist() == list(range(9))
 
 
 def row_of(spec, metrics):
@@ -77,10 +93,11 @@ def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
 ):
     spec = small_spec()
     metrics = finished(spec, trained, test_split).evaluate(test_split).metrics
-    write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, "test/ece": 0.9})]})
-    with pytest.raises(UserError, match=r"now and was 0\.9000"):
-        take_pictures(tmp_path, trained.root, None)
-    assert not (tmp_path / "logits").exists()
+    for name, value in {"test/ece": 0.9, "test/accuracy": metrics["test/accuracy"] + 1e-5}.items():
+        write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, name: value})]})
+        with pytest.raises(UserError, match=f"now and was {value:.6f} in its trial"):
+            take_pictures(tmp_path, trained.root, None)
+        assert not (tmp_path / "logits").exists()
     write_results(tmp_path, "a", {"trials": [row_of(spec, metrics)]})
     (line,) = take_pictures(tmp_path, trained.root, None)
     assert line == f"vanilla: 15 corruptions, logits of {SAMPLES} samples"

@@ -8,7 +8,7 @@ from tests.conftest import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
-from tune_calib.engine.store import Store, is_whole, read_manifest, read_tensors, write_tensors
+from tune_calib.engine.store import Store, if_whole, read_manifest, read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.places import cache_folder, files, place
 from tune_calib.results import read_table, write_results
@@ -107,7 +107,7 @@ def test_an_upload_that_was_cut_off_leaves_the_artifact_before_it(folder, monkey
 def test_a_damaged_remote_artifact_is_removed(folder, name):
     write_tensors(folder / "a", {"x": torch.arange(3)}, {})
     damage(name)
-    assert not is_whole(folder / "a")
+    assert if_whole(folder / "a", read_manifest) is None
     assert not (folder / "a").exists()
 
 

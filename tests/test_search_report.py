@@ -108,6 +108,20 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     plt.close("all")
 
 
+def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
+    fake_results.write_search(tmp_path, POINTS, ECES)
+    fake_results.add_flags(tmp_path / "trials" / "all.parquet", "chance")
+    told = write_search_report(tmp_path)
+    assert "† chance (8 trials): accuracy on select" in told
+    search = load_search(tmp_path)
+    marked = [row["suggestion"] for row in search_tables.all_rows(search)]
+    assert all(name.endswith(" †") for name in marked)
+    for name in ("best", "suggestions"):
+        assert "† chance (8 trials)" in search_tables.notes(search)[name]
+    assert "† chance (8 trials)" in (tmp_path / "tables" / "best.md").read_text()
+    assert "chance,chance" in (tmp_path / "tables" / "suggestions.csv").read_text()
+
+
 def test_a_report_is_complete_and_its_links_lead_somewhere(out):
     told = write_search_report(out)
     assert "Complete: all 4 planned suggestions ended (n = 4)." in told

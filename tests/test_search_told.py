@@ -79,7 +79,7 @@ def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
         assert BASELINE_AT_CHANCE not in told
 
 
-FLAGS = [None, "", "chance", ["chance"], "temperature_bound,chance", ["temperature_bound"]]
+FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)

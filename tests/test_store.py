@@ -6,9 +6,10 @@ import torch
 
 from tests.conftest import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine import store as store_module
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
-from tune_calib.engine.store import Store, is_whole, read_manifest, read_tensors, write_tensors
+from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
+from tune_calib.engine.store import Store, if_whole, read_manifest, read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 
 
@@ -26,7 +27,7 @@ def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DamagedFileError):
         read_manifest(tmp_path / "a")
-    assert not is_whole(tmp_path / "a")
+    assert if_whole(tmp_path / "a", read_manifest) is None
     assert not (tmp_path / "a").exists()
 
 
@@ -66,6 +67,26 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
 
     rebuilt = ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
     assert torch.equal(rebuilt.select().features, before)
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
+    spec, hashed, checksum = small_spec(method="retrain"), [], store_module._checksum
+    monkeypatch.setattr(
+        store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
+    )
+    ensure = ensure_development_bank if is_search else ensure_bank
+    ensure(spec, bank_key(spec, spec.head), trained, None, CPU)
+    assert len(hashed) == len(set(hashed)) == len(list(bank.folder.glob("*.arrow")))
+
+
+def test_a_network_is_hashed_once_on_opening(trained, monkeypatch):
+    spec, hashed, checksum = small_spec(), [], store_module._checksum
+    monkeypatch.setattr(
+        store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
+    )
+    NetworkRun(spec, trained, load_development(spec.data, None), CPU).close()
+    assert len(hashed) == 1
 
 
 def test_the_bank_holds_what_the_network_says(trained, bank):

@@ -1,5 +1,7 @@
 """Every metric and reserved column name, with direction, unit and bounds: written once, here."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -66,6 +68,72 @@ CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of t
 WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch
 
 STATUSES = ("done", "diverged", "crashed", "stopped")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A warning beside the numbers of a trial that is done.
+
+    Attributes:
+        name: in the column ``flags`` of the trials, which joins several by a comma.
+        sign: printed behind the name of a row.
+        meaning: what it says, without a full stop.
+    """
+
+    name: str
+    sign: str
+    meaning: str
+
+
+CHANCE = "chance"
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag(
+            CHANCE,
+            "†",
+            "accuracy on select is not told from always naming its largest class (one-sided "
+            "binomial test at 0.1 %), so that calibration says nothing, and it is never the best",
+        ),
+        Flag(
+            "temperature_bound",
+            "‡",
+            "the temperature ran to an end of its range, or every sample of calib is right, so "
+            "that no temperature is best; on other images it may do great harm",
+        ),
+        Flag(
+            "temperature_harms",
+            "§",
+            "in cross-validation on calib the temperature gives a larger NLL than none (T = 1), by "
+            "more than 1 % and than noise",
+        ),
+    )
+}
+
+
+def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
+    """How many cells of the column ``flags`` hold each flag; a cell may be absent or NaN."""
+    found = Counter(name for cell in cells if isinstance(cell, str) for name in cell.split(","))
+    return {flag: found[name] for name, flag in FLAGS.items() if found[name]}
+
+
+def is_chance(cells: Iterable[object]) -> bool:
+    """Whether a cell holds the flag of what may never be named the best."""
+    return FLAGS[CHANCE] in count_flags(cells)
+
+
+def signed(name: str, cells: Iterable[object]) -> str:
+    """The name of a row with the signs of its flags behind it, e.g. ``tst †``."""
+    found = "".join(flag.sign for flag in count_flags(cells))
+    return f"{name} {found}" if found else name
+
+
+def legend(cells: Iterable[object]) -> list[str]:
+    """What stands under a table for each flag in it, e.g. ``† chance (3 trials): ...``."""
+    return [
+        f"{flag.sign} {flag.name} ({count} trial{'s' * (count > 1)}): {flag.meaning}"
+        for flag, count in count_flags(cells).items()
+    ]
 
 
 def column(split: str, metric: str) -> str:

@@ -1,24 +1,14 @@
 """What must be said of the choice of a search: its driver and its page say the same."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tune_calib.names import METRICS
 
-CHANCE = "chance"
 BASELINE_AT_CHANCE = (
     "the baseline itself is at chance: a guard against it keeps nothing out, and a low calibration "
     "error at chance accuracy is no result"
 )
-
-
-def at_chance(flags: Any) -> bool:
-    """Whether the column ``flags`` of a row says that its accuracy is that of chance.
-
-    Args:
-        flags: names of flags; None in rows of earlier versions.
-    """
-    return isinstance(flags, Iterable) and CHANCE in flags
 
 
 def of_choice(

@@ -53,6 +53,7 @@ _TRIAL_FIELDS: dict[str, pa.DataType] = {
     "head_seed": pa.int64(),
     "status": pa.string(),
     "message": pa.string(),
+    "flags": pa.string(),  # absent from results of before there were any
     "epoch": pa.int32(),
     "population": pa.int32(),
     "wall_s": pa.float64(),

@@ -272,10 +272,8 @@ def vtst(case: dict[str, Any]) -> None:
     head, names = _head(case, mc_samples=case["hyperparameters"]["mc_samples"])
     train, drawn = tensor(given["eps_train"], DTYPE), tensor(given["eps_mc"], DTYPE)
 
-    def noise(purpose: str, index: int, like: Tensor) -> Tensor:
-        return (train if purpose == "eps" else drawn[index])[None]
-
-    head.noise = noise  # type: ignore[attr-defined]
+    head.noise = lambda purpose, index, like: train[None]  # type: ignore[attr-defined]
+    head.noise_at = lambda first, draw, like: drawn[draw][None]  # type: ignore[attr-defined]
     actual, features = _head_step(case, head, names)
     mean, log_variance = head.moments(features)  # type: ignore[attr-defined]
     kl = head.kl[0]  # type: ignore[attr-defined]

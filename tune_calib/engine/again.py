@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
 from tune_calib.data.splits import Development
-from tune_calib.engine.bank import FeatureSplit, bank_key
+from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, train_outputs
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
@@ -46,9 +47,17 @@ class FinishedTrial:
         if spec.head is not None:
             key = bank_key(spec, spec.head)
             bank = ensure_bank(spec, key, store, lambda: (development, test), device)
+            if key.bn_mode == "train":
+                self._drift(key)
             self.trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)
             for _ in self.trainer:
                 pass
+
+    def _drift(self, key: BankKey) -> None:
+        """Move the running statistics of the network as the making of the bank moved them."""
+        method, network = self.trained.method, self.trained.network
+        for _ in train_outputs(key, method, network, self.info, self.development.train):
+            pass
 
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:
@@ -67,7 +76,11 @@ class FinishedTrial:
 
     def evaluate(self, split: Split) -> Evaluation | None:
         """Metrics of some images as ``test/<name>``; None if a logit is not finite."""
-        return evaluate_one({**self._known, "test": self.logits(split)}, self.spec.posthoc)
+        return self.judge(self.logits(split))
+
+    def judge(self, logits: SplitLogits) -> Evaluation | None:
+        """As ``evaluate``, of images whose ``logits`` are known."""
+        return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
     def under_corruption(self) -> Iterator[tuple[str, int, Evaluation | None]]:
         """Kind, severity and metrics of every corruption of the test split."""
@@ -76,7 +89,7 @@ class FinishedTrial:
                 yield kind, severity, self.evaluate(corrupt(self.test, kind, severity))
 
 
-def spread_out(split: Split, most: int) -> Split:
-    """At most so many images of a split, at equal distances in it."""
-    count = min(most, len(split))
-    return split.take(torch.linspace(0, len(split) - 1, count).round().long())
+def spread_out(samples: int, most: int) -> Tensor:
+    """Places of at most so many samples of a split, at equal distances in it."""
+    count = min(most, samples)
+    return torch.linspace(0, samples - 1, count).round().long()

@@ -4,6 +4,7 @@ One uncompressed Arrow file a split (and a view), memory-mapped by every head tr
 """
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,10 +145,9 @@ def build_bank(
     """
 
     def fill(path: Path) -> None:
-        for view in range(max(1, key.views)):
-            split = _view(development.train, info, key, view)
-            outputs = predict(method, network, split, info, key.bn_mode)
-            _write_split(path / f"train-{view:03d}.arrow", *outputs, split.labels)
+        outputs_of_views = train_outputs(key, method, network, info, development.train)
+        for view, outputs in enumerate(outputs_of_views):
+            _write_split(path / f"train-{view:03d}.arrow", *outputs, development.train.labels)
         clean = {"select": development.select, "calib": development.calib}
         for name, split in (clean if test is None else {**clean, TEST: test}).items():
             outputs = predict(method, network, split, info)
@@ -157,6 +157,19 @@ def build_bank(
 
     views = max(1, key.views)
     write_folder(folder, fill, {**about, "train_views": views, "has_test": test is not None})
+
+
+def train_outputs(
+    key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Features and logits of each view of the training split, in the order of a bank.
+
+    With ``bn_mode`` = ``train`` each view moves the running statistics of the network, and what a
+    bank holds of the other splits is predicted with the last ones.
+    """
+    for view in range(max(1, key.views)):
+        split = _view(train, info, key, view)
+        yield predict(method, network, split, info, key.bn_mode)
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:

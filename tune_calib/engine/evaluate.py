@@ -13,8 +13,9 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import TrainedNetwork
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
+from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.metrics.summary import evaluate
-from tune_calib.names import column
+from tune_calib.names import CHANCE, column
 from tune_calib.registry import METHODS
 from tune_calib.spec import PostHocSlot
 
@@ -41,11 +42,13 @@ class Evaluation:
         metrics: ``<split>/<name>`` to value.
         bins: reliability bins of each split, (1, B).
         fitted: what the post-hoc transform fitted.
+        flags: of ``names.FLAGS``.
     """
 
     metrics: dict[str, float]
     bins: dict[str, BinTable]
     fitted: dict[str, float]
+    flags: tuple[str, ...] = ()
 
 
 def network_logits(
@@ -93,7 +96,17 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
         metrics |= {column(name, key): float(score) for key, score in scores.items()}
         bins[name] = bin_table(values.softmax(-1), logits[name].labels)
     fitted = transform.fitted() if transform is not None else {}
-    return Evaluation(metrics, bins, {name: float(value) for name, value in fitted.items()})
+    plain = {name: float(value) for name, value in fitted.items()}
+    return Evaluation(metrics, bins, plain, _flags(logits["select"], transform))
+
+
+def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, ...]:
+    """Flags of one classifier; its transform may change what it names."""
+    logits = select.logits.double()
+    found = {} if transform is None else transform.flags()
+    probs = (logits if transform is None else transform.transform(logits))[0].softmax(-1)
+    at_chance = is_at_chance(probs, select.labels)
+    return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from torch import Tensor
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.store import generator, nest, unnest
+from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
@@ -19,6 +20,9 @@ from tune_calib.spec import HeadSlot
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 
 PASS_BATCH = 4096
+
+# Of a checkpoint: 2 keeps what a method draws and learns beside the weights of the best epoch.
+LAYOUT = 2
 
 
 class PopulationTrainer:
@@ -154,7 +158,7 @@ class PopulationTrainer:
         return EpochStatistics(*(totals / len(train.labels)))
 
     def _judge(self) -> dict[str, Tensor]:
-        logits = self.method.predict(self.select.features).double()
+        logits = self._logits(self.select.features).double()
         finite = logits.flatten(1).isfinite().all(1)
         # A diverged head is judged on zeros and marked after; the others must go on.
         logits = torch.where(finite[:, None, None], logits, 0.0)
@@ -180,26 +184,48 @@ class PopulationTrainer:
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.best_epoch[better] = self.epoch
-        for name, parameter in self.method.parameters.items():
-            kept = self.best.get(name, parameter.detach())
-            chosen = better.to(self.device)[:, None, None]
-            self.best[name] = torch.where(chosen, parameter.detach(), kept)
+        for name, tensor in self._head().items():
+            chosen = better.to(self.device).reshape(-1, *[1] * (tensor.ndim - 1))
+            self.best[name] = torch.where(chosen, tensor, self.best.get(name, tensor))
+
+    def _head(self) -> dict[str, Tensor]:
+        """All that the predictions of the heads follow from, as they are now; not copied."""
+        weights = {name: tensor.detach() for name, tensor in self.method.parameters.items()}
+        return {**nest("head", weights), **nest("method", self.method.state())}
+
+    def _take_up(self, tensors: dict[str, Tensor]) -> None:
+        """Take back what ``_head`` gave."""
+        for name, weights in unnest("head", tensors).items():
+            self.method.parameters[name].data.copy_(weights)
+        self.method.load_state(unnest("method", tensors))
 
     @torch.no_grad()
     def predict(self, split: FeatureSplit) -> Tensor:
-        """Logits (K, N, C) of the selected epoch's heads."""
-        for name, weights in self.best.items():
-            self.method.parameters[name].data.copy_(weights)
+        """Logits (K, N, C) of the selected epoch's heads; those in training stay as they are."""
         features = split.features.to(self.device)
-        return torch.cat([self.method.predict(part) for part in features.split(PASS_BATCH)], dim=1)
+        if not self.best:
+            return self._logits(features)
+        in_training = {name: tensor.clone() for name, tensor in self._head().items()}
+        self._take_up(self.best)
+        try:
+            return self._logits(features)
+        finally:
+            self._take_up(in_training)
+
+    def _logits(self, features: Tensor) -> Tensor:
+        parts = [
+            self.method.predict(features[first : first + PASS_BATCH], first)
+            for first in range(0, len(features), PASS_BATCH)
+        ]
+        return torch.cat(parts, dim=1)
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that a resumed run needs."""
         return {
-            **nest("head", self.method.parameters),
-            **nest("method", self.method.state()),
+            **self._head(),
             **nest("optimizer", self.optimizer.state()),
             **nest("best", self.best),
+            "layout": torch.tensor(LAYOUT),
             "epoch": torch.tensor(self.epoch),
             "best_score": self.best_score,
             "best_epoch": self.best_epoch,
@@ -207,15 +233,23 @@ class PopulationTrainer:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` gave."""
-        for name, weights in unnest("head", state).items():
-            self.method.parameters[name].data.copy_(weights)
-        self.method.load_state(unnest("method", state))
+        """Take back what ``state`` gave.
+
+        Raises:
+            UserError: it is of an earlier version, which lost a part of the best epoch.
+        """
+        if int(state.get("layout", 1)) != LAYOUT:
+            raise UserError(
+                "this checkpoint of heads is of another version of tune-calib, which kept other "
+                "parts of the best epoch; begin without it"
+            )
+        self._take_up(state)
         self.optimizer.load_state(unnest("optimizer", state))
         self.best = {k: v.to(self.device) for k, v in unnest("best", state).items()}
         self.epoch = int(state["epoch"])
-        self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
-        self.diverged_epoch = state["diverged_epoch"]
+        # Copied, since they are changed in place.
+        self.best_score, self.best_epoch = state["best_score"].clone(), state["best_epoch"].clone()
+        self.diverged_epoch = state["diverged_epoch"].clone()
 
 
 def population_key(slot: HeadSlot) -> str:

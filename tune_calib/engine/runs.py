@@ -14,7 +14,7 @@ from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.store import (
     Store,
-    is_whole,
+    if_whole,
     read_manifest,
     read_tensors,
     unnest,
@@ -55,15 +55,17 @@ class NetworkRun:
         self._lock = store.lock("network", self.identity)
         self._lock.acquire()
         self.fingerprint = development.fingerprint()
-        if is_whole(self.artifact):
-            self._refuse_other_data(read_manifest(self.artifact))
+        about = if_whole(self.artifact, read_manifest)
+        if about is not None:
+            self._refuse_other_data(about)
         else:
             self.trainer = NetworkTrainer(spec, development, device)
             self._resume(self.trainer)
 
     def _resume(self, trainer: NetworkTrainer) -> None:
-        if is_whole(self.checkpoint):
-            tensors, about = read_tensors(self.checkpoint)
+        checkpoint = if_whole(self.checkpoint, read_tensors)
+        if checkpoint is not None:
+            tensors, about = checkpoint
             self._refuse_other_data(about)
             trainer.load_state(tensors, about)
             self.history = about["history"]
@@ -166,9 +168,11 @@ def ensure_bank(
     """
     folder = store.folder("banks", key.identity)
     with store.lock("bank", key.identity):
-        if not is_whole(folder) or not read_manifest(folder).get("has_test", True):
+        bank = if_whole(folder, FeatureBank)
+        if bank is None or not bank.about.get("has_test", True):
             _build(folder, spec, key, store, *splits(), device)
-    return FeatureBank(folder)
+            bank = FeatureBank(folder)
+    return bank
 
 
 def ensure_development_bank(
@@ -181,9 +185,11 @@ def ensure_development_bank(
     """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
     folder = store.folder("banks", key.identity)
     with store.lock("bank", key.identity):
-        if not is_whole(folder):
+        bank = if_whole(folder, DevelopmentBank)
+        if bank is None:
             _build(folder, spec, key, store, development(), None, device)
-    return DevelopmentBank(folder)
+            bank = DevelopmentBank(folder)
+    return bank
 
 
 def _build(

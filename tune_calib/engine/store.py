@@ -16,7 +16,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from filelock import FileLock
@@ -36,6 +36,8 @@ from tune_calib.places import (
 
 MANIFEST = "manifest.json"
 TENSORS = "tensors.safetensors"
+
+Read = TypeVar("Read")
 
 
 class Store:
@@ -189,16 +191,23 @@ def _objects(manifest: bytes) -> dict[str, str]:
     return {f"{name}.{checksum}": name for name, checksum in files.items()}
 
 
-def is_whole(folder: Place) -> bool:
-    """Whether an artifact lies there undamaged; a damaged one is removed."""
+def if_whole(folder: Place, read: Callable[[Place], Read]) -> Read | None:
+    """What a reader makes of an artifact, whose files are hashed once, in the reading.
+
+    Args:
+        folder: of the artifact.
+        read: raises DamagedFileError, as ``opened`` does.
+
+    Returns:
+        None if no undamaged artifact lies there; a damaged one is removed.
+    """
     if not folder.exists():
-        return False
+        return None
     try:
-        opened(folder)
+        return read(folder)
     except DamagedFileError:
         remove_folder(folder)
-        return False
-    return True
+        return None
 
 
 def write_tensors(folder: Place, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What a method of each kind offers to the engine."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,12 +235,21 @@ class HeadMethod:
         """Logits of that pass: (N, D) to (K, N, C)."""
         raise NotImplementedError
 
-    def predict(self, features: Tensor) -> Tensor:
-        """Logits, or logarithms of averaged probabilities, at evaluation: (N, D) to (K, N, C)."""
+    def predict(self, features: Tensor, first: int = 0) -> Tensor:
+        """Logits, or logarithms of averaged probabilities, at evaluation: (N, D) to (K, N, C).
+
+        Args:
+            features: of some samples that follow each other in a split.
+            first: place of the first one in the split; what is drawn for a sample follows from
+                its place, and not from how the split is cut.
+        """
         return self.training_logits(features)
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors beyond the parameters that a checkpoint needs."""
+        """Tensors beyond the parameters that go on, or that ``predict`` reads, each (K, ...).
+
+        A checkpoint keeps them, and so does the best epoch of each head.
+        """
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -263,6 +273,27 @@ class PostHocMethod:
     def fitted(self) -> dict[str, Tensor]:
         """What was fitted, each (K,), for the record."""
         raise NotImplementedError
+
+    def flags(self) -> dict[str, Tensor]:
+        """Which flags of ``names.FLAGS`` the fit of each classifier deserves, each (K,) bool."""
+        return {}
+
+
+def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
+    """Logarithm of the mean of probabilities, given the logarithms of each draw; same shape.
+
+    A running sum, by exp and log alone: a mean over an axis of the draws and torch.logaddexp
+    round an entry by its place in the tensor, and a head's numbers must not depend on its
+    population. Nothing underflows, so that no logarithm of 0 is taken.
+    """
+    draws = iter(draws)
+    highest = next(draws)
+    total, count = torch.ones_like(highest), 1
+    for drawn in draws:
+        top = torch.maximum(highest, drawn)
+        total = total * (highest - top).exp() + (drawn - top).exp()
+        highest, count = top, count + 1
+    return highest + total.log() - math.log(count)
 
 
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
+from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod, log_mean_exp
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -41,7 +41,8 @@ class MacCalParams(Params):
         mask_scale: ``inverted`` divides kept weights by q in training (M1; functional only).
         evaluation: head that is evaluated: stored weights (``dense``), q times them
             (``expected``), the last mask (``last_mask``) or the mean of ``mc_samples`` masks
-            (``mc``) (M2).
+            (``mc``) (M2). Under destructive masking the stored weights are masked ones, and
+            there are no others that ``expected`` and ``mc`` could be taken of: refused.
         mc_samples: masks of ``evaluation`` = ``mc``.
         refresh: new masks each ``epoch`` or each ``batch`` (M3).
         masked_layers: ``all`` weight matrices, the ``first`` or the ``last`` (M6).
@@ -81,6 +82,11 @@ class MacCalParams(Params):
         if self.mask_scale == "inverted" and self.masking == "destructive":
             raise ValueError(
                 "mask_scale=inverted with masking=destructive would compound each epoch"
+            )
+        if self.evaluation in ("expected", "mc") and self.masking == "destructive":
+            raise ValueError(
+                f"evaluation={self.evaluation} with masking=destructive would mask twice: the "
+                "stored weights are masked; take evaluation=dense, or masking=functional"
             )
         return self
 
@@ -193,7 +199,7 @@ class MacCal(HeadMethod):
             return self._apply(self.parameters, features)
         return self.predict(features)
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, first: int = 0) -> Tensor:
         """Logits of the head that ``evaluation`` names."""
         if self.params.evaluation == "expected":
             q = self.mask_q[:, None, None]
@@ -206,11 +212,10 @@ class MacCal(HeadMethod):
         return self._apply(self.parameters, features)
 
     def _monte_carlo(self, features: Tensor) -> Tensor:
-        probs = [
-            self._apply(self._masked(self._draw("mc", sample)), features).softmax(-1)
+        return log_mean_exp(
+            self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
             for sample in range(self.params.mc_samples)
-        ]
-        return torch.stack(probs).mean(0).log()
+        )
 
     def state(self) -> dict[str, Tensor]:
         """The keep probabilities and the masks in force."""

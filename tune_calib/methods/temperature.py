@@ -12,7 +12,14 @@ from tune_calib.methods._base import PostHocMethod, nll
 from tune_calib.metrics.calibration import ece
 from tune_calib.registry import METHODS, MethodInfo, Params
 
-_LOG_BOUNDS = (np.log(1e-2), np.log(1e2))
+_BOUNDS = (1e-2, 1e2)
+_NEAR = 1.01  # so near to an end of the range, as a factor, a temperature has reached it
+# Summed, not multiplied, so that the grid has the rounding of the authors' loop.
+_GRID = np.cumsum(np.full(100, 0.1))
+_FOLDS = 5
+_FOLD_TOLERANCE = 1e-3  # of log T: enough to judge by
+_HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
+_HARM_SHARE = 0.01  # of the NLL without a temperature
 
 
 class TemperatureParams(Params):
@@ -30,12 +37,19 @@ class TemperatureScaling(PostHocMethod):
     """One temperature a head; the accuracy does not change."""
 
     temperature: Tensor
+    at_bound: Tensor
+    harms: Tensor
 
     def fit(self, logits: Tensor, labels: Tensor) -> None:
         """Fit T of every head: (K, N, C), (N,)."""
-        fit_one = self._converged if self.params.fit == "nll" else self._grid
-        values = [fit_one(head.double(), labels) for head in logits]
+        heads = [head.double() for head in logits]
+        values = [self._fit_one(head, labels) for head in heads]
         self.temperature = torch.tensor(values, dtype=torch.float64, device=logits.device)
+        lowest, highest = self._range()
+        all_right = (logits.argmax(-1) == labels).all(-1)
+        is_low = self.temperature <= lowest * _NEAR
+        self.at_bound = all_right | is_low | (self.temperature >= highest / _NEAR)
+        self.harms = torch.tensor([self._is_harmful(head, labels) for head in heads])
 
     def transform(self, logits: Tensor) -> Tensor:
         """Divide by the temperature."""
@@ -45,22 +59,55 @@ class TemperatureScaling(PostHocMethod):
         """The temperatures."""
         return {"temperature": self.temperature}
 
-    def _converged(self, logits: Tensor, labels: Tensor) -> float:
-        def objective(log_temperature: float) -> float:
-            return _nll(logits / float(np.exp(log_temperature)), labels)
+    def flags(self) -> dict[str, Tensor]:
+        """Where no temperature is best, and where the fit does worse than none on held-out data."""
+        return {"temperature_bound": self.at_bound, "temperature_harms": self.harms}
 
-        # The NLL is convex in 1/T, so the bounded search meets its only minimum.
-        found = minimize_scalar(
-            objective, bounds=_LOG_BOUNDS, method="bounded", options={"xatol": 1e-8}
-        )
-        return float(np.exp(found.x))
+    def _range(self) -> tuple[float, float]:
+        return _BOUNDS if self.params.fit == "nll" else (float(_GRID[0]), float(_GRID[-1]))
 
-    def _grid(self, logits: Tensor, labels: Tensor) -> float:
+    def _fit_one(self, logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
+        if self.params.fit == "nll":
+            return _converged(logits, labels, tolerance)
         score: Callable[[Tensor, Tensor], float] = _ece if self.params.fit == "grid_ece" else _nll
-        # Summed, not multiplied, so that the grid has the rounding of the authors' loop.
-        grid = np.cumsum(np.full(100, 0.1))
-        values = [score(logits / float(temperature), labels) for temperature in grid]
-        return float(grid[int(np.argmin(values))])
+        values = [score(logits / float(temperature), labels) for temperature in _GRID]
+        return float(_GRID[int(np.argmin(values))])
+
+    def _is_harmful(self, logits: Tensor, labels: Tensor) -> bool:
+        """Whether cross-validation gives a larger NLL than T = 1, by its noise and 1 % at least.
+
+        Without these margins every second classifier that needs no temperature would be flagged.
+        """
+        folds = torch.arange(len(labels), device=labels.device) % _FOLDS
+        excess, without = [], _losses(logits, labels)
+        for fold in range(min(_FOLDS, len(labels)) if len(labels) > 1 else 0):
+            held = folds == fold
+            temperature = self._fit_one(logits[~held], labels[~held], _FOLD_TOLERANCE)
+            excess.append(_losses(logits[held] / temperature, labels[held]) - without[held])
+        if not excess:
+            return False
+        found = torch.cat(excess)
+        error = found.std() / len(found) ** 0.5
+        least = torch.maximum(_HARM_ERRORS * error, _HARM_SHARE * without.mean())
+        return bool(found.mean() > least)
+
+
+def _converged(logits: Tensor, labels: Tensor, tolerance: float) -> float:
+    """T of the smallest NLL, its logarithm within a tolerance."""
+
+    def objective(log_temperature: float) -> float:
+        return _nll(logits / float(np.exp(log_temperature)), labels)
+
+    # The NLL is convex in 1/T, so the bounded search meets its only minimum.
+    found = minimize_scalar(
+        objective, bounds=np.log(_BOUNDS), method="bounded", options={"xatol": tolerance}
+    )
+    return float(np.exp(found.x))
+
+
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """NLL of each sample, (N,)."""
+    return -logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
 
 
 def _nll(logits: Tensor, labels: Tensor) -> float:

@@ -8,7 +8,6 @@ the NLL of what ``predict`` gives, not by the loss of one random draw, and the b
 evaluation mode unless the slot's ``bn_mode`` says otherwise.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,11 +16,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.methods._base import HeadContext, HeadMethod, nll
+from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 from tune_calib.spec import HeadSlot
+
+NOISE_BLOCK = 256  # samples of a split whose noise at evaluation is drawn together
 
 
 class VariationalTwoStageParams(Params):
@@ -77,24 +78,15 @@ class VariationalTwoStage(HeadMethod):
         """Mean cross entropy plus the weighted KL divergence over Z, (K,)."""
         return nll(log_probs, labels) + self.kl_weight * self.kl
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor, first: int = 0) -> Tensor:
         """Logarithm of the averaged probabilities, or logits of the mean."""
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
             return self._output(mean)
-        # The logarithm of a running sum, by exp and log alone: torch.logaddexp rounds an entry by
-        # its place in the tensor, and a head's numbers must not depend on its population.
-        highest = total = torch.zeros(())
-        for sample in range(self.params.mc_samples):
-            noise = self.noise("mc eps", sample, mean)
-            drawn = self.decode(mean, log_variance, noise).log_softmax(-1)
-            if sample == 0:
-                highest, total = drawn, torch.ones_like(drawn)
-                continue
-            top = torch.maximum(highest, drawn)
-            total = total * (highest - top).exp() + (drawn - top).exp()
-            highest = top
-        return highest + total.log() - math.log(self.params.mc_samples)
+        return log_mean_exp(
+            self.decode(mean, log_variance, self.noise_at(first, draw, mean)).log_softmax(-1)
+            for draw in range(self.params.mc_samples)
+        )
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
@@ -102,11 +94,26 @@ class VariationalTwoStage(HeadMethod):
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
     def noise(self, purpose: str, index: int, like: Tensor) -> Tensor:
-        """Standard normal (K, B, Z); head k's depends on (its seed, purpose, index) alone."""
+        """Standard normal (K, B, Z) of a batch; head k's follows from its seed, purpose, index."""
         drawn = []
         for head in self.heads:
             generator = torch.Generator().manual_seed(child_seed(head.seed, purpose, index))
             drawn.append(torch.randn(like.shape[1:], generator=generator))
+        return torch.stack(drawn).to(like)
+
+    def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
+        """Standard normal (K, B, Z) of samples that follow each other in a split.
+
+        Head k's noise of a sample depends on (its seed, the draw, the sample's place) alone.
+        """
+        last = first + like.shape[1] - 1
+        blocks = range(first // NOISE_BLOCK, last // NOISE_BLOCK + 1)
+        skipped = first - blocks[0] * NOISE_BLOCK
+        drawn = []
+        for head in self.heads:
+            own = child_seed(head.seed, "mc eps", draw)
+            parts = [_block(child_seed(own, "block", block), like.shape[2]) for block in blocks]
+            drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
         return torch.stack(drawn).to(like)
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
@@ -122,6 +129,11 @@ class VariationalTwoStage(HeadMethod):
             for name, tensor in self.parameters.items()
             if name.startswith(prefix)
         }
+
+
+def _block(seed: int, width: int) -> Tensor:
+    """Standard normal (NOISE_BLOCK, width)."""
+    return torch.randn(NOISE_BLOCK, width, generator=torch.Generator().manual_seed(seed))
 
 
 METHODS.register(

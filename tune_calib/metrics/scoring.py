@@ -3,6 +3,7 @@
 from typing import Literal
 
 import torch
+from scipy.stats import binom
 from torch import Tensor
 
 from tune_calib.metrics.validation import check
@@ -12,6 +13,21 @@ def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
     """Share of right predictions, in [0, 1]; arguments as ``brier``."""
     check(probs, labels)
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
+
+
+def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
+    """Whether predictions are no better than always naming the most frequent class.
+
+    Args:
+        probs: (N, C), rows sum to 1.
+        labels: (N,), int64.
+        level: of the one-sided binomial test that so many are right by chance, each with the
+            share of the most frequent class.
+    """
+    check(probs, labels)
+    right = int((probs.argmax(-1) == labels).sum())
+    share = int(labels.bincount().max()) / len(labels)
+    return bool(binom.sf(right - 1, len(labels), share) > level)
 
 
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:

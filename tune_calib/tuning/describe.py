@@ -22,7 +22,7 @@ def describe(found: Found) -> str:
     pictures = f"tables, figures and a page: tune-calib report {trials.out}"
     lines = [_table(trials, front), "", found.counts, pictures]
     lines += trials.remarks()
-    at_chance = sum(verdict.is_chance for verdict in trials.verdicts.values())
+    at_chance = sum(verdict.at_chance for verdict in trials.verdicts.values())
     if at_chance:
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
     if not front:

@@ -12,7 +12,7 @@ from ablations._ladder import Ladder, Rung, Seeds
 from search_spaces._space import Point
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.manifests import read, sweep_of
-from tune_calib.names import METRICS, SEARCH_EVALUATED, column
+from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
 from tune_calib.places import Place
 from tune_calib.remarks import of_reads, of_test
 from tune_calib.results import atomic_write, read_table
@@ -184,6 +184,7 @@ def optimism(evaluated: Evaluated) -> str:
     for label, believed in evaluated.on_select.items():
         fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
         before = [row for row in believed if row["status"] == "done"]
+        shown = signed(label, [row.get("flags") for row in [*before, *fresh]])
         for name in metrics if fresh and before else ():
             searched = fmean(row[column("select", name)] for row in before)
             test = [row[column("test", name)] for row in fresh]
@@ -191,10 +192,11 @@ def optimism(evaluated: Evaluated) -> str:
             sign = 1 if METRICS[name].direction == "min" else -1
             gap = sign * (fmean(test) - searched)
             title = METRICS[name].title
-            lines.append([label, title, searched, select, _spread(test), gap])
+            lines.append([shown, title, searched, select, _spread(test), gap])
     titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     table = tabulate(lines, headers=titles, floatfmt=".4f", tablefmt="github")
-    notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows)]
+    flags = legend(row.get("flags") for row in rows)
+    notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
     text = "\n".join([table, "", *notes])
     atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
     return text

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, column
+from tune_calib.names import METRICS, column, is_chance
 from tune_calib.registry import nearest
-from tune_calib.remarks import at_chance
 
 Row = Mapping[str, Any]
 """A row of the table ``trials``."""
@@ -23,14 +22,14 @@ class Verdict:
         values: mean of each metric over the seeds; empty unless it is done.
         drop: mean accuracy that it lost against the baseline of the same network seed.
         epoch: at which it was stopped.
-        is_chance: whether a trial of it is at chance; it cannot be chosen.
+        at_chance: a trial of it is flagged so, and it can not be chosen.
     """
 
     status: Literal["done", "diverged", "crashed", "stopped"]
     values: tuple[float, ...] = ()
     drop: float = math.nan
     epoch: int = 0
-    is_chance: bool = False
+    at_chance: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,15 +82,15 @@ class Objective:
         if not all(map(math.isfinite, values)):
             return Verdict("diverged")
         drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
-        is_chance = any(at_chance(row.get("flags")) for row in there)
-        return Verdict("done", values, _mean(drops), is_chance=is_chance)
+        at_chance = is_chance(row.get("flags") for row in there)
+        return Verdict("done", values, _mean(drops), at_chance=at_chance)
 
     def excess(self, verdict: Verdict) -> float:
         """How far the drop is beyond the guard; at most 0 if it is within.
 
-        What is at chance is beyond every guard, by as much as can be.
+        At chance it is beyond any guard, also where the baseline is at chance too.
         """
-        if verdict.is_chance:
+        if verdict.at_chance:
             return 1.0
         # Accuracies of n images are multiples of 1/n: the last bits must not decide.
         return verdict.drop - self.guard - 1e-9

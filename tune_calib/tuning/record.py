@@ -97,6 +97,11 @@ class Outcome:
     evaluation: Evaluation | None = None
     own_s: float | None = None
 
+    @property
+    def flags(self) -> str | None:
+        """Names of ``names.FLAGS`` joined by commas; None for a trial that was not evaluated."""
+        return None if self.evaluation is None else ",".join(self.evaluation.flags)
+
 
 def trial_row(
     trial: PlannedTrial, outcome: Outcome, run: Run, measured: Mapping[str, Any]
@@ -131,6 +136,7 @@ def trial_row(
         "head_seed": spec.head.seed if spec.head else None,
         "status": outcome.status,
         "message": outcome.message,
+        "flags": outcome.flags,
         "epoch": outcome.epoch,
         "peak_memory_bytes": _peak_memory(run.device),
         "device": run.device,

@@ -324,4 +324,4 @@ def _summary(outcomes: list[tuple[PlannedTrial, Outcome]]) -> dict[str, Any]:
     outcome = outcomes[0][1]
     metrics = outcome.evaluation.metrics if outcome.evaluation else {}
     seen = {name: value for name, value in metrics.items() if name.startswith("select/")}
-    return {"status": outcome.status, **seen}
+    return {"status": outcome.status, "flags": outcome.flags or "", **seen}

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from ablations._ladder import PlannedTrial
 from tune_calib.errors import UserError
-from tune_calib.names import column
+from tune_calib.names import column, is_chance
 from tune_calib.places import Place
-from tune_calib.remarks import BASELINE_AT_CHANCE, at_chance, of_choice
+from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
 from tune_calib.results import read_table
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.objective import Objective, Row, Verdict
@@ -146,7 +146,7 @@ class SearchTrials:
         """What must be said of the choice and its baseline, a line each."""
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
-        lines = [BASELINE_AT_CHANCE] if any(at_chance(r.get("flags")) for r in baseline) else []
+        lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
         number = self.objective.chosen(self.verdicts)
         if number is None:
             return lines

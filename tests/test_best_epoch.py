@@ -1,0 +1,213 @@
+"""What is reported is the classifier that was judged best: every rule by every way to evaluate."""
+
+import itertools
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from tests.conftest import CPU, small_spec
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine import population
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one, population_logits
+from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import NetworkRun, ensure_bank
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.names import WATCHED
+from tune_calib.registry import METHODS
+from tune_calib.spec import HeadSlot, TrialSpec
+
+RULES = get_args(HeadSlot.model_fields["select"].annotation)
+EPOCHS = 4
+
+
+def readings():
+    """Every way in which a head method can be masked and evaluated, by its own options."""
+    for name in METHODS:
+        if METHODS[name].kind == "head":
+            fields = METHODS[name].params.model_fields
+            asked = [key for key in ("evaluation", "masking") if key in fields]
+            choices = (get_args(fields[key].annotation) for key in asked)
+            for values in itertools.product(*choices):
+                yield name, dict(zip(asked, values, strict=True))
+
+
+def is_refused(name, params):
+    try:
+        METHODS[name].params(**params)
+    except ValidationError:
+        return True
+    return False
+
+
+READINGS = [reading for reading in readings() if not is_refused(*reading)]
+REFUSED = [reading for reading in readings() if is_refused(*reading)]
+
+
+class MisleadingBank(FeatureBank):
+    """Most labels of ``select`` are wrong, so that to learn more is not to be judged better."""
+
+    def select(self):
+        split = super().select()
+        wrong = torch.arange(len(split.labels)) % 10 < 7
+        return replace(split, labels=torch.where(wrong, 9 - split.labels, split.labels))
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory):
+    """Features that a head can learn from, which those of the shared network hardly are."""
+    network = {"epochs": 4, "batch_size": 16, "lr": 0.02, "clip_grad_norm": None}
+    spec = TrialSpec.build(
+        data={"train_fraction": 0.4},
+        network={**network, "augment": "none", "loss_reduction": "mean"},
+        head={"method": "retrain", "augment": "none"},
+    )
+    store = Store(tmp_path_factory.mktemp("store"))
+    splits = load_development(spec.data, None), load_test(spec.data, None)
+    run = NetworkRun(spec, store, splits[0], CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    whole = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    return MisleadingBank(whole.folder)
+
+
+def slots(name, params, rule, count):
+    """Heads of rates so far apart that they are best at different epochs."""
+    rates = [0.1, 0.001, 0.02, 0.005, 0.05][:count]
+    small = {"latent": 8, "mc_samples": 9}
+    known = METHODS[name].params.model_fields
+    params = {**{key: value for key, value in small.items() if key in known}, **params}
+    common = {
+        "epochs": EPOCHS,
+        "select": rule,
+        "optimizer": "adam",
+        "batch_size": 32,
+        "params": params,
+    }
+    return [small_spec(method=name, seed=s, lr=r, **common).head for s, r in enumerate(rates)]
+
+
+def copied(state):
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+def equal(first, second):
+    return all(torch.equal(first[name], second[name]) for name in first.keys() | second.keys())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
+    trainer = PopulationTrainer(slots(name, params, rule, count), bank, 0, CPU)
+    reports = list(trainer)
+    logits = population_logits(trainer, bank)
+    for k in range(count):
+        judged = reports[int(trainer.best_epoch[k])]
+        own = {split: values.one(k) for split, values in logits.items()}
+        reported = evaluate_one(own, None).metrics
+        for metric in WATCHED:
+            assert reported[f"select/{metric}"] == judged[f"select/{metric}"][k].item()
+    is_last = trainer.best_epoch == EPOCHS - 1
+    assert bool(is_last.all()) if rule == "last" else True
+
+
+@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
+    trainer = PopulationTrainer(slots(name, params, "min_val_nll", 3), bank, 0, CPU)
+    list(trainer)
+    assert len(set(trainer.best_epoch.tolist())) > 1  # or the tests above show nothing
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
+    given = slots(name, params, rule, 2)
+    whole = PopulationTrainer(given, bank, 0, CPU)
+    expected = list(whole)
+    state, reports = None, []
+    for _ in range(EPOCHS):
+        trainer = PopulationTrainer(given, bank, 0, CPU)
+        if state is not None:
+            trainer.load_state(state)
+        reports.append(next(trainer))
+        before = copied(trainer.state())
+        trainer.predict(bank.select())
+        state = copied(trainer.state())
+        assert equal(state, before)
+    assert all(equal(first, second) for first, second in zip(expected, reports, strict=True))
+    assert torch.equal(trainer.best_epoch, whole.best_epoch)
+    assert torch.equal(trainer.predict(bank.test()), whole.predict(bank.test()))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+def test_a_head_does_not_depend_on_its_population(name, params, rule, bank):
+    together = slots(name, params, rule, 5)
+    whole = PopulationTrainer(together, bank, 0, CPU)
+    list(whole)
+    for k in (0, 4):
+        alone = PopulationTrainer(together[k : k + 1], bank, 0, CPU)
+        list(alone)
+        assert torch.equal(alone.predict(bank.test())[0], whole.predict(bank.test())[k])
+
+
+@pytest.mark.parametrize("size", [1, 37, 256, 300])
+@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+def test_a_sample_does_not_depend_on_how_its_split_is_cut(name, params, size, bank, monkeypatch):
+    trainer = PopulationTrainer(slots(name, params, "last", 2), bank, 0, CPU)
+    next(trainer)
+    whole = trainer.predict(bank.test())
+    monkeypatch.setattr(population, "PASS_BATCH", size)
+    assert torch.allclose(trainer.predict(bank.test()), whole, atol=1e-5)
+
+
+def test_no_two_samples_have_the_same_noise(bank):
+    trainer = PopulationTrainer(slots("vtst", {}, "last", 2), bank, 0, CPU)
+    like = torch.zeros(2, 9000, 8)
+    noise = torch.cat([trainer.method.noise_at(0, draw, like) for draw in range(2)])
+    assert len(noise.flatten(0, 1).unique(dim=0)) == 4 * 9000
+    assert torch.equal(trainer.method.noise_at(4100, 1, like[:, :77]), noise[2:, 4100:4177])
+
+
+def test_a_checkpoint_that_lost_a_part_of_the_best_epoch_is_one_line(bank):
+    given = slots("mac_cal", {}, "min_val_nll", 1)
+    trainer = PopulationTrainer(given, bank, 0, CPU)
+    next(trainer)
+    old = {name: tensor for name, tensor in trainer.state().items() if name != "layout"}
+    with pytest.raises(UserError, match="another version"):
+        PopulationTrainer(given, bank, 0, CPU).load_state(old)
+
+
+@pytest.mark.parametrize(("name", "params"), REFUSED, ids=str)
+def test_a_head_is_not_masked_twice(name, params):
+    assert params["masking"] == "destructive"
+    with pytest.raises(UserError, match="would mask twice"):
+        small_spec(method=name, params=params)
+
+
+def test_what_is_refused_is_known():
+    assert [params["evaluation"] for _, params in REFUSED] == ["expected", "mc"]
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "last"])
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].kind == "network"])
+def test_the_reported_network_is_the_judged_one(name, rule):
+    slot = {"method": name, "epochs": 3, "select": rule, "augment": "none", "lr": 0.2}
+    spec = TrialSpec.build(data={"train_fraction": 0.2}, network=slot)
+    splits = load_development(spec.data, None)
+    trainer = NetworkTrainer(spec, splits, CPU)
+    reports = list(trainer)
+    trainer.selected()
+    logits = predict(trainer.method, trainer.network, splits.select, trainer.info)[1][None]
+    told = SplitLogits(logits, splits.select.labels)
+    reported = evaluate_one({"select": told, "calib": told}, None).metrics
+    for metric in WATCHED:
+        judged = reports[trainer.best.epoch][f"select/{metric}"]
+        assert reported[f"select/{metric}"] == pytest.approx(judged, rel=1e-12)

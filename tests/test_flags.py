@@ -1,0 +1,259 @@
+"""Flags: what deserves one, that its row has it, and that no table lets it pass for the best."""
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from torch import Tensor
+
+from analysis import page_tables, rank_tables, significance, significance_tables, tables
+from analysis.ladder import ladder_table
+from analysis.load import load
+from analysis.ranks import collect, rank
+from analysis.report import write_report
+from tests import fake_results
+from tests.conftest import small_spec
+from tests.test_search import row as searched
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
+from tune_calib.metrics.scoring import is_at_chance
+from tune_calib.names import CHANCE, FLAGS
+from tune_calib.results import read_table
+from tune_calib.spec import PostHocSlot
+from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.record import Run
+from tune_calib.tuning.trainables import trainable
+
+FITS = ("nll", "grid_nll", "grid_ece")
+RIVALS = ("base", "variant", "variant", "variant")
+
+
+def logits_that_are_right(right: Tensor, classes: int = 4, margin: float = 2.0):
+    """Logits (N, C) with a margin for a class that is the label where ``right`` says so."""
+    labels = torch.arange(len(right)) % classes
+    named = torch.where(right, labels, (labels + 1) % classes)
+    return margin * torch.nn.functional.one_hot(named, classes).double(), labels
+
+
+def chance_logits(samples: int, classes: int = 4, seed: int = 0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(samples) % classes
+    return torch.randn(samples, classes, generator=generator, dtype=torch.float64), labels
+
+
+# --- at chance
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("samples", [200, 5000])
+def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
+    guessed, labels = chance_logits(samples, classes)
+    named = torch.zeros(samples, classes, dtype=torch.float64)
+    named[:, 0] = 5
+    for logits in (guessed, named):
+        assert is_at_chance(logits.softmax(1), labels)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_the_largest_class_is_what_must_be_beaten(share):
+    labels = (torch.arange(1000) >= 1000 * share).long()
+    named = torch.tensor([[3.0, 0.0]], dtype=torch.float64).expand(1000, 2)
+    assert is_at_chance(named.softmax(1), labels)
+    right = torch.nn.functional.one_hot(labels, 2).double()
+    assert not is_at_chance(right, labels)
+
+
+@pytest.mark.parametrize(("accuracy", "expected"), [(0.10, True), (0.13, True), (0.2, False)])
+def test_a_little_above_chance_must_be_told_from_it(accuracy, expected):
+    right = torch.arange(500) < 500 * accuracy
+    logits, labels = logits_that_are_right(right[torch.randperm(500)], 10)
+    assert is_at_chance(logits.softmax(1), labels) is expected
+
+
+# --- temperature
+
+
+def flags_of(fit, logits, labels):
+    scaling = TemperatureScaling(TemperatureParams(fit=fit))
+    scaling.fit(logits[None], labels)
+    return {name for name, is_so in scaling.flags().items() if bool(is_so)}
+
+
+@pytest.mark.parametrize("margin", [0.5, 5.0, 2000.0])
+@pytest.mark.parametrize("fit", FITS)
+def test_calib_all_right_has_no_best_temperature(fit, margin):
+    right = torch.ones(100, dtype=torch.bool)
+    assert "temperature_bound" in flags_of(fit, *logits_that_are_right(right, margin=margin))
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_random_labels_run_to_the_other_end(fit):
+    logits, labels = chance_logits(400)
+    assert "temperature_bound" in flags_of(fit, 50 * logits, labels)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fit):
+    # Every fold but one is all right: without that one the fit goes far below 1.
+    right = torch.arange(200) % 5 != 0
+    logits, labels = logits_that_are_right(right, classes=3)
+    assert flags_of(fit, logits, labels) == {"temperature_harms"}
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("scale", [0.5, 1.0, 4.0])
+def test_an_ordinary_temperature_has_no_flag(fit, scale):
+    flagged = 0
+    for seed in range(10):
+        logits, _ = chance_logits(1000, seed=seed)
+        chance = torch.Generator().manual_seed(seed)
+        labels = torch.multinomial((2 * logits).softmax(1), 1, generator=chance).squeeze(1)
+        flagged += bool(flags_of(fit, 2 * scale * logits, labels))
+    assert flagged == 0
+
+
+@pytest.mark.parametrize("samples", [1, 2, 4])
+def test_a_few_samples_are_no_traceback(samples):
+    logits, labels = logits_that_are_right(torch.ones(samples, dtype=torch.bool))
+    assert "temperature_bound" in flags_of("nll", logits, labels)
+
+
+# --- the row
+
+
+@pytest.mark.parametrize("posthoc", [None, PostHocSlot(method="temperature")])
+def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc):
+    good, labels = logits_that_are_right(torch.ones(200, dtype=torch.bool))
+    bad, _ = chance_logits(200)
+    for select, expected in ((good, set()), (bad, {CHANCE})):
+        splits = {"select": select, "calib": good, "test": good}
+        logits = {name: SplitLogits(values[None], labels) for name, values in splits.items()}
+        expected = expected | ({"temperature_bound"} if posthoc else set())
+        assert set(evaluate_one(logits, posthoc).flags) == expected
+
+
+def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_path):
+    slots = small_spec(method="mac_cal", lr=1e-9, epochs=1).model_dump(mode="json")
+    run = Run(out=str(tmp_path), store=str(trained.root), git_revision=None)
+    told = trainable("mac_cal")({**slots, "run": run.plain()}).step()
+    assert told["status"] == "done"
+    assert told["flags"] == CHANCE
+    assert read_table(tmp_path, "trials")["flags"].to_pylist() == [CHANCE]
+
+
+def test_rows_of_before_there_were_flags_are_read(tmp_path):
+    fake_results.write(tmp_path)
+    for path in (tmp_path / "trials").iterdir():
+        with pq.ParquetFile(path) as file:
+            table = file.read()
+        pq.write_table(table.drop_columns(["flags"]), path)
+    sweep = load(tmp_path)
+    assert sweep.flags() == []
+    assert not any(flag.sign in tables.markdown(sweep) for flag in FLAGS.values())
+
+
+# --- tables
+
+
+@pytest.fixture(params=list(FLAGS))
+def flag(request):
+    return FLAGS[request.param]
+
+
+@pytest.fixture
+def out(tmp_path, flag):
+    """A sweep whose best rung by ECE (the control) has a flagged trial."""
+    fake_results.write(tmp_path, kinds=RIVALS, seeds=6, flags={3: flag.name})
+    return tmp_path
+
+
+RENDERED = {"markdown": tables.markdown, "plain": tables.console_table, "latex": tables.latex}
+
+
+def line_of(text, label):
+    return next(line for line in text.splitlines() if label in line)
+
+
+@pytest.mark.parametrize("kind", RENDERED)
+def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
+    text = RENDERED[kind](load(out))
+    shown = tables.escape if kind == "latex" else str
+    assert f"control {shown(flag.sign)} " in line_of(text, "control")
+    assert shown(f"{flag.sign} {flag.name} (1 trial): {flag.meaning}") in text
+    pattern = {"markdown": "**{}", "plain": "{} ± 1.87 *", "latex": r"\textbf{{{}"}[kind]
+    is_chance = flag.name == CHANCE
+    assert (pattern.format("6.50") in line_of(text, "control")) == (not is_chance)
+    assert (pattern.format("8.50") in line_of(text, "+ two")) == is_chance
+    # What prints as the best does is no better for it: MCE and NLL are equal in all rungs.
+    marks = [pattern.split("{}")[0], "<u>", " *", " '", "underline"]
+    assert not is_chance or not any(m and m in line_of(text, "control") for m in marks)
+
+
+def test_the_csv_has_the_flags(out, flag):
+    table = ladder_table(load(out))
+    assert set(table[table["label"] == "control"]["flags"]) == {f"{flag.name} (1)"}
+    assert set(table[table["label"] != "control"]["flags"]) == {""}
+
+
+def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
+    assert f"{flag.sign} {flag.name} (1 trial): " in write_report(out)
+    for name in ("ladder.md", "significance.md"):
+        assert f"control {flag.sign}" in (out / "tables" / name).read_text()
+    sweep = load(out)
+    for table in (page_tables.ladder(sweep), page_tables.plan(sweep)):
+        assert f"control {flag.sign}" in {record["rung"] for record in table.records}
+    told = page_tables.trials(sweep)
+    assert [r["flags"] for r in told.records if r["rung"] == "control"].count(flag.name) == 1
+    assert f"{flag.name} (1 trial)" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in rank_tables.RENDERERS if kind != "csv"])
+def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
+    frame, notes = collect([out], None, "ece")
+    table = rank(frame, "ece", notes=notes)
+    last = max(table.summary["mean_rank"])
+    is_chance = flag.name == CHANCE
+    assert (table.summary["mean_rank"]["control"] == last) == is_chance
+    assert (table.summary["wins"]["control"] == 0) == is_chance
+    text = rank_tables.RENDERERS[kind](table)
+    if kind == "json":
+        assert [entry["method"] for entry in json.loads(text)][-1 if is_chance else 0] == "control"
+        return
+    sign = tables.escape(flag.sign) if kind == "latex" else flag.sign
+    assert f"control {sign}" in text
+    assert "(1 trial): " in text
+
+
+def test_ranks_where_all_are_at_chance_have_no_winner(tmp_path):
+    fake_results.write(tmp_path, flags=dict.fromkeys(range(4), CHANCE))
+    table = rank(collect([tmp_path], None, "ece")[0], "ece")
+    assert table.summary["wins"].tolist() == [0] * 4
+    assert "**" not in rank_tables.markdown(table)
+
+
+def test_friedman_leaves_out_what_is_at_chance(out, flag):
+    matched = significance.over_seeds(load(out), "ece")
+    result = significance.friedman(matched)
+    assert ("control" in result.ranks) is (flag.name != CHANCE)
+    assert ("left out, at chance: control" in result.notes) is (flag.name == CHANCE)
+    verdict = significance.judge(matched, "wilcoxon", "vanilla")
+    text = significance_tables.plain(verdict)
+    assert text.count(f"control {flag.sign}") == 2
+    assert f"{flag.sign} {flag.name} (1 trial): " in text
+
+
+# --- a search
+
+
+@pytest.mark.parametrize("baseline", [0.9, 0.1])
+def test_a_search_never_chooses_what_is_at_chance(baseline):
+    objective = Objective(("ece",), 0.01)
+    good = objective.verdict([searched(ece=0.2, accuracy=baseline)], {0: baseline})
+    rows = [searched(ece=0.01, accuracy=baseline), searched(ece=0.02, accuracy=baseline)]
+    bad = objective.verdict([rows[0], {**rows[1], "flags": f"{CHANCE},x"}], {0: baseline})
+    assert bad.status == "done"
+    assert objective.chosen({0: bad, 1: good}) == 1
+    assert objective.pareto({0: bad, 1: good}) == [1]
+    assert objective.chosen({0: bad}) is None
+    assert objective.excess(bad) > 0
