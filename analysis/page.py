@@ -208,7 +208,7 @@ def _sections(report: Report) -> list[Section]:
     note = f" {_capital(summary(sweep))}."
     figures = figures_of(report.written, CAPTIONS, note)
     return [
-        Section("results", "Results", tables=[tables.ladder(sweep)]),
+        Section("results", "Results", tables=[tables.ladder(sweep), *tables.recipes(sweep)]),
         Section("figures", "Figures", texts=report.undrawn, figures=figures),
         Section("significance", "Significance", tables=tables.significance(report.verdicts)),
         Section(

@@ -20,6 +20,7 @@ from tune_calib.cli.options import (
     HeadSeeds,
     NetworkSeeds,
     Out,
+    OwnRecipes,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -29,7 +30,7 @@ from tune_calib.cli.options import (
     tell_crashed,
 )
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -68,6 +69,7 @@ def search(
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
     set_: Set = None,
+    own_recipes: OwnRecipes = False,
     trials: Trials = 64,
     sampler: SamplerOption = "tpe",
     sampler_seed: SamplerSeed = 0,
@@ -89,9 +91,9 @@ def search(
     known("--scheduler", scheduler, SCHEDULERS)
     given = settings(dict(locals()))
     chosen = chosen_seeds(seeds, network_seeds, head_seeds)
-    defaults = DATASETS[dataset].cpu_defaults
 
     from tune_calib.places import place
+    from tune_calib.recipes import suited_to
     from tune_calib.tuning.objective import Objective
     from tune_calib.tuning.request import Question, SearchRequest
     from tune_calib.tuning.storage import without_password
@@ -99,7 +101,7 @@ def search(
     folder = place(out or f"runs/search-{method}-{dataset}")
     question = Question(
         method=method,
-        defaults=defaults,
+        defaults=suited_to(given),
         given=given,
         seeds=chosen,
         objective=Objective(tuple(metric or ["ece"]), guard),
@@ -108,6 +110,7 @@ def search(
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
         lag=1 if at_once == 1 else 2,
+        own_recipes=own_recipes,
     )
     request = SearchRequest(
         question=question,

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -69,6 +70,8 @@ METHODS.register(
         url="https://arxiv.org/abs/2308.11911",
         params=AclsParams,
         implementation=Acls,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
     ),
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.metrics.binning import adaptive_table
 from tune_calib.registry import METHODS, MethodInfo, Params
 
@@ -140,6 +141,7 @@ METHODS.register(
         params=AdaFocalParams,
         implementation=AdaFocal,
         needs=frozenset({"calib_pass"}),
-        slot_defaults={"loss_reduction": "sum", "clip_grad_norm": 2.0},
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

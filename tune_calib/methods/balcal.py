@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.methods._recipes import TWO_STAGE
 from tune_calib.models.network import Output
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -224,14 +225,6 @@ METHODS.register(
         params=BalCalParams,
         implementation=BalCal,
         needs=frozenset({"epoch_logits", "stages"}),
-        slot_defaults={
-            "optimizer": "adam",
-            "lr": 1e-4,
-            "weight_decay": 0.0,
-            "batch_size": 256,
-            "milestones": (),
-            "clip_grad_norm": None,
-            "select": "min_val_nll",
-        },
+        slot_defaults=TWO_STAGE,
     ),
 )

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -32,6 +33,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2002.09437",
         params=NoParams,
         implementation=Brier,
-        slot_defaults={"loss_reduction": "mean"},
+        slot_defaults={**FOCAL, "loss_reduction": "mean"},
+        dataset_slot_defaults={"tiny_imagenet": {**FOCAL_ON["tiny_imagenet"], "lr": 0.035}},
     ),
 )

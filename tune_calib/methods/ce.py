@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -26,5 +27,7 @@ METHODS.register(
         url="https://arxiv.org/abs/1706.04599",
         params=NoParams,
         implementation=CrossEntropy,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 LARGEST = 2**24
@@ -95,5 +96,7 @@ METHODS.register(
         ),
         params=PairwiseConstraintsParams,
         implementation=PairwiseConstraints,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
     ),
 )

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -102,5 +103,6 @@ METHODS.register(
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
         needs=frozenset({"indices"}),
+        slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
     ),
 )

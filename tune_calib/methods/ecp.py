@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 SMALLEST = 1e-10
@@ -55,5 +56,7 @@ METHODS.register(
         url="https://arxiv.org/abs/1701.06548",
         params=EntropyPenaltyParams,
         implementation=EntropyPenalty,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
     ),
 )

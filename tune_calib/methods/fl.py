@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -41,5 +42,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2002.09437",
         params=FocalParams,
         implementation=Focal,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -49,5 +50,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2002.09437",
         params=SampleDependentFocalParams,
         implementation=SampleDependentFocal,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

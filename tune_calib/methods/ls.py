@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -40,6 +41,8 @@ METHODS.register(
         url="https://arxiv.org/abs/1906.02629",
         params=LabelSmoothingParams,
         implementation=LabelSmoothing,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
         dataset_defaults={"cifar100": {"alpha": 0.1}},
     ),
 )

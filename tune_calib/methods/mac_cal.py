@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
+from tune_calib.methods._recipes import FOCAL_HEAD
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -241,6 +242,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2508.09116",
         params=MacCalParams,
         implementation=MacCal,
+        slot_defaults=FOCAL_HEAD,
         per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
     ),
 )

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import margin_excess
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -48,6 +49,8 @@ METHODS.register(
         url="https://arxiv.org/abs/2111.15430",
         params=MarginLabelSmoothingParams,
         implementation=MarginLabelSmoothing,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
     ),
 )

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms, label_log_probs
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -77,5 +78,12 @@ METHODS.register(
         url="https://arxiv.org/abs/2203.13834",
         params=MdcaParams,
         implementation=Mdca,
+        slot_defaults={
+            **MIXED,
+            "weight_decay": 5e-4,
+            "milestones": (0.5, 0.75),
+            "select": "best_val_acc",
+        },
+        dataset_slot_defaults={"cifar10": {"drop_last": True}},
     ),
 )

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, draw_shares, mix, permutation, unmix
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -122,6 +123,6 @@ for _name, _title, _class, _needs in (
             params=MitParams,
             implementation=_class,
             needs=frozenset(_needs),
-            slot_defaults={"weight_decay": 1e-4, "clip_grad_norm": None},
+            slot_defaults=MIXED,
         ),
     )

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, mix, permutation
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -70,6 +71,6 @@ METHODS.register(
         url="https://arxiv.org/abs/1710.09412",
         params=MixupParams,
         implementation=Mixup,
-        slot_defaults={"weight_decay": 1e-4, "clip_grad_norm": None},
+        slot_defaults=MIXED,
     ),
 )

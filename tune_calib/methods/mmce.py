@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON, MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 WIDTH = 0.4
@@ -101,6 +102,8 @@ METHODS.register(
         url="https://proceedings.mlr.press/v80/kumar18a.html",
         params=MmceParams,
         implementation=Mmce,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
     ),
 )
 
@@ -115,5 +118,7 @@ METHODS.register(
         url="https://proceedings.mlr.press/v80/kumar18a.html",
         params=WeightedMmceParams,
         implementation=WeightedMmce,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
@@ -136,6 +137,7 @@ METHODS.register(
         url="https://proceedings.mlr.press/v235/wang24cm.html",
         params=PlpParams,
         implementation=Plp,
-        slot_defaults={"weight_decay": 5e-4, "clip_grad_norm": None},
+        slot_defaults={**MIXED, "weight_decay": 5e-4},
+        dataset_slot_defaults={"tiny_imagenet": {"weight_decay": 1e-4}},
     ),
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import HeadContext, HeadMethod, nll
+from tune_calib.methods._recipes import TWO_STAGE_HEAD
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -136,13 +137,6 @@ METHODS.register(
         params=VariationalTwoStageParams,
         implementation=VariationalTwoStage,
         per_head=frozenset({"kl_weight"}),
-        slot_defaults={
-            "optimizer": "adam",
-            "lr": 1e-4,
-            "weight_decay": 0.0,
-            "batch_size": 256,
-            "epochs": 40,
-            "select": "min_val_nll",
-        },
+        slot_defaults=TWO_STAGE_HEAD,
     ),
 )

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ablations._ladder import Seeds, Settings
+from ablations._ladder import Seeds
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place, place
+from tune_calib.recipes import Settings
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.folder import (
     holds_another,
@@ -40,6 +41,7 @@ class Question:
         population: suggestions that are asked for together (head methods).
         lag: batches that are asked for before the first of them is told (head methods): with 1
             nothing is trained meanwhile; more than 2 keep no actor busier and tell less.
+        own_recipes: train each method by the recipe of its authors.
     """
 
     method: str
@@ -52,10 +54,13 @@ class Question:
     scheduler: Literal["none", "asha"] = "none"
     population: int = 8
     lag: int = 2
+    own_recipes: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values; ``own_recipes`` only where asked for, as before there was any."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not self.own_recipes:
+            del plain["own_recipes"]
         return plain
 
     @classmethod
@@ -74,7 +79,7 @@ class Question:
 
     def candidates(self) -> Candidates:
         """What is tried."""
-        return Candidates(self.method, self.given, self.defaults, self.seeds)
+        return Candidates(self.method, self.given, self.defaults, self.seeds, self.own_recipes)
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,7 @@ def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
         gpus=work.resources.gpus,
         command=command,
         cpus=work.resources.cpus,
+        own_recipes=work.own_recipes,
     )
 
 
@@ -157,6 +158,7 @@ def question_of(work: Work) -> Question:
         scheduler=asked.scheduler,
         population=asked.population,
         lag=1 if at_once(work) == 1 else 2,
+        own_recipes=work.own_recipes,
     )
 
 
