@@ -7,6 +7,9 @@ inverse focal loss, for bins that are not sure enough.
 The feedback comes from ``calib``. Differences from the authors' code: the bins are part of the
 checkpoint (theirs are written to a text file and never read back), and 1 - p is computed from
 log p, so that it is not rounded to 0 near p = 1.
+
+Own recipe: that of the authors' code, which is Mukhoti's: SGD, the loss summed over the batch and
+its gradient clipped at 2, the last epoch.
 """
 
 from typing import Any, NamedTuple

@@ -3,6 +3,9 @@
 https://arxiv.org/abs/2002.09437. The squared distance of the probabilities from the one-hot label,
 summed over classes. The mean over samples is part of it: unlike the other losses of that paper it
 is never summed over the batch, which the recipe says.
+
+Own recipe: SGD on the mean loss, clipped at 2, the last epoch; on Tiny-ImageNet at learning rate
+.035.
 """
 
 from torch import Tensor

@@ -5,6 +5,9 @@ in the training so far should have the higher confidence, by as much as the shar
 all samples were right equally often the term is 0 (the authors' code divides 0 by 0), and so it is
 for a batch of one (theirs raises). The negative entropy is divided by ln C (theirs: by ln 100 for
 CIFAR-100 and by ln 10 otherwise, ``entropy_scale`` sets it).
+
+Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, learning rate drops at a
+half and five sixths, the last epoch.
 """
 
 import math

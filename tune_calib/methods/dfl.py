@@ -2,6 +2,9 @@
 
 Focal loss whose weight also looks at the largest probability below that of the right class. The
 exponent follows the backbone (``GAMMA``), whoever's recipe trains it.
+
+Own recipe: that of the authors' code, which is Mukhoti's: SGD, the loss summed over the batch and
+its gradient clipped at 2, the last epoch.
 """
 
 from pydantic import Field

@@ -2,6 +2,9 @@
 
 https://arxiv.org/abs/2002.09437. Samples that the network is already sure of weigh less. 1 - p is
 computed from log p, so that it is not rounded to 0 near p = 1.
+
+Own recipe: that of the authors' code (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
 """
 
 from pydantic import Field

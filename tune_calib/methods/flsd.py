@@ -2,6 +2,9 @@
 
 https://arxiv.org/abs/2002.09437. The less sure the network is of the right class, the larger the
 exponent: 5 below probability 0.2, 3 below 0.5, ``gamma`` from there on.
+
+Own recipe: that of the authors' code (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
 """
 
 import torch

@@ -1,6 +1,9 @@
 """Label smoothing (Szegedy et al., CVPR 2016; calibration: Müller et al., NeurIPS 2019).
 
 A share ``alpha`` of the target mass is spread evenly over all classes, the right one included.
+
+Own recipe: that of Mukhoti et al. (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
 """
 
 from pydantic import Field

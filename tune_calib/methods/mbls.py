@@ -3,6 +3,9 @@
 Cross entropy, and a penalty on every logit that lies more than a margin below the largest. The
 penalty is the mean over classes, as in the authors' code (the paper writes a sum); ``alpha`` was
 tuned for the mean.
+
+Own recipe: SGD on the mean loss, clipped at 2, the epoch of best validation accuracy, and on
+CIFAR-10 without the incomplete last batch.
 """
 
 from pydantic import Field

@@ -9,6 +9,10 @@ Differences from the authors' code (dengbaowang/PLP): a start epoch is met with 
 (two coinciding starts end all freezing there), and boundaries of networks without a published
 list are our choice: up to 11 groups of blocks, evenly spaced, top first. Frozen tensors get no
 gradient, decay or momentum, and batch normalisation goes on moving its statistics, as there.
+
+Own recipe: SGD with weight decay 5e-4 (1e-4 on Tiny-ImageNet) on the mean loss without clipping,
+the last epoch. On Tiny-ImageNet the authors start from trained weights, with other rates; we do
+not.
 """
 
 from collections.abc import Iterator
