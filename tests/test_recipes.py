@@ -9,7 +9,8 @@ import pytest
 
 from ablations._ladder import Seeds, expand, side_by_side
 from analysis import recipes as tables
-from analysis.load import Sweep
+from analysis.load import Sweep, load
+from tests import fake_results
 from tests.test_readme import README
 from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
@@ -296,20 +297,33 @@ def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
     names = ["ce", "mbls", "balcal", "tst", "retrain"]
     assert tables.differing(sweep_of(planned(names))).empty
     assert tables.render(sweep_of(planned(names)), "github") == ""
-    frame = tables.differing(sweep_of(planned(names, own_recipes=True))).set_index("rung")
-    network = frame.filter(like="network: ").rename(columns=lambda name: name.partition(": ")[2])
-    assert network.loc["ce"].to_dict() == {
-        "batch size": "128", "clip grad norm": "2", "loss reduction": "sum", "lr": "0.1",
-        "lr drops at epoch": "26, 43", "optimizer": "sgd", "select": "last",
-        "weight decay": "0.0005",
+    frame = tables.differing(sweep_of(planned(names, own_recipes=True)))
+    rows = {(row.pop("trained"), row.pop("rungs")): row for row in frame.to_dict("records")}
+    assert list(rows) == [
+        ("network", "ce, tst, retrain"),
+        ("network", "mbls"),
+        ("network", "balcal"),
+        ("head", "tst"),
+        ("head", "retrain"),
+    ]
+    assert rows["network", "ce, tst, retrain"] == {
+        "batch": "128", "optimiser": "sgd", "lr": "0.1", "weight decay": "0.0005", "clip": "2",
+        "loss": "sum", "epoch kept": "last", "lr drops at epoch": "26, 43",
     }  # fmt: skip
-    assert network.loc["balcal", "lr drops at epoch"] == "never"
-    assert network.loc["balcal", "clip grad norm"] == "none"
-    assert network.loc["tst"].equals(network.loc["ce"])
-    assert frame.loc["ce", "head: lr"] == "-"
-    assert (frame.loc["tst", "head: lr"], frame.loc["retrain", "head: lr"]) == ("0.0001", "0.05")
+    assert rows["network", "balcal"]["lr drops at epoch"] == "never"
+    assert rows["network", "balcal"]["clip"] == "none"
+    assert rows["head", "tst"]["lr"] == "0.0001"
+    assert rows["head", "retrain"]["lr"] == "0.05"
+    assert rows["head", "tst"]["lr drops at epoch"] == "-"
     one = tables.differing(sweep_of(planned(["ce", "mixup"], own_recipes=True)))
-    assert list(one) == ["rung", "clip grad norm", "loss reduction", "weight decay"]
+    assert list(one) == ["trained", "weight decay", "clip", "loss", "rungs"]
+    latex = tables.render(sweep_of(planned(["ce", "mixup"], own_recipes=True)), "latex_booktabs")
+    assert latex.startswith(r"\begin{tabular}{llllp{.4\linewidth}}")
+
+
+def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
+    fake_results.write(tmp_path)
+    assert tables.differing(load(tmp_path)).empty
 
 
 @pytest.mark.ray
