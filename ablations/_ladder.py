@@ -4,21 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel
-
 from tune_calib.errors import UserError
+from tune_calib.recipes import SLOTS, Settings, effective, known_keys, method_of, own_recipe
 from tune_calib.registry import METHODS, nearest
-from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, PostHocSlot, TrialSpec
+from tune_calib.spec import TrialSpec
 
-Settings = Mapping[str, Mapping[str, Any]]
 Kind = Literal["base", "step", "variant", "control"]
-
-_SLOTS: dict[str, type[BaseModel]] = {
-    "data": DataSlot,
-    "network": NetworkSlot,
-    "head": HeadSlot,
-    "posthoc": PostHocSlot,
-}
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class Ladder:
         title: one line.
         rungs: in order, controls last.
         published: ``paper/table`` of the packaged published results.
-        head_recipe: a head method, whose recipe all heads of the ladder take.
+        head_recipe: a head method, whose authors' recipe all heads of the ladder take.
     """
 
     name: str
@@ -104,7 +95,12 @@ class Seeds:
 
 
 def expand(
-    ladder: Ladder, defaults: Settings, given: Settings, seeds: Seeds, with_controls: bool
+    ladder: Ladder,
+    defaults: Settings,
+    given: Settings,
+    seeds: Seeds,
+    with_controls: bool,
+    own_recipes: bool = False,
 ) -> list[PlannedTrial]:
     """Write a ladder out as trial specs.
 
@@ -114,6 +110,7 @@ def expand(
         given: settings by slot that were asked for; what a rung sets itself stands above them.
         seeds: seeds of networks and heads.
         with_controls: add the controls.
+        own_recipes: train each method by the recipe of its authors.
 
     Returns:
         The trials in the order of the rungs, none twice.
@@ -123,15 +120,14 @@ def expand(
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
     refuse_unused(rungs, given)
-    recipe = METHODS[ladder.head_recipe].slot_defaults if ladder.head_recipe else None
-    asked = {**given, "head": {**(recipe or {}), **given.get("head", {})}}
+    asked = {**given, "head": {**_head_recipe(ladder, given), **given.get("head", {})}}
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
-        for network_seed, head_seed in seeds.pairs():
-            spec = spec_of(rung, defaults, asked, network_seed, head_seed)
+        for pair in seeds.pairs():
+            spec = spec_of(rung, defaults, asked, pair, own_recipes)
             if rung.adds_head_epochs:
-                head = spec_of(heads[0], defaults, asked, network_seed, head_seed).head
+                head = spec_of(heads[0], defaults, asked, pair, own_recipes).head
                 spec = _longer(spec, head.epochs) if head else spec
             trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
     return list(trials.values())
@@ -183,24 +179,42 @@ def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
 
 
 def spec_of(
-    rung: Rung, defaults: Settings, given: Settings, network_seed: int, head_seed: int
+    rung: Rung,
+    defaults: Settings,
+    given: Settings,
+    seeds: tuple[int, int],
+    own_recipes: bool = False,
 ) -> TrialSpec:
-    """The trial spec of a rung.
+    """The trial spec of a rung: what it sets stands above what was given.
 
-    Settings stand above each other: data set, method, ladder, user, rung,
-    seeds.
+    Args:
+        rung: the rung.
+        defaults: settings by slot that suit the data set.
+        given: settings by slot; those of another rung's method are left out.
+        seeds: of network and head.
+        own_recipes: train each method by the recipe of its authors.
 
     Raises:
         UserError: a setting is out of range.
     """
-    seeds = {"network": {"seed": network_seed}, "head": {"seed": head_seed}}
-    slots: dict[str, Any] = {}
-    for name, model in _SLOTS.items():
-        if name in ("head", "posthoc") and name not in rung.slots:
-            continue
-        asked = {**given.get(name, {}), **rung.slots.get(name, {}), **seeds.get(name, {})}
-        slots[name] = _slot(model, defaults.get(name, {}), asked)
-    return TrialSpec.build(**slots)
+    seed_of = dict(zip(("network", "head"), seeds, strict=True))
+    asked: dict[str, dict[str, Any]] = {}
+    for slot in SLOTS:
+        own = rung.slots.get(slot, {})
+        if slot in rung.slots or slot in ("data", "network"):
+            known = set(known_keys(slot, method_of(slot, own)))
+            below = {key: value for key, value in given.get(slot, {}).items() if key in known}
+            asked[slot] = {**below, **own}
+            if slot in seed_of:
+                asked[slot]["seed"] = seed_of[slot]
+    return effective(asked, defaults, own_recipes)
+
+
+def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:
+    """The recipe that all heads of a ladder take; empty where it names none."""
+    if ladder.head_recipe is None:
+        return {}
+    return own_recipe(METHODS[ladder.head_recipe], given.get("data", {}).get("dataset", ""))
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
@@ -210,19 +224,6 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     milestones = [share * spec.network.epochs / whole for share in spec.network.milestones]
     slots["network"] = {**network, "epochs": whole, "milestones": milestones}
     return TrialSpec.build(**slots)
-
-
-def _slot(
-    model: type[BaseModel], defaults: Mapping[str, Any], asked: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Part slot settings from method settings; those of another rung's method are left out."""
-    if model is DataSlot:
-        return {**defaults, **asked}
-    method = METHODS[asked.get("method", "ce")]
-    settings = {**defaults, **(method.slot_defaults or {}), **asked}
-    fields = {key: value for key, value in settings.items() if key in model.model_fields}
-    params = {k: value for k, value in settings.items() if k in method.params.model_fields}
-    return {**fields, "params": params}
 
 
 def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
@@ -239,8 +240,6 @@ def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
 
 
 def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
-    yield from _SLOTS[slot].model_fields
+    yield from known_keys(slot, None)
     for rung in rungs:
-        method = rung.slots.get(slot, {}).get("method", "ce" if slot == "network" else None)
-        if method is not None:
-            yield from METHODS[method].params.model_fields
+        yield from known_keys(slot, method_of(slot, rung.slots.get(slot, {})))

@@ -153,7 +153,7 @@ def _sections(report: Report) -> list[Section]:
     captions = captions_of(sweep, report.statistics, report.verdicts)
     figures = figures_of(report.written, captions)
     return [
-        Section("results", "Results", tables=[tables.ladder(sweep)]),
+        Section("results", "Results", tables=[tables.ladder(sweep), *tables.recipes(sweep)]),
         Section("figures", "Figures", texts=report.undrawn, figures=figures),
         Section("significance", "Significance", tables=tables.significance(report.verdicts)),
         Section(

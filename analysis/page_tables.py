@@ -14,6 +14,7 @@ from markupsafe import Markup
 from analysis import samples, significance_tables, tables
 from analysis.ladder import TABLE_METRICS
 from analysis.load import Sweep
+from analysis.recipes import NOTE, differing
 from analysis.settings import by_rung
 from analysis.significance import Verdict
 from analysis.tidy import planned_trials
@@ -221,6 +222,12 @@ def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, str]:
 
 def _seed(value: Any) -> str:
     return "-" if pd.isna(value) else str(value)
+
+
+def recipes(sweep: Sweep) -> list[Table]:
+    """How rungs were trained, where that differs; none if all were trained alike."""
+    records: list[Any] = differing(sweep).to_dict("records")
+    return [Table("recipes", NOTE, records)] if records else []
 
 
 def rung_settings(sweep: Sweep) -> list[Table]:

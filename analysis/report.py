@@ -6,7 +6,17 @@ from pathlib import Path
 import pandas as pd
 from tabulate import tabulate
 
-from analysis import cost, figures, latex, page, reliability, significance_tables, style, tables
+from analysis import (
+    cost,
+    figures,
+    latex,
+    page,
+    recipes,
+    reliability,
+    significance_tables,
+    style,
+    tables,
+)
 from analysis.corruption import draw_corruption
 from analysis.ladder import ladder_table
 from analysis.load import Sweep, load
@@ -62,7 +72,8 @@ def write_report(out: Place, published: str | None = None, test: str | None = No
     with folder_to_fill(out) as folder:
         written, undrawn = _write_all(sweep, verdicts, folder, options)
         names = [path.relative_to(folder).as_posix() for path in written]
-    lines = [tables.console_table(sweep), *_troubles(sweep), *undrawn, "Written:"]
+    differ = [recipes.NOTE, told] if (told := recipes.render(sweep, "simple")) else []
+    lines = [tables.console_table(sweep), *differ, *_troubles(sweep), *undrawn, "Written:"]
     return "\n".join([*lines, *(f"  {out / name}" for name in names)])
 
 
@@ -105,6 +116,10 @@ def _write_tables(
         "ladder.tex": tables.latex(sweep),
         "ladder.csv": ladder_table(sweep).to_csv(index=False),
     }
+    if told := recipes.render(sweep, "github"):
+        texts["ladder.md"] += f"\n{recipes.NOTE}\n\n{told}\n"
+        texts["recipes.tex"] = recipes.render(sweep, "latex_booktabs") + "\n"
+        texts["recipes.csv"] = recipes.differing(sweep).to_csv(index=False)
     if len(intervals):
         texts["intervals.csv"] = intervals.to_csv(index=False)
     if len(statistics):

@@ -8,7 +8,7 @@ import ablations
 from ablations._ladder import Seeds, expand, side_by_side
 from analysis.published import published
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, LADDERS, METHODS
+from tune_calib.registry import DATASETS, LADDERS
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
@@ -38,17 +38,19 @@ def test_every_file_of_ablations_registers_its_ladder():
     assert {name for name in files if not name.startswith("_")} == set(LADDERS)
 
 
-def test_methods_side_by_side_keep_their_own_recipes():
+@pytest.mark.parametrize("own_recipes", [False, True])
+def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
     planned = expand(
         side_by_side(["ce", "tst", "balcal", "temperature"]),
         {"head": {"lr": 0.05, "gamma": 0.8}},
         {"network": {"epochs": 7}},
         TWO,
         with_controls=False,
+        own_recipes=own_recipes,
     )
     specs = {trial.label: trial.spec for trial in planned}
-    assert specs["tst"].head.lr == METHODS["tst"].slot_defaults["lr"]
-    assert specs["balcal"].network.optimizer == "adam"
+    assert specs["tst"].head.lr == (1e-4 if own_recipes else 0.05)
+    assert specs["balcal"].network.optimizer == ("adam" if own_recipes else "sgd")
     assert {spec.network.epochs for spec in specs.values()} == {7}
     assert specs["temperature"].posthoc.method == "temperature"
     assert specs["tst"].network_id == specs["ce"].network_id

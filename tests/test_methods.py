@@ -12,6 +12,8 @@ from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.registry import METHODS, NEEDS, MethodInfo, Registry
 from tune_calib.spec import HeadSlot, NetworkSlot, PostHocSlot
 
+NOT_RECIPE = {"seed", "method", "params", "epochs", "backbone", "augment"}
+
 SLOTS = {"network": NetworkSlot, "head": HeadSlot, "posthoc": PostHocSlot}
 
 
@@ -22,7 +24,8 @@ def test_a_record_is_whole(name):
     assert info.name == name
     assert info.needs <= set(NEEDS)
     assert info.per_head <= set(info.params.model_fields)
-    assert set(info.slot_defaults or {}) <= set(slot.model_fields)
+    for recipe in (info.slot_defaults or {}, *(info.dataset_slot_defaults or {}).values()):
+        assert set(recipe) <= set(slot.model_fields) - NOT_RECIPE
     assert not set(info.params.model_fields) & set(slot.model_fields)
     assert 2000 < info.year < 2100
     assert info.url.startswith("https://")

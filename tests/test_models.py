@@ -30,6 +30,8 @@ def parameters(module: nn.Module) -> int:
         ("resnet110", 100, 46_048_932),
         ("wrn26_10", 10, 36_481_434),
         ("wrn26_10", 100, 36_539_124),
+        ("wrn28_10", 10, 36_479_194),
+        ("wrn28_10", 100, 36_536_884),
         ("densenet121", 10, 6_956_298),
         ("densenet121", 100, 7_048_548),
     ],
@@ -39,6 +41,57 @@ def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expec
         backbone, width = BACKBONES[name].build(3, 32, "reference")
         network = Network(backbone, width, classes)
     assert parameters(network) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("resnet50", 25_138_952), ("resnet101", 44_131_080)]
+)
+def test_the_size_of_the_images_decides_on_the_networks_of_tiny_imagenet(name: str, expected: int):
+    with torch.device("meta"):
+        backbone, width = BACKBONES[name].build(3, 64, "reference")
+        network = Network(backbone, width, 200)
+        features = network(torch.zeros(2, 3, 64, 64)).features
+    assert parameters(network) == expected
+    assert features.shape == (2, width) == (2, 8192)
+    assert network.stages()[-1](torch.zeros(2, 2048, 8, 8)).shape == (2, 8192)
+
+
+@pytest.mark.parametrize(("init", "scale"), [("reference", 1.0), ("timm", 0.0)])
+def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: float):
+    torch.manual_seed(0)
+    backbone, _ = BACKBONES["resnet50"].build(3, 64, init)
+    block = backbone.layer2[1]
+    assert float(block.conv2.weight.detach().std()) == pytest.approx((2 / 1152) ** 0.5, rel=0.05)
+    assert bool((block.bn3.weight == scale).all())
+
+
+@pytest.mark.parametrize("init", ["reference", "timm"])
+def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
+    torch.manual_seed(0)
+    backbone, width = BACKBONES["wrn28_10"].build(3, 32, init)
+    assert width == 640
+    norms = [m for m in backbone.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert {m.momentum for m in norms} == {0.01}
+    parts = {"stem": 16 * 9, "stages.0.blocks.1.conv1": 160 * 9}
+    modules = dict(backbone.named_modules())
+    for name, fan_out in parts.items():
+        expected = pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
+        assert float(modules[name].weight.detach().std()) == expected
+    is_zero = not bool(modules["stages.1.blocks.2.conv2"].weight.any())
+    assert is_zero == (init == "timm")
+    with torch.no_grad():
+        network = Network(backbone, width, 10).eval()
+        images = torch.randn(1, 3, 32, 32)
+        features = images
+        for stage in network.stages():
+            features = stage(features)
+        assert torch.equal(features, network(images).features)
+    assert float(features.min()) >= 0
+    # The 3x3 convolution of stride 2 sees nothing left of and above the image.
+    down = modules["stages.1.blocks.0.conv1"]
+    corner = torch.zeros(1, 160, 4, 4)
+    corner[0, 0, 2, 2] = 1
+    torch.testing.assert_close(down(corner)[0, :, 1, 1], down.weight[:, 0, 0, 0])
 
 
 @pytest.mark.parametrize(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])

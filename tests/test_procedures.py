@@ -13,7 +13,14 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
 from tune_calib.methods._mixing import draw_beta, draw_shares, mix, unmix
-from tune_calib.methods.balcal import BalCal, BalCalParams, column_scale, draw_etf, find_share
+from tune_calib.methods.balcal import (
+    Adaptor,
+    BalCal,
+    BalCalParams,
+    column_scale,
+    draw_etf,
+    find_share,
+)
 from tune_calib.methods.plp import GROUPS, PUBLISHED, block_ends, derive_boundaries, schedule
 from tune_calib.models.network import Network
 from tune_calib.registry import BACKBONES, METHODS
@@ -210,6 +217,29 @@ def test_a_transformer_can_be_peeled_too():
 
 
 # --- BalCAL
+
+
+def test_the_adaptor_of_balcal_is_that_of_the_authors_network():
+    torch.manual_seed(0)
+    adaptor = Adaptor(640)
+    # 40,168,795 parameters of their WRN-28-10 less 36,479,194 of its trunk and one for the share.
+    assert sum(p.numel() for p in adaptor.parameters()) == 40_168_795 - 36_479_194 - 1
+    parts = list(adaptor.modules())
+    assert {m.momentum for m in parts if isinstance(m, torch.nn.BatchNorm2d)} == {0.01}
+    drawn = {m.out_channels: float(m.weight.detach().std())
+             for m in parts if isinstance(m, torch.nn.Conv2d)}  # fmt: skip
+    assert drawn == pytest.approx({c: (2 / (9 * c)) ** 0.5 for c in (320, 640)}, rel=0.01)
+
+
+def test_balcal_adapts_the_maps_where_the_pool_keeps_several_cells_of_each():
+    method = BalCal(BalCalParams(), NetworkContext(200, 8192, 10, 1, 0))
+    with torch.device("meta"):
+        backbone, width = BACKBONES["resnet50"].build(3, 64, "reference")
+        network = Network(backbone, width, 200)
+        method.adapt(network)
+        output, unit = method.heads(network, torch.zeros(2, 3, 64, 64))
+    assert output.logits.shape == (2, 200)
+    assert unit.shape == (2, 8192)
 
 
 def test_balcal_mixes_both_heads_at_evaluation():

@@ -6,6 +6,7 @@ import pytest
 
 from search_spaces._space import Space, choice, uniform
 from tests.test_ablate import cli
+from tune_calib.recipes import suited_to
 from tune_calib.registry import DATASETS, METHODS, SPACES
 from tune_calib.spec import HeadSlot, NetworkSlot, PostHocSlot
 from tune_calib.tuning.candidates import Candidates
@@ -37,14 +38,23 @@ def test_a_condition_names_a_setting_before_it_and_values_that_this_can_take(nam
         before[key] = setting
 
 
+def published(candidates):
+    space, defaults = candidates.space, candidates.defaults
+    return [space.active({**defaults, **point}) for point in space.first]
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("suited", [False, True])
 @pytest.mark.parametrize("dataset", list(DATASETS))
 @pytest.mark.parametrize("name", list(METHODS))
-def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset):
-    candidates = Candidates(name, {"data": {"dataset": dataset}})
+def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
+    given = {"data": {"dataset": dataset}}
+    defaults = suited_to(given) if suited else {}
+    candidates = Candidates(name, given, defaults, own_recipes=own_recipes)
     points = candidates.first()
     space = SPACES[name]
     assert points[0] == space.active(candidates.defaults)
-    assert len(points) == 1 + len(space.first)
+    assert len(points) == 1 + sum(point != points[0] for point in published(candidates))
     for point in points:
         assert space.holds(point)
         assert point == space.active(point)

@@ -158,8 +158,11 @@ class MethodInfo:
         implementation: the class that carries the method out.
         needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
         per_head: hyper-parameters that may differ between the heads of one population.
-        slot_defaults: recipe that goes with the method (fields of its slot, e.g. ``lr``).
-        dataset_defaults: hyper-parameters that the paper sets otherwise for a data set.
+        slot_defaults: the authors' recipe (fields of its slot, e.g. ``lr``), taken where each
+            method's own is asked for. Epochs, backbone and augmentation are no part of it.
+        dataset_slot_defaults: what of the recipe is otherwise on a data set.
+        dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
+            (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
         trains_own_head: a network method trains the network's linear head, so that a head method
             can continue from it.
     """
@@ -175,6 +178,7 @@ class MethodInfo:
     needs: frozenset[str] = frozenset()
     per_head: frozenset[str] = frozenset()
     slot_defaults: dict[str, Any] | None = None
+    dataset_slot_defaults: dict[str, dict[str, Any]] | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None
     trains_own_head: bool = True
 

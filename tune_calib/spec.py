@@ -74,16 +74,19 @@ class MethodSlot(Slot):
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, given: Any) -> Any:
-        """Fill in the recipe of the method and check its hyper-parameters by their own model."""
-        if not isinstance(given, dict) or "method" not in given:
+        """Check the method's hyper-parameters by their own model."""
+        if not isinstance(given, dict):
             return given
-        info = METHODS[given["method"]]
+        field = cls.model_fields["method"]
+        if "method" not in given and field.is_required():
+            return given
+        info = METHODS[given.get("method", field.default)]
         if info.kind != cls.kind:
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
         params = given.get("params", {})
         if isinstance(params, dict):
             params = _params(info, params)
-        return {**(info.slot_defaults or {}), **given, "params": params}
+        return {**given, "params": params}
 
 
 class OptimisedSlot(MethodSlot):
@@ -188,27 +191,6 @@ class TrialSpec(Slot):
     head: HeadSlot | None = None
     posthoc: PostHocSlot | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _dataset_defaults(cls, given: Any) -> Any:
-        """Give each method the values that its paper uses on this data set, under the user's."""
-        if not isinstance(given, dict):
-            return given
-        data = given.get("data", {})
-        dataset = data.get("dataset", "digits") if isinstance(data, dict) else data.dataset
-        filled = dict(given)
-        for name in ("network", "head", "posthoc"):
-            slot = given.get(name)
-            if isinstance(slot, dict) and isinstance(slot.get("params", {}), dict):
-                method = slot.get("method", "ce" if name == "network" else "")
-                own = (METHODS[method].dataset_defaults or {}).get(dataset, {})
-                filled[name] = {
-                    **slot,
-                    "method": method,
-                    "params": {**own, **slot.get("params", {})},
-                }
-        return filled
-
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
         """Refuse slots that are right by themselves and cannot work together."""
@@ -229,7 +211,10 @@ class TrialSpec(Slot):
 
     @classmethod
     def build(cls, **slots: Any) -> Self:
-        """Build a spec from dictionaries.
+        """Build a spec from dictionaries, e.g. of a result row.
+
+        What is left out is as this program has it, whatever suits the data set: settings that
+        somebody asks for go through ``recipes.effective``.
 
         Raises:
             UserError: anything is unknown, of the wrong type or out of range, or the slots do

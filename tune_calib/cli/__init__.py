@@ -23,6 +23,7 @@ from tune_calib.cli.options import (
     HeadSeeds,
     NetworkSeeds,
     Out,
+    OwnRecipes,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -49,6 +50,9 @@ _LISTS: dict[str, Registry[Any]] = {
     "backbones": BACKBONES,
     "spaces": SPACES,
 }
+
+
+_WIDE = ("defaults", "recipe", "recipe on a data set")  # columns too wide for a page
 
 
 @app.callback(invoke_without_command=True)
@@ -79,7 +83,7 @@ def list_(
         entries = _space_rows(entries)
     rows = [_printed(entry) for entry in entries]
     if form == "markdown":
-        rows = [{k: v for k, v in row.items() if k not in ("defaults", "recipe")} for row in rows]
+        rows = [{k: v for k, v in row.items() if k not in _WIDE} for row in rows]
     typer.echo(
         tabulate(rows, headers="keys", tablefmt="github" if form == "markdown" else "simple")
     )
@@ -122,6 +126,7 @@ def _entry(name: str, record: Any) -> dict[str, Any]:
             "needs": sorted(record.needs),
             "defaults": record.params().model_dump(mode="json"),
             "recipe": record.slot_defaults or {},
+            "recipe on a data set": record.dataset_slot_defaults or {},
         }
     if hasattr(record, "rungs"):
         return {
@@ -159,7 +164,7 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    _run(record, out or f"runs/{ladder}-{dataset}", dict(locals()))
+    _run(record, out or f"runs/{ladder}-{dataset}", {**locals(), "own_recipes": False})
 
 
 @app.command()
@@ -176,6 +181,7 @@ def compare(
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
     set_: Set = None,
+    own_recipes: OwnRecipes = False,
     out: Out = None,
     store: StoreRoot = None,
     address: Address = None,
@@ -192,16 +198,16 @@ def _run(record: Any, out: str, options: dict[str, Any]) -> None:
     """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
     given = settings(options)
     seeds = chosen_seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
-    defaults = DATASETS[options["dataset"]].cpu_defaults
 
     from tune_calib.places import place
+    from tune_calib.recipes import suited_to
     from tune_calib.tuning.ablate import Request
     from tune_calib.tuning.ablate import ablate as run
 
     folder = place(out)
     request = Request(
         ladder=record,
-        defaults=defaults,
+        defaults=suited_to(given),
         given=given,
         seeds=seeds,
         with_controls=options["controls"],
@@ -211,6 +217,7 @@ def _run(record: Any, out: str, options: dict[str, Any]) -> None:
         address=options["address"],
         gpus=options["gpus"],
         command=shlex.join(["tune-calib", *sys.argv[1:]]),
+        own_recipes=options["own_recipes"],
     )
     crashed = stoppable(request.command, lambda: run(request))
     report(out)

@@ -21,6 +21,10 @@ HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
 Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
 HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
+OwnRecipes = Annotated[
+    bool,
+    typer.Option("--own-recipes", help="each method as its authors train it"),
+]
 Controls = Annotated[bool, typer.Option("--controls", help="add the controls")]
 Out = Annotated[
     str | None,

@@ -20,6 +20,7 @@ from tune_calib.cli.options import (
     HeadSeeds,
     NetworkSeeds,
     Out,
+    OwnRecipes,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -29,7 +30,7 @@ from tune_calib.cli.options import (
     tell_crashed,
 )
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -69,6 +70,7 @@ def search(
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
     set_: Set = None,
+    own_recipes: OwnRecipes = False,
     trials: Trials = 64,
     sampler: SamplerOption = "tpe",
     sampler_seed: SamplerSeed = 0,
@@ -90,16 +92,16 @@ def search(
     known("--scheduler", scheduler, SCHEDULERS)
     given = settings(dict(locals()))
     chosen = chosen_seeds(seeds, network_seeds, head_seeds)
-    defaults = DATASETS[dataset].cpu_defaults
 
     from tune_calib.places import place
+    from tune_calib.recipes import suited_to
     from tune_calib.tuning.objective import Objective
     from tune_calib.tuning.request import Question, SearchRequest
 
     folder = place(out or f"runs/search-{method}-{dataset}")
     question = Question(
         method=method,
-        defaults=defaults,
+        defaults=suited_to(given),
         given=given,
         seeds=chosen,
         objective=Objective(tuple(metric or ["ece"]), guard),
@@ -107,6 +109,7 @@ def search(
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
+        own_recipes=own_recipes,
     )
     request = SearchRequest(
         question=question,

@@ -3,6 +3,9 @@
 https://arxiv.org/abs/2308.11911. Cross entropy, and squared penalties: on a largest logit above a
 margin, and on logits that lie more than the margin below the largest. The default follows the
 authors' code, whose first penalty is on the raw logit (adding a constant to all logits changes it).
+
+Own recipe: that of MbLS's code: SGD on the mean loss, clipped at 2, the epoch of best validation
+accuracy, and on CIFAR-10 without the incomplete last batch.
 """
 
 from typing import Literal
@@ -12,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -69,6 +73,8 @@ METHODS.register(
         url="https://arxiv.org/abs/2308.11911",
         params=AclsParams,
         implementation=Acls,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
     ),
 )

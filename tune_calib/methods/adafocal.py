@@ -7,6 +7,9 @@ inverse focal loss, for bins that are not sure enough.
 The feedback comes from ``calib``. Differences from the authors' code: the bins are part of the
 checkpoint (theirs are written to a text file and never read back), and 1 - p is computed from
 log p, so that it is not rounded to 0 near p = 1.
+
+Own recipe: that of the authors' code, which is Mukhoti's: SGD, the loss summed over the batch and
+its gradient clipped at 2, the last epoch.
 """
 
 from typing import Any, NamedTuple
@@ -18,6 +21,7 @@ from torch import Tensor
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.metrics.binning import adaptive_table
 from tune_calib.registry import METHODS, MethodInfo, Params
 
@@ -140,6 +144,7 @@ METHODS.register(
         params=AdaFocalParams,
         implementation=AdaFocal,
         needs=frozenset({"calib_pass"}),
-        slot_defaults={"loss_reduction": "sum", "clip_grad_norm": 2.0},
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

@@ -9,6 +9,10 @@ checkpoint (theirs is drawn anew at evaluation); the search always takes the sof
 it when all logits lie in [0, 1]); the adaptor stands on the maps that the backbone pools (theirs,
 in a pre-activation network, before the last BN and ReLU); with ``select: min_val_nll`` an epoch is
 judged by the NLL of the mixture, not by the sum of the two cross entropies.
+
+Own recipe: Adam at 1e-4 without decay, clipping or schedule, batch 256, the epoch of least
+validation NLL. The adaptor's BatchNorm momentum (.01) and initialisation (normal, fan out) are the
+authors', by whatever recipe the rest is trained.
 """
 
 import math
@@ -21,6 +25,8 @@ from torch.nn import functional as F
 
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.methods._recipes import TWO_STAGE
+from tune_calib.models.base import draw_fan_out
 from tune_calib.models.network import Output
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -28,6 +34,8 @@ from tune_calib.seeds import child_seed
 FIRST_SHARE = 0.8
 
 TOLERANCE = 1e-4
+
+MOMENTUM = 0.01
 
 
 class BalCalParams(Params):
@@ -119,20 +127,22 @@ class Adaptor(nn.Module):
     """Maps (N, D, h, w) of the trunk to those that the ETF sees, same shape and >= 0.
 
     A residual branch BN, ReLU, 3x3 convolution to D / 2, and the same back to D; BN, ReLU behind.
+    Momentum of the BNs and initialisation are those of the authors' network, on any trunk.
     """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         half = max(1, width // 2)
         self.branch = nn.Sequential(
-            nn.BatchNorm2d(width),
+            nn.BatchNorm2d(width, momentum=MOMENTUM),
             nn.ReLU(),
             nn.Conv2d(width, half, 3, padding=1, bias=False),
-            nn.BatchNorm2d(half),
+            nn.BatchNorm2d(half, momentum=MOMENTUM),
             nn.ReLU(),
             nn.Conv2d(half, width, 3, padding=1, bias=False),
         )
-        self.norm = nn.BatchNorm2d(width)
+        self.norm = nn.BatchNorm2d(width, momentum=MOMENTUM)
+        draw_fan_out(self.branch)
 
     def forward(self, maps: Tensor) -> Tensor:
         """Add the branch, normalise, ReLU."""
@@ -167,7 +177,9 @@ class BalCal(NetworkMethod):
         network.stages()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(child_seed(self.context.seed, "adaptor"))
-            self.adaptor = Adaptor(self.context.width)
+            # timm's models say how many maps they pool; ours pool each to one feature.
+            maps = getattr(network.backbone, "num_features", self.context.width)
+            self.adaptor = Adaptor(maps)
         self.adaptor.to(memory_format=torch.channels_last)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
@@ -224,14 +236,6 @@ METHODS.register(
         params=BalCalParams,
         implementation=BalCal,
         needs=frozenset({"epoch_logits", "stages"}),
-        slot_defaults={
-            "optimizer": "adam",
-            "lr": 1e-4,
-            "weight_decay": 0.0,
-            "batch_size": 256,
-            "milestones": (),
-            "clip_grad_norm": None,
-            "select": "min_val_nll",
-        },
+        slot_defaults=TWO_STAGE,
     ),
 )

@@ -1,9 +1,14 @@
-"""Cross entropy: the uncalibrated baseline ("vanilla") of every paper."""
+"""Cross entropy: the uncalibrated baseline ("vanilla") of every paper.
+
+Own recipe: that of Mukhoti et al. (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
+"""
 
 from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -26,5 +31,7 @@ METHODS.register(
         url="https://arxiv.org/abs/1706.04599",
         params=NoParams,
         implementation=CrossEntropy,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

@@ -5,6 +5,9 @@ exclusion: between two wrong classes neither should win. As in the code (by-liu/
 constraint runs over ordered pairs, each with itself too. With two classes there is no pair of
 wrong classes: the term is 0 where the code divides by 0. Beyond ``LARGEST`` pairs the samples are
 taken in chunks whose pairs are computed again in the backward pass, so that memory is bounded.
+
+Own recipe: that of the code, which is MbLS's: SGD on the mean loss, clipped at 2, the epoch of
+best validation accuracy, and on CIFAR-10 without the incomplete last batch.
 """
 
 import torch
@@ -14,6 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 LARGEST = 2**24
@@ -95,5 +99,7 @@ METHODS.register(
         ),
         params=PairwiseConstraintsParams,
         implementation=PairwiseConstraints,
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
     ),
 )

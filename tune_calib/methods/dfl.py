@@ -1,7 +1,10 @@
 """Dual focal loss (Tao et al., ICML 2023, https://arxiv.org/abs/2305.13665).
 
 Focal loss whose weight also looks at the largest probability below that of the right class. The
-data sets' ``gamma`` are those of ResNet-50 (the paper tunes it per backbone; METHODS section 0).
+exponent follows the backbone (``GAMMA``), whoever's recipe trains it.
+
+Own recipe: that of the authors' code, which is Mukhoti's: SGD, the loss summed over the batch and
+its gradient clipped at 2, the last epoch.
 """
 
 from pydantic import Field
@@ -9,7 +12,20 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
+
+GAMMA = {
+    "cifar10": {"gamma": 5.0},
+    "cifar10/resnet110": {"gamma": 4.5},
+    "cifar10/wrn26_10": {"gamma": 2.6},
+    "cifar100": {"gamma": 5.0},
+    "cifar100/resnet110": {"gamma": 6.1},
+    "cifar100/wrn26_10": {"gamma": 3.9},
+    "cifar100/densenet121": {"gamma": 3.4},
+    "tiny_imagenet": {"gamma": 2.3},
+}
+"""What the paper tunes for each backbone; a backbone that it lacks takes ResNet-50's."""
 
 
 class DualFocalParams(Params):
@@ -46,6 +62,8 @@ METHODS.register(
         url="https://arxiv.org/abs/2305.13665",
         params=DualFocalParams,
         implementation=DualFocal,
-        dataset_defaults={"tiny_imagenet": {"gamma": 2.3}},
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
+        dataset_defaults=GAMMA,
     ),
 )

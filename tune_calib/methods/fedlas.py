@@ -13,6 +13,9 @@ moments are part of the checkpoint, and a batch of one leaves the moments as the
 deviation is NaN, which theirs keep for ever).
 
 For ablations the gate can be fixed, random or an oracle, and other indicators can be chosen.
+
+Own recipe: that of MbLS's code: SGD on the mean loss, clipped at 2, the epoch of best validation
+accuracy, and on CIFAR-10 without the incomplete last batch.
 """
 
 from typing import Any, Literal
@@ -24,6 +27,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
+from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
@@ -248,6 +252,8 @@ METHODS.register(
         params=FedlasParams,
         implementation=FedlasLabelSmoothing,
         needs=frozenset({"features"}),
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={
             "cifar100": {"alpha": 0.1, "theta": 0.5},
             "tiny_imagenet": {"theta": 0.5},
@@ -267,6 +273,8 @@ METHODS.register(
         params=FedlasMarginParams,
         implementation=FedlasMargin,
         needs=frozenset({"features"}),
+        slot_defaults=MARGIN,
+        dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={
             "cifar100": {"beta": 1.0, "theta": 0.5},
             "tiny_imagenet": {"alpha": 0.05, "margin": 10.0, "theta": 0.5},

@@ -2,6 +2,9 @@
 
 https://arxiv.org/abs/2002.09437. Samples that the network is already sure of weigh less. 1 - p is
 computed from log p, so that it is not rounded to 0 near p = 1.
+
+Own recipe: that of the authors' code (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
 """
 
 from pydantic import Field
@@ -9,6 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -41,5 +45,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2002.09437",
         params=FocalParams,
         implementation=Focal,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

@@ -2,6 +2,9 @@
 
 https://arxiv.org/abs/2002.09437. The less sure the network is of the right class, the larger the
 exponent: 5 below probability 0.2, 3 below 0.5, ``gamma`` from there on.
+
+Own recipe: that of the authors' code (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
 """
 
 import torch
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -49,5 +53,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2002.09437",
         params=SampleDependentFocalParams,
         implementation=SampleDependentFocal,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
     ),
 )

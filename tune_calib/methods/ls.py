@@ -1,6 +1,9 @@
 """Label smoothing (Szegedy et al., CVPR 2016; calibration: Müller et al., NeurIPS 2019).
 
 A share ``alpha`` of the target mass is spread evenly over all classes, the right one included.
+
+Own recipe: that of Mukhoti et al. (torrvision/focal_calibration): SGD, the loss summed over the
+batch and its gradient clipped at 2, the last epoch.
 """
 
 from pydantic import Field
@@ -8,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -40,6 +44,8 @@ METHODS.register(
         url="https://arxiv.org/abs/1906.02629",
         params=LabelSmoothingParams,
         implementation=LabelSmoothing,
+        slot_defaults=FOCAL,
+        dataset_slot_defaults=FOCAL_ON,
         dataset_defaults={"cifar100": {"alpha": 0.1}},
     ),
 )

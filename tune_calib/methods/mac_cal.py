@@ -4,6 +4,10 @@ There is no published code; the options name each reading of equations 8 to 13 (
 the one that works on real features as the default: masks zero the stored weights in place, and
 the stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
 ``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static).
+
+Own recipe: SGD at a constant .1, the loss summed over the batch and its gradient clipped at 2,
+weight decay 5e-4, batch 128: the text names the rate and the code base (Mukhoti et al.), which
+sums and clips.
 """
 
 from collections.abc import Sequence
@@ -14,6 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod, log_mean_exp
+from tune_calib.methods._recipes import FOCAL_HEAD
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -246,6 +251,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2508.09116",
         params=MacCalParams,
         implementation=MacCal,
+        slot_defaults=FOCAL_HEAD,
         per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
     ),
 )

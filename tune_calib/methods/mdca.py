@@ -3,6 +3,9 @@
 https://arxiv.org/abs/2203.13834. A classification loss, and for each class the distance between
 the batch's mean probability and its share of the labels. The paper's label smoothing puts no mass
 on the right class; smoothing by ``ls`` with alpha C / (C - 1) is the same.
+
+Own recipe: SGD on the mean loss without clipping, learning rate drops at a half and three
+quarters, the epoch of best validation accuracy, and on CIFAR-10 without the incomplete last batch.
 """
 
 from typing import Literal
@@ -13,6 +16,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms, label_log_probs
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -77,5 +81,12 @@ METHODS.register(
         url="https://arxiv.org/abs/2203.13834",
         params=MdcaParams,
         implementation=Mdca,
+        slot_defaults={
+            **MIXED,
+            "weight_decay": 5e-4,
+            "milestones": (0.5, 0.75),
+            "select": "best_val_acc",
+        },
+        dataset_slot_defaults={"cifar10": {"drop_last": True}},
     ),
 )

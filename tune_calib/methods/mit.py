@@ -10,6 +10,8 @@ solves at the logits; MIT-A (the paper's final method) at every stage, mixing an
 Differences from the authors' code: shares closer than
 1e-4, which margin 0 allows there and which divide by zero, are drawn again; chance comes from the
 epoch's generator. Stages of other networks than ResNets are ours (``Network.stages``).
+
+Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, the last epoch.
 """
 
 from functools import partial
@@ -22,6 +24,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, draw_shares, mix, permutation, unmix
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -122,6 +125,6 @@ for _name, _title, _class, _needs in (
             params=MitParams,
             implementation=_class,
             needs=frozenset(_needs),
-            slot_defaults={"weight_decay": 1e-4, "clip_grad_norm": None},
+            slot_defaults=MIXED,
         ),
     )

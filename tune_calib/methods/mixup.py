@@ -4,6 +4,8 @@ Each batch is mixed with a permutation of itself by one Beta-distributed share, 
 
 Differences from the authors' code (facebookresearch/mixup-cifar10): none in the arithmetic; share
 and permutation come from the epoch's generator instead of the global ones of numpy and torch.
+
+Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, the last epoch.
 """
 
 import torch
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, mix, permutation
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -70,6 +73,6 @@ METHODS.register(
         url="https://arxiv.org/abs/1710.09412",
         params=MixupParams,
         implementation=Mixup,
-        slot_defaults={"weight_decay": 1e-4, "clip_grad_norm": None},
+        slot_defaults=MIXED,
     ),
 )

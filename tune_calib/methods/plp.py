@@ -9,6 +9,10 @@ Differences from the authors' code (dengbaowang/PLP): a start epoch is met with 
 (two coinciding starts end all freezing there), and boundaries of networks without a published
 list are our choice: up to 11 groups of blocks, evenly spaced, top first. Frozen tensors get no
 gradient, decay or momentum, and batch normalisation goes on moving its statistics, as there.
+
+Own recipe: SGD with weight decay 5e-4 (1e-4 on Tiny-ImageNet) on the mean loss without clipping,
+the last epoch. On Tiny-ImageNet the authors start from trained weights, with other rates; we do
+not.
 """
 
 from collections.abc import Iterator
@@ -20,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
+from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
@@ -136,6 +141,7 @@ METHODS.register(
         url="https://proceedings.mlr.press/v235/wang24cm.html",
         params=PlpParams,
         implementation=Plp,
-        slot_defaults={"weight_decay": 5e-4, "clip_grad_norm": None},
+        slot_defaults={**MIXED, "weight_decay": 5e-4},
+        dataset_slot_defaults={"tiny_imagenet": {"weight_decay": 1e-4}},
     ),
 )

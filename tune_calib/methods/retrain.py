@@ -1,4 +1,7 @@
-"""Retraining of the head without a mask: the control of every head method."""
+"""Retraining of the head without a mask: the control of every head method.
+
+As a control it has no recipe of its own and is trained as the data set's heads are.
+"""
 
 from collections.abc import Sequence
 from typing import Literal, Self

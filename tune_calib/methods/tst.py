@@ -1,6 +1,8 @@
 """Two-stage training (Jordahn and Olmos, arXiv 2405.01196): a fresh MLP on frozen features.
 
 Stage II is early-stopped on the validation NLL (METHODS section 4 corrects the README).
+
+Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
 """
 
 from collections.abc import Sequence
@@ -9,6 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
+from tune_calib.methods._recipes import TWO_STAGE_HEAD
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.spec import HeadSlot
@@ -49,13 +52,6 @@ METHODS.register(
         url="https://arxiv.org/abs/2405.01196",
         params=TwoStageParams,
         implementation=TwoStageTraining,
-        slot_defaults={
-            "optimizer": "adam",
-            "lr": 1e-4,
-            "weight_decay": 0.0,
-            "batch_size": 256,
-            "epochs": 40,
-            "select": "min_val_nll",
-        },
+        slot_defaults=TWO_STAGE_HEAD,
     ),
 )

@@ -1,7 +1,8 @@
 """The head of two-stage training, trained end to end: the control that TST's claim needs.
 
 The network's linear head is left aside; what is trained with the body is the perceptron that TST
-(Jordahn and Olmos, arXiv 2405.01196) puts on the frozen body.
+(Jordahn and Olmos, arXiv 2405.01196) puts on the frozen body. As a control it has no recipe of
+its own and is trained as the data set's networks are.
 """
 
 from itertools import pairwise

@@ -6,6 +6,8 @@ another its log-variance, and the loss adds the KL divergence to N(0, I) divided
 Differences from the authors' code (Decoupled-Layers-for-Calibrated-NNs): the epoch is selected by
 the NLL of what ``predict`` gives, not by the loss of one random draw, and the body stays in
 evaluation mode unless the slot's ``bn_mode`` says otherwise.
+
+Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
 """
 
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll
+from tune_calib.methods._recipes import TWO_STAGE_HEAD
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -148,13 +151,6 @@ METHODS.register(
         params=VariationalTwoStageParams,
         implementation=VariationalTwoStage,
         per_head=frozenset({"kl_weight"}),
-        slot_defaults={
-            "optimizer": "adam",
-            "lr": 1e-4,
-            "weight_decay": 0.0,
-            "batch_size": 256,
-            "epochs": 40,
-            "select": "min_val_nll",
-        },
+        slot_defaults=TWO_STAGE_HEAD,
     ),
 )

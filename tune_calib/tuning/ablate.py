@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, Settings, expand
+from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, expand
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store
 from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
 from tune_calib.places import Place, environment, require_writable
+from tune_calib.recipes import Settings
 from tune_calib.results import atomic_write
 from tune_calib.tuning.folder import (
     done,
@@ -22,6 +23,7 @@ from tune_calib.tuning.launch import Resources, network_threads, ray_session
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.schedule import run_plan
+from tune_calib.tuning.setting import describe
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Request:
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
         cpus: cores of a network trial; the machine's are shared out unless given.
+        own_recipes: train each method by the recipe of its authors.
     """
 
     ladder: Ladder
@@ -55,6 +58,7 @@ class Request:
     gpus: float
     command: str
     cpus: int | None = None
+    own_recipes: bool = False
 
 
 def ablate(request: Request) -> list[str]:
@@ -67,7 +71,12 @@ def ablate(request: Request) -> list[str]:
         UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
     planned = expand(
-        request.ladder, request.defaults, request.given, request.seeds, request.with_controls
+        request.ladder,
+        request.defaults,
+        request.given,
+        request.seeds,
+        request.with_controls,
+        request.own_recipes,
     )
     data = planned[0].spec.data
     manifest = _manifest_of(request, planned)
@@ -98,11 +107,13 @@ def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
     """
-    question = {
+    question: dict[str, Any] = {
         "ladder": request.ladder.name,
         "defaults": request.defaults,
         "given": request.given,
         "is_paired": request.seeds.is_paired,
+        # Only where asked for: a sweep without it is the one that it was before there was any.
+        **({"own_recipes": True} if request.own_recipes else {}),
     }
     manifest = _new_manifest(request, planned, identity_of(question))
     old = sweep_of(request.out)
@@ -121,7 +132,7 @@ def _new_manifest(request: Request, planned: list[PlannedTrial], identity: str) 
         "title": request.ladder.title,
         "command": request.command,
         "dataset": planned[0].spec.data.dataset,
-        "setting": describe(planned),
+        "setting": describe(planned, request.ladder, request.own_recipes),
         "published": request.ladder.published,
         "rungs": [_rung(request.ladder.rungs[index], index) for index in used],
         "network_seeds": sorted(set(request.seeds.network)),
@@ -148,26 +159,6 @@ def _planned(trial: PlannedTrial) -> dict[str, Any]:
         "network_seed": trial.spec.network.seed,
         "head_seed": trial.spec.head.seed if trial.spec.head else None,
     }
-
-
-def describe(planned: list[PlannedTrial]) -> str:
-    """One line that says data, network and head recipe of a ladder."""
-    spec = planned[0].spec
-    data, network = spec.data, spec.network
-    parts = [data.dataset]
-    if data.train_fraction < 1:
-        parts.append(f"{data.train_fraction:g} of the training split")
-    if data.label_noise:
-        parts.append(f"label noise {data.label_noise:g}")
-    if data.imbalance > 1:
-        parts.append(f"imbalance {data.imbalance:g}")
-    methods = {trial.spec.network.method for trial in planned}
-    loss = f", {network.method}" if len(methods) == 1 else ""
-    parts.append(f"{network.backbone}{loss}, {network.epochs} epochs")
-    head = next((trial.spec.head for trial in planned if trial.spec.head), None)
-    if head is not None:
-        parts.append(f"heads {head.epochs} epochs at lr {head.lr:g}, batch {head.batch_size}")
-    return "; ".join(parts)
 
 
 def _extend(old: dict[str, Any], new: dict[str, Any], out: Place) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ablations._ladder import PlannedTrial, Rung, Seeds, Settings, refuse_unused, spec_of
+from ablations._ladder import PlannedTrial, Rung, Seeds, refuse_unused, spec_of
 from search_spaces._space import Choice, Point, Space
 from tune_calib.errors import UserError
+from tune_calib.recipes import Settings
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.spec import TrialSpec
 
@@ -22,6 +23,7 @@ class Candidates:
         given: settings by slot that were asked for; they are not searched.
         defaults: settings by slot that suit the data set.
         seeds: seeds of networks and heads.
+        own_recipes: train each method by the recipe of its authors.
 
     Raises:
         UserError: the method or a setting is unknown, or a setting is out of range.
@@ -33,12 +35,14 @@ class Candidates:
         given: Settings,
         defaults: Settings | None = None,
         seeds: Seeds = ONE_SEED,
+        own_recipes: bool = False,
     ) -> None:
         self.kind = METHODS[method].kind
         self.method = method
         self._given = given
         self._defaults = defaults or {}
         self._seeds = seeds
+        self._own_recipes = own_recipes
         refuse_unused([self.rung({}), Rung(BASELINE, "")], given)
         fixed = {f"{slot}.{key}": v for slot, asked in given.items() for key, v in asked.items()}
         self.space: Space = SPACES[method].without(fixed)
@@ -86,8 +90,9 @@ class Candidates:
         return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
 
     def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
+        settings = self._defaults, self._given
         return [
-            PlannedTrial(spec_of(rung, self._defaults, self._given, *pair), number, label)
+            PlannedTrial(spec_of(rung, *settings, pair, self._own_recipes), number, label)
             for pair in self._seeds.pairs()
         ]
 

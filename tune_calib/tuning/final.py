@@ -162,6 +162,7 @@ def _request(
         gpus=request.gpus,
         command=command,
         cpus=request.cpus,
+        own_recipes=question.own_recipes,
     )
 
 

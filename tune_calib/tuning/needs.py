@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ablations._ladder import PlannedTrial, expand
+from ablations._ladder import PlannedTrial
 from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.clock import spent_s
@@ -75,8 +75,7 @@ def needs_of(work: Work, out: Place, study_storage: str | None = None) -> Needs:
 
 
 def _of_ladder(work: Work, out: Place) -> Needs:
-    assert work.ladder is not None
-    planned = expand(work.ladder, work.defaults, work.given, work.seeds, work.with_controls)
+    planned = work.planned()
     finished = done(out)
     plan = make_plan(planned, finished)
     threads = work.resources.cpus or network_threads(len(make_plan(planned, set()).networks))

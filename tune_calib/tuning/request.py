@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ablations._ladder import Seeds, Settings
+from ablations._ladder import Seeds
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.manifests import identity_of_rows, read, search_of
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place, place
+from tune_calib.recipes import Settings
 from tune_calib.results import read_table
 from tune_calib.tuning.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.folder import (
@@ -41,6 +42,7 @@ class Question:
         lag: batches that are asked for before the first of them is told (head methods): with 1
             nothing is trained meanwhile; more than 2 keep no actor busier and tell less. Searches
             of earlier versions with one Ray trial at a time have 1, and keep it.
+        own_recipes: train each method by the recipe of its authors.
     """
 
     method: str
@@ -53,10 +55,13 @@ class Question:
     scheduler: Literal["none", "asha"] = "none"
     population: int = 8
     lag: int = 2
+    own_recipes: bool = False
 
     def plain(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """As plain JSON values; ``own_recipes`` only where asked for, as before there was any."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        if not self.own_recipes:
+            del plain["own_recipes"]
         return plain
 
     @classmethod
@@ -75,7 +80,7 @@ class Question:
 
     def candidates(self) -> Candidates:
         """What is tried."""
-        return Candidates(self.method, self.given, self.defaults, self.seeds)
+        return Candidates(self.method, self.given, self.defaults, self.seeds, self.own_recipes)
 
 
 @dataclass(frozen=True)

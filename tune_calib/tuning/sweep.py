@@ -122,6 +122,7 @@ def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
         gpus=work.resources.gpus,
         command=command,
         cpus=work.resources.cpus,
+        own_recipes=work.own_recipes,
     )
 
 
@@ -159,6 +160,7 @@ def question_of(work: Work) -> Question:
         sampler_seed=asked.sampler_seed,
         scheduler=asked.scheduler,
         population=asked.population,
+        own_recipes=work.own_recipes,
     )
 
 

@@ -7,16 +7,17 @@ from typing import Any
 
 from ablations._ladder import (
     Ladder,
+    PlannedTrial,
     Rung,
     Seeds,
-    Settings,
     expand,
     pipeline,
     refuse_unused,
     side_by_side,
 )
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, LADDERS, METHODS
+from tune_calib.recipes import Settings, suited_to
+from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.candidates import BASELINE, Candidates
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.sweep_file import Place, ReadFile
@@ -37,6 +38,7 @@ class Work:
         with_controls: add the ladder's controls.
         method: whose space is searched, if it is a search.
         search: how, if it is a search.
+        own_recipes: train each method by the recipe of its authors.
     """
 
     name: str
@@ -48,12 +50,24 @@ class Work:
     with_controls: bool = False
     method: str = ""
     search: Search | None = None
+    own_recipes: bool = False
 
     @property
     def defaults(self) -> Settings:
         """Settings by slot that suit the data set."""
-        defaults: Settings = DATASETS[self.given["data"]["dataset"]].cpu_defaults
-        return defaults
+        return suited_to(self.given)
+
+    def planned(self) -> list[PlannedTrial]:
+        """The trials of a ladder."""
+        assert self.ladder is not None
+        return expand(
+            self.ladder,
+            self.defaults,
+            self.given,
+            self.seeds,
+            self.with_controls,
+            self.own_recipes,
+        )
 
     def check(self) -> None:
         """Write every spec out once.
@@ -62,8 +76,7 @@ class Work:
             UserError: a setting is unknown or out of range.
         """
         if self.search is None:
-            assert self.ladder is not None
-            expand(self.ladder, self.defaults, self.given, self.seeds, self.with_controls)
+            self.planned()
             return
         Objective(self.search.metric, self.search.guard)
         candidates = self.candidates()
@@ -73,7 +86,7 @@ class Work:
 
     def candidates(self) -> Candidates:
         """What a search tries."""
-        return Candidates(self.method, self.given, self.defaults, self.seeds)
+        return Candidates(self.method, self.given, self.defaults, self.seeds, self.own_recipes)
 
 
 def works_of(file: ReadFile) -> list[Work]:
@@ -103,6 +116,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
             given = _given(file, entry, _rungs(entry), dataset, backbone)
             tail = "-".join([dataset, *([backbone] if backbone else [])])
             work = Work(f"{name}-{tail}", place, given, seeds, resources, ladder, entry.controls)
+            work = replace(work, own_recipes=_own_recipes(file, entry))
             if entry.search is None:
                 yield work
                 continue
@@ -119,6 +133,12 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                     method=method.method,
                     search=entry.search,
                 )
+
+
+def _own_recipes(file: ReadFile, entry: Entry) -> bool:
+    """Whether each method has its own recipe; the rungs of a ladder share one."""
+    asked = file.content.own_recipes if entry.own_recipes is None else entry.own_recipes
+    return bool(asked and entry.methods)
 
 
 def seeds_of(counts: SeedCounts) -> Seeds:

@@ -247,6 +247,8 @@ class _Where(_Part):
     """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
     """Of one Ray trial."""
+    own_recipes: bool | None = None
+    """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
     set: Settings = Settings()
     """Fixed settings; a search does not search them."""
 
@@ -275,6 +277,8 @@ class Entry(_Where):
             raise ValueError("an entry takes either methods or a ladder")
         if self.ladder is not None and self.search is not None:
             raise ValueError("a ladder is not searched; name methods")
+        if self.ladder is not None and self.own_recipes:
+            raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
         if self.ladder is None and self.controls:
             raise ValueError("controls go with a ladder")
         return self

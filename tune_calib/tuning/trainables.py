@@ -2,7 +2,15 @@
 
 ``trainable("mac_cal")`` gives the class bound to a method, for use in any ``tune.Tuner``::
 
-    tune.Tuner(trainable("mac_cal"), param_space={"head": {"gamma": tune.uniform(0.7, 1.0)}})
+    tune.Tuner(
+        trainable("mac_cal"),
+        param_space={
+            "head": {"gamma": tune.uniform(0.7, 1.0)},
+            "run": {"out": "/tmp/own/results", "store": "/tmp/own/store"},
+        },
+    )
+
+Settings that are not given are those that the command line would take (``recipes.effective``).
 """
 
 import json
@@ -35,6 +43,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
 from tune_calib.names import METRICS, SLOTS, WATCHED, column
 from tune_calib.places import place
+from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import TableName, write_results
 from tune_calib.spec import TrialSpec
@@ -48,8 +57,9 @@ class _SpecTrainable(tune.Trainable):
     """What the Trainables share: reading a configuration, writing the rows of its trials.
 
     Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
-    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc`` as a spec takes them, and
-    ``run`` (``record.Run``).
+    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
+    its slot's or in ``params``; ``own_recipes`` (train each method as its authors do; else all by
+    the recipe of the data set); and ``run`` (``record.Run``).
     """
 
     method: ClassVar[str | None] = None
@@ -64,7 +74,7 @@ class _SpecTrainable(tune.Trainable):
         self.started = time.monotonic()
         self.resets = getattr(self, "resets", 0)
         self.run = Run(**config["run"])
-        work = config.get("work") or {"trials": [self._bound(config)], "name": self.trial_id}
+        work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
         torch.set_num_threads(self.run.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -73,13 +83,19 @@ class _SpecTrainable(tune.Trainable):
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
 
-    def _bound(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The only trial of a class that is bound to a method and used alone."""
+    @classmethod
+    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The only trial of a class that is used alone.
+
+        Raises:
+            UserError: a setting is unknown or out of range.
+        """
         slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
-        if self.method is not None:
-            slots.setdefault(METHODS[self.method].kind, {})["method"] = self.method
-        slots.setdefault("network", {})
-        return {"spec": slots, "rung": 0, "label": self.method or "network"}
+        if cls.method is not None:
+            slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
+        spec = effective(slots, suited_to(slots), config.get("own_recipes", False))
+        plain = spec.model_dump(mode="json")
+        return {"spec": plain, "rung": 0, "label": cls.method or "network"}
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take up another trial; equal to a fresh actor."""

@@ -1,15 +1,17 @@
-"""The CIFAR networks of the calibration papers that have no timm name, built from timm's classes.
+"""The networks of the calibration papers for CIFAR and Tiny-ImageNet, built from timm's classes.
 
 Definitions and parameter counts are those of the code of Mukhoti et al. (NeurIPS 2020,
-https://github.com/torrvision/focal_calibration), which MbLS, AdaFocal and FeDLaS share. ResNet-50
-and ResNet-101 of these papers are the timm names ``resnet50`` and ``resnet101``.
+https://github.com/torrvision/focal_calibration), which MbLS, AdaFocal and FeDLaS share; WRN-28-10
+is that of TST and BalCAL. The linear head is drawn as that of every other network.
 """
 
+from functools import partial
 from typing import Any
 
 from torch import nn
 
 from tune_calib.models.backbones.timm_cifar import (
+    build,
     densenet_stages,
     resnet_stages,
     use_cifar_stem,
@@ -22,6 +24,28 @@ from tune_calib.models.base import (
     reset_convolutions,
 )
 from tune_calib.registry import BACKBONES
+
+TINY_IMAGENET = 64
+"""Size of its images, whose networks keep 2x2 cells of the last maps."""
+
+
+def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
+    """Build ResNet-50 or ResNet-101, features >= 0.
+
+    Args:
+        channels: of the images.
+        size: of the images. 64 is Tiny-ImageNet: the last maps are pooled to 2x2, D = 8192, and
+            convolutions are Kaiming normal, fan out, in both initialisations; else D = 2048.
+        init: as of every timm ResNet.
+        name: of the model in timm.
+    """
+    model: Any
+    model, width = build(channels, size, init, name=name)
+    if size != TINY_IMAGENET:
+        return model, width
+    model.global_pool = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(1))
+    draw_fan_out(model)
+    return model, 4 * width
 
 
 def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
@@ -85,6 +109,51 @@ def wrn26_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     return model, int(model.num_features)
 
 
+def wrn28_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
+    """Build "WRN-28-10" of TST and BalCAL: pre-activation, 36.5 M parameters, D = 640.
+
+    Features are >= 0. Batch normalisations have momentum 0.01; convolutions of stride 2 pad right
+    and below alone.
+
+    Args:
+        channels: of the images.
+        size: of the images; 32 in the papers.
+        init: convolutions are Kaiming normal, fan out, in both; with ``timm`` the last convolution
+            of every branch starts at 0.
+    """
+    from timm.layers.create_conv2d import create_conv2d
+    from timm.layers.norm_act import BatchNormAct2d
+    from timm.models.resnetv2 import ResNetV2
+
+    del size
+    options: Any = {
+        "norm_layer": partial(BatchNormAct2d, momentum=0.01),
+        "conv_layer": partial(create_conv2d, padding="same"),
+    }
+    model: Any = ResNetV2(
+        [4, 4, 4],
+        channels=(160, 320, 640),
+        num_classes=0,
+        in_chans=channels,
+        stem_chs=16,
+        preact=True,
+        basic=True,
+        bottle_ratio=1.0,
+        zero_init_last=init == "timm",
+        **options,
+    )
+    model.stem = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+    draw_fan_out(model.stem)
+    declare_stages(model, preact_stages)
+    return model, int(model.num_features)
+
+
+def preact_stages(model: Any) -> list[nn.Module]:
+    """Cut a ResNetV2: stem, groups of blocks (the last with the final BN and ReLU), pool."""
+    *groups, last = model.stages
+    return [model.stem, *groups, nn.Sequential(last, model.norm), model.head]
+
+
 def densenet121(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     """Build DenseNet-121 with the CIFAR stem: 7.0 M parameters, D = 1024, features >= 0.
 
@@ -118,8 +187,11 @@ def _timm_resnet(*args: Any, **kwargs: Any) -> Any:
 
 
 for _name, _title, _build in (
+    ("resnet50", "ResNet-50", partial(resnet, name="resnet50")),
+    ("resnet101", "ResNet-101", partial(resnet, name="resnet101")),
     ("resnet110", "ResNet-110 (bottleneck, 45.9 M)", resnet110),
     ("wrn26_10", "WRN-26-10", wrn26_10),
+    ("wrn28_10", "WRN-28-10 (TST, BalCAL)", wrn28_10),
     ("densenet121", "DenseNet-121 (CIFAR stem)", densenet121),
 ):
     BACKBONES.register(_name, BackboneInfo(_name, _title, _build))

@@ -1,0 +1,340 @@
+"""One path to the settings of a trial, one recipe for all methods, and each authors' own."""
+
+import json
+from itertools import product
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ablations._ladder import Seeds, expand, side_by_side
+from analysis import recipes as tables
+from analysis.load import Sweep, load
+from tests import fake_results
+from tests.test_readme import README
+from tune_calib.errors import UserError
+from tune_calib.names import SLOTS
+from tune_calib.recipes import effective, own_recipe, suited_to
+from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
+from tune_calib.results import read_table
+from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot, TrialSpec, canonical_json
+from tune_calib.tuning.ablate import Request, _manifest_of
+from tune_calib.tuning.candidates import Candidates
+from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.request import Question
+from tune_calib.tuning.setting import describe
+from tune_calib.tuning.sweep import planned_works, question_of
+from tune_calib.tuning.sweep_file import read_sweep_file
+from tune_calib.tuning.trainables import trainable
+
+ONE = Seeds((0,), (0,), is_paired=True)
+OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
+
+
+def named(kind: str) -> list[str]:
+    return [name for name in METHODS if METHODS[name].kind == kind]
+
+
+def planned(names, dataset="digits", own_recipes=False, **given):
+    asked = {"data": {"dataset": dataset}, **given}
+    ladder = side_by_side(names)
+    return expand(ladder, suited_to(asked), asked, ONE, False, own_recipes)
+
+
+# METHODS.md, section 0: recipes R-focal, R-acls, R-tst, R-plp, R-crl, and findings X1, X2, X6, X9.
+FIELDS = ("optimizer", "lr", "weight_decay", "batch_size", "loss_reduction", "clip_grad_norm",
+          "select", "drop_last")  # fmt: skip
+AUTHORS = {
+    **dict.fromkeys(
+        ("ce", "ls", "fl", "flsd", "dfl", "adafocal", "mmce_weighted"),
+        ("sgd", 0.1, 5e-4, 128, "sum", 2.0, "last", False),
+    ),
+    "brier": ("sgd", 0.1, 5e-4, 128, "mean", 2.0, "last", False),
+    **dict.fromkeys(
+        ("mbls", "acls", "fedlas_ls", "fedlas_mbls", "cpc", "ecp", "mmce"),
+        ("sgd", 0.1, 5e-4, 128, "mean", 2.0, "best_val_acc", "cifar10"),
+    ),
+    "mdca": ("sgd", 0.1, 5e-4, 128, "mean", None, "best_val_acc", "cifar10"),
+    **dict.fromkeys(
+        ("crl", "mixup", "mit_l", "mit_a"), ("sgd", 0.1, 1e-4, 128, "mean", None, "last", False)
+    ),
+    "plp": ("sgd", 0.1, 5e-4, 128, "mean", None, "last", False),
+    **dict.fromkeys(("balcal",), ("adam", 1e-4, 0.0, 256, "mean", None, "min_val_nll", False)),
+    **dict.fromkeys(("tst", "vtst"), ("adam", 1e-4, 0.0, 256, "mean", None, "min_val_nll")),
+    "mac_cal": ("sgd", 0.1, 5e-4, 128, "sum", 2.0, "last"),
+}
+
+
+def slot_of(spec: TrialSpec, name: str) -> OptimisedSlot:
+    return getattr(spec, METHODS[name].kind)
+
+
+@pytest.mark.parametrize("dataset", list(DATASETS))
+def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
+    for kind in ("network", "head"):
+        fields = OPTIMISER & set((NetworkSlot if kind == "network" else HeadSlot).model_fields)
+        trials = planned(named(kind), dataset)
+        found = {name: {getattr(slot_of(t.spec, t.label), name) for t in trials} for name in fields}
+        assert {name: len(values) for name, values in found.items()} == dict.fromkeys(fields, 1)
+        suited = {k: v for k, v in DATASETS[dataset].cpu_defaults[kind].items() if k in fields}
+        assert {name: found[name].pop() for name in suited} == suited
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "digits"])
+@pytest.mark.parametrize("name", [*named("network"), *named("head")])
+def test_an_own_recipe_is_that_of_the_authors(name, dataset):
+    (trial,) = planned([name], dataset, own_recipes=True)
+    slot = slot_of(trial.spec, name)
+    if name not in AUTHORS:  # a control of ours
+        (shared,) = planned([name], dataset)
+        assert slot == slot_of(shared.spec, name)
+        return
+    told = dict(zip(FIELDS, AUTHORS[name], strict=False))
+    if told.get("drop_last"):
+        told["drop_last"] = dataset == told["drop_last"]
+    assert {field: getattr(slot, field) for field in told} == told
+
+
+@pytest.mark.parametrize("name", named("network"))
+def test_milestones_follow_the_authors_schedule(name):
+    epochs = {"crl": 300, "mdca": 160}.get(name, 350)
+    drops = {"crl": [150, 250], "mdca": [80, 120], "balcal": []}
+    recipe = {**NetworkSlot(params={}).model_dump(), **own_recipe(METHODS[name], "cifar10")}
+    found = [round(share * epochs) for share in recipe["milestones"]]
+    assert found == drops.get(name, [150, 250])
+    tiny = own_recipe(METHODS[name], "tiny_imagenet")
+    if METHODS[name].dataset_slot_defaults and name not in ("plp", "mdca"):
+        assert [round(share * 100) for share in tiny["milestones"]] == [40, 60]
+        assert tiny["batch_size"] == 64
+        assert not tiny["drop_last"]
+
+
+def test_a_data_set_of_the_papers_drops_the_last_batch_on_cifar10_alone():
+    for name in named("network"):
+        has = {ds for ds in ("cifar10", "cifar100", "tiny_imagenet", "digits")
+               if own_recipe(METHODS[name], ds).get("drop_last")}  # fmt: skip
+        assert has == ({"cifar10"} if "cifar10" in map(str, AUTHORS.get(name, ())) else set())
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(
+    ("backbone", "gamma"),
+    [("resnet50", 5), ("resnet110", 4.5), ("wrn26_10", 2.6), ("densenet121", 5), ("small_cnn", 5)],
+)
+def test_the_exponent_of_dfl_follows_the_backbone(backbone, gamma, own_recipes):
+    (trial,) = planned(["dfl"], "cifar10", own_recipes, network={"backbone": backbone})
+    assert trial.spec.network.params.gamma == gamma
+    asked = {"backbone": backbone, "gamma": 1.5}
+    (trial,) = planned(["dfl"], "cifar10", own_recipes, network=asked)
+    assert trial.spec.network.params.gamma == 1.5
+
+
+def configured(name, dataset, own_recipes, nested):
+    """Configuration of a Trainable, and what the command line is given, for equal settings."""
+    kind, (key, setting) = METHODS[name].kind, next(iter(SPACES[name].settings.items()))
+    key, value = key.partition(".")[2], setting.levels()[-1]
+    given = {"network": {"epochs": 7}}
+    if kind == "head":
+        given["head"] = {"epochs": 3}
+    config = {slot: dict(asked) for slot, asked in given.items()}
+    given[kind] = {**given.get(kind, {}), key: value}
+    is_param = nested and key in METHODS[name].params.model_fields
+    own = {"params": {key: value}} if is_param else {key: value}
+    config[kind] = {**config.get(kind, {}), **own}
+    return {**config, "data": {"dataset": dataset}, "own_recipes": own_recipes}, given
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
+    config, given = configured(name, dataset, own_recipes, nested)
+    spec = TrialSpec.build(**trainable(name).bound(config)["spec"])
+    (trial,) = planned([name], dataset, own_recipes, **given)
+    asked = {"data": {"dataset": dataset}, **given}
+    point = Candidates(name, asked, suited_to(asked), ONE, own_recipes).trials({}, 0)[0]
+    assert spec.hash == trial.spec.hash == point.spec.hash
+
+
+@pytest.mark.parametrize(
+    ("slots", "told"),
+    [
+        ({"head": {"method": "mac_cal", "gama": 1}}, "did you mean 'gamma'"),
+        ({"head": {"method": "mac_cal", "params": {"gama": 1}}}, "did you mean 'gamma'"),
+        ({"head": {"method": "mac_cal", "gamma": 1, "params": {"gamma": 1}}}, "give it once"),
+        ({"head": {"method": "mac_cal", "params": 3}}, "head.params must map"),
+        ({"head": {"lr": 0.1}}, "names no method; known: mac_cal"),
+        ({"network": {"method": "mac_cal"}}, "is a head method"),
+        ({"data": {"dataset": "digit"}}, "did you mean 'digits'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(slots, told):
+    with pytest.raises(UserError) as caught:
+        effective(slots, {})
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+OLD = json.loads((Path(__file__).parent / "old_rows.json").read_text())
+
+
+@pytest.mark.parametrize("row", OLD, ids=lambda row: row["hash"])
+def test_a_row_of_an_earlier_version_keeps_its_identity(row):
+    spec = TrialSpec.build(**row["spec"])
+    assert (spec.hash, spec.network_id) == (row["hash"], row["network_id"])
+
+
+def test_rows_of_the_example_give_the_hashes_that_they_have():
+    for folder in ("ladder", "compare", "search"):
+        for row in read_table(Path("analysis/example") / folder, "trials").to_pylist():
+            slots = {name: json.loads(row[name]) for name in SLOTS if row[name]}
+            assert TrialSpec.build(**slots).hash == row["spec_hash"]
+
+
+def request(out: Path, own_recipes: bool, names=("ce", "tst")) -> Request:
+    given = {"data": {"dataset": "digits"}}
+    places = {"out": out, "store": out / "store", "data_root": None, "address": None, "gpus": 0.0}
+    ladder, defaults = side_by_side(names), suited_to(given)
+    return Request(ladder, defaults, given, ONE, False, **places, command="",
+                   own_recipes=own_recipes)  # fmt: skip
+
+
+def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
+    asked = {own: request(tmp_path, own) for own in (False, True)}
+    sweeps = {
+        own: _manifest_of(one, planned(["ce", "tst"], own_recipes=own))["sweep"]
+        for own, one in asked.items()
+    }
+    assert sweeps[False] == "82669afa07cdd694"
+    assert sweeps[True] != sweeps[False]
+    question = Question("tst", {}, {}, ONE, Objective(("ece",), 0.01))
+    assert "own_recipes" not in question.plain()
+    own = Question("tst", {}, {}, ONE, Objective(("ece",), 0.01), own_recipes=True)
+    assert own.plain() == {**question.plain(), "own_recipes": True}
+    for one in (question, own):
+        again = Question.from_plain(one.plain())
+        assert again == one
+        lr = {t.spec.head.lr for t in again.candidates().trials({}, 0)}
+        assert lr == {1e-4 if one.own_recipes else 0.01}
+
+
+ENTRIES = {
+    "methods": ("methods: [ce, balcal]", lambda work: work.planned()[-1].spec.network),
+    "ladder": ("ladder: fedlas", lambda work: work.planned()[0].spec.network),
+    "search": (
+        "methods: [balcal]\n    search: {trials: 3}",
+        lambda work: question_of(work).candidates().trials({}, 0)[0].spec.network,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False)))
+)
+def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, own, tmp_path):
+    text, network = ENTRIES[kind]
+    lines = [f"out: {tmp_path / 'out'}"]
+    lines += [] if top is None else [f"own_recipes: {str(top).lower()}"]
+    lines += ["entries:", "  a:", f"    {text}"]
+    lines += [] if own is None else [f"    own_recipes: {str(own).lower()}"]
+    path = tmp_path / "sweep.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    if kind == "ladder" and own:
+        with pytest.raises(UserError, match="ladder differ in one ingredient"):
+            planned_works(read_sweep_file(path))
+        return
+    (work,) = planned_works(read_sweep_file(path))
+    expected = bool(top if own is None else own)
+    if kind == "ladder":
+        shared, other = NetworkSlot(params={}).loss_reduction, "sum"
+        assert network(work).loss_reduction == shared != other
+    else:
+        assert network(work).optimizer == ("adam" if expected else "sgd")
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+def test_the_caption_names_the_recipe(own_recipes):
+    trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
+    told = describe(trials, side_by_side(["ce"]), own_recipes)
+    if own_recipes:
+        assert told.endswith("each method by its authors' recipe")
+        assert "SGD, lr 0.05" not in told
+    else:
+        assert "60 epochs: SGD, lr 0.1, batch 32, weight decay 0.0001, mean loss, clip 2;" in told
+        assert "SGD, lr 0.05, batch 16, weight decay 0.0005, mean loss, no clip;" in told
+        assert told.endswith("one recipe for all")
+
+
+def test_the_caption_tells_recipes_that_settings_make_differ():
+    ladder = side_by_side(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
+    given = {"data": {"dataset": "digits"}}
+    trials = expand(ladder, suited_to(given), given, ONE, False)
+    told = describe(trials, ladder, False)
+    assert told.endswith("recipes differ")
+    assert "lr " not in told
+
+
+def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
+    ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
+    trials = expand(ladder, suited_to(given), given, ONE, False)
+    told = describe(trials, ladder, False)
+    assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
+    assert told.endswith("one recipe for all")
+
+
+def sweep_of(trials) -> Sweep:
+    rows = [
+        {"rung": t.rung, **{slot: canonical_json(value) for slot in ("data", "network", "head")
+                            if (value := getattr(t.spec, slot)) is not None}}
+        for t in trials
+    ]  # fmt: skip
+    rungs = [{"index": t.rung, "label": t.label} for t in trials]
+    return Sweep(Path(), {"rungs": rungs}, pd.DataFrame(rows))
+
+
+def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
+    names = ["ce", "mbls", "balcal", "tst", "retrain"]
+    assert tables.differing(sweep_of(planned(names))).empty
+    assert tables.render(sweep_of(planned(names)), "github") == ""
+    frame = tables.differing(sweep_of(planned(names, own_recipes=True)))
+    rows = {(row.pop("trained"), row.pop("rungs")): row for row in frame.to_dict("records")}
+    assert list(rows) == [
+        ("network", "ce, tst, retrain"),
+        ("network", "mbls"),
+        ("network", "balcal"),
+        ("head", "tst"),
+        ("head", "retrain"),
+    ]
+    assert rows["network", "ce, tst, retrain"] == {
+        "batch": "128", "optimiser": "sgd", "lr": "0.1", "weight decay": "0.0005", "clip": "2",
+        "loss": "sum", "epoch kept": "last", "lr drops at epoch": "26, 43",
+    }  # fmt: skip
+    assert rows["network", "balcal"]["lr drops at epoch"] == "never"
+    assert rows["network", "balcal"]["clip"] == "none"
+    assert rows["head", "tst"]["lr"] == "0.0001"
+    assert rows["head", "retrain"]["lr"] == "0.05"
+    assert rows["head", "tst"]["lr drops at epoch"] == "-"
+    one = tables.differing(sweep_of(planned(["ce", "mixup"], own_recipes=True)))
+    assert list(one) == ["trained", "weight decay", "clip", "loss", "rungs"]
+    latex = tables.render(sweep_of(planned(["ce", "mixup"], own_recipes=True)), "latex_booktabs")
+    assert latex.startswith(r"\begin{tabular}{llllp{.4\linewidth}}")
+
+
+def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
+    fake_results.write(tmp_path)
+    assert tables.differing(load(tmp_path)).empty
+
+
+@pytest.mark.ray
+def test_the_example_of_the_readme_chooses_a_head_that_was_trained(tmp_path):
+    code = README.split("## Use a method in your own Tuner")[1].split("```python\n")[1]
+    code = code.split("```")[0].replace("/tmp/own", str(tmp_path))
+    code = code.replace("num_samples=8", "num_samples=2")
+    from tune_calib.tuning.launch import ray_session
+
+    with ray_session(None):
+        exec(compile(code, "README.md", "exec"), {})
+    rows = read_table(tmp_path / "results", "trials").to_pylist()
+    assert len(rows) == 2
+    assert min(row["select/accuracy"] for row in rows) > 0.6
