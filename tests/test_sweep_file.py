@@ -26,7 +26,7 @@ seeds: 2
 set:
   network: {epochs: 1, augment: none}
   head: {epochs: 1, gamma: 0.8}
-resources: {cpus: 1, gpus: 1/2}
+resources: {gpus: 1/2}
 entries:
   losses:
     methods:
@@ -244,4 +244,4 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     told = forecast(file, planned_works(file))
     assert "GPU slots: 4 trials on each GPU" in told
-    assert torch.cuda.is_available() or "unknown: no GPU here" in told
+    assert torch.cuda.is_available() or "unknown: no such GPU" in told

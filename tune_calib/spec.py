@@ -120,6 +120,9 @@ class NetworkSlot(OptimisedSlot):
         lr_decay: factor at each milestone.
         drop_last: leave the incomplete last batch of an epoch out (METHODS X9).
         init: ``reference`` re-draws every convolution by torch's defaults, ``timm`` keeps timm's.
+        threads: torch threads, and CPU cores that Ray keeps for it; another number sums in
+            another order and gives other digits, hence it is part of the spec. The default is
+            left out of the JSON, so that specs of before it was a setting keep their hash.
     """
 
     kind: ClassVar[str] = "network"
@@ -131,6 +134,7 @@ class NetworkSlot(OptimisedSlot):
     drop_last: bool = False
     init: Literal["reference", "timm"] = "reference"
     clip_grad_norm: float | None = Field(2.0, gt=0)
+    threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
 
     @field_validator("backbone")
     @classmethod
@@ -235,7 +239,7 @@ class TrialSpec(Slot):
             raise UserError(_one_line(error)) from None
 
     def canonical_json(self) -> str:
-        """JSON with sorted keys and every default written out."""
+        """JSON with sorted keys and (but for what came later) every default written out."""
         return canonical_json(self)
 
     @property

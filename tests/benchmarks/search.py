@@ -80,7 +80,8 @@ def row(name: str, asked: SearchRequest) -> str:
 def main() -> None:
     """Print a row for each number of heads and size of populations."""
     print(
-        f"mac_cal heads, 10 epochs, {CORES} actors of one thread; floor: the bare loop, a process a core"
+        f"mac_cal heads, 10 epochs, {CORES} actors of one thread; floor: the bare loop, "
+        "a process a core"
     )
     print("data      heads    K   heads/s     floor   ratio   ask at the end   driver memory")
     with tempfile.TemporaryDirectory() as folder:

@@ -185,7 +185,10 @@ def compare(
 
 def _run(record: Any, out: str, options: dict[str, Any]) -> None:
     """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
+    from ablations._ladder import refuse_unused
+
     given = settings(options)
+    refuse_unused(record.rungs, given)
     seeds = chosen_seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
     defaults = DATASETS[options["dataset"]].cpu_defaults
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ablations._ladder import PlannedTrial, Rung, Seeds, Settings, refuse_unused, spec_of
+from ablations._ladder import PlannedTrial, Rung, Seeds, Settings, refuse_unknown, spec_of
 from search_spaces._space import Choice, Point, Space
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.spec import TrialSpec
@@ -38,7 +38,7 @@ class Candidates:
         self._given = given
         self._defaults = defaults or {}
         self._seeds = seeds
-        refuse_unused([self.rung({}), Rung(BASELINE, "")], given)
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], given)
         fixed = {f"{slot}.{key}": v for slot, asked in given.items() for key, v in asked.items()}
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec

@@ -66,7 +66,7 @@ def evaluate(out: Place, seeds: int, study_storage: str | None, command: str) ->
             raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
         point = trials.study.suggestion(number).point
         _record(out, {"trial": number, "settings": dict(point), "rule": question.objective.rule()})
-    crashed = ablate(_request(request, candidates, point, seeds, command))
+        crashed = ablate(_request(request, candidates, point, seeds, command))
     return Evaluated(
         folder=out / EVALUATION,
         metrics=tuple(dict.fromkeys([*question.objective.metrics, "accuracy"])),
@@ -94,10 +94,14 @@ def _request(
     question = request.question
     first = 1 + max([*question.seeds.network, *question.seeds.head])
     fresh = tuple(range(first, first + seeds))
-    defaults = candidates.first()[0]
-    rungs = [Rung(BASELINE, "cross entropy", kind="base"), candidates.rung(point, CHOSEN)]
-    if point != defaults:
-        rungs.insert(1, candidates.rung(defaults, DEFAULTS))
+    rungs: list[Rung] = []
+    known = {candidates.baseline()[0].spec.hash}
+    for label, each in ((CHOSEN, point), (DEFAULTS, candidates.first()[0])):
+        spec_hash = candidates.trials(each, 0)[0].spec.hash
+        if spec_hash not in known:  # the defaults of ce are the baseline
+            known.add(spec_hash)
+            rungs.insert(0, candidates.rung(each, label))
+    rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
     return Request(
         ladder=Ladder(f"search {question.method}", f"Search of {question.method}", tuple(rungs)),
         defaults=question.defaults,
@@ -110,7 +114,6 @@ def _request(
         address=request.address,
         gpus=request.gpus,
         command=command,
-        cpus=request.cpus,
     )
 
 

@@ -43,10 +43,6 @@ checkpoint. Ray does not count preemptions."""
 ALL_EPOCHS = 10**9
 """``epochs_per_step`` of heads that nobody watches."""
 
-# With more threads a lone head's products are summed in another order than a population's, and
-# its last digits would depend on K. Populations run side by side instead.
-HEAD_THREADS = 1
-
 
 @dataclass(frozen=True)
 class Resources:
@@ -68,21 +64,6 @@ class Resources:
     def request(self) -> tune.PlacementGroupFactory:
         """What Ray is asked for."""
         return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
-
-
-def network_threads(networks: int) -> int:
-    """Torch threads of a network trial: the cluster's cores, shared among the networks of a sweep.
-
-    Without a Ray session, as for a plan that is only printed, those of this machine.
-
-    They depend on what is planned and not on what is left, since another number of threads can
-    change the last digits; and they are never more than the smallest node has, since a trial that
-    fits on no node would wait for ever.
-    """
-    nodes = ray.nodes() if ray.is_initialized() else []
-    counts = [int(node["Resources"].get("CPU", 0)) for node in nodes if node["Alive"]]
-    cores = [count for count in counts if count] or [os.cpu_count() or 1]
-    return max(1, min(min(cores), sum(cores) // networks))
 
 
 @contextlib.contextmanager

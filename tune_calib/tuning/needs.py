@@ -9,10 +9,9 @@ from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.clock import spent_s, suggestions_done
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.launch import network_threads
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.request import Question
-from tune_calib.tuning.sweep import at_once, question_of, suggestions
+from tune_calib.tuning.sweep import at_once, question_of, suggestions, threads_of
 from tune_calib.tuning.sweep_entries import Work
 
 
@@ -24,7 +23,6 @@ class Needs:
         name: of its folder.
         planned: trials (suggestions of a search); None if hours bound them.
         done: of them.
-        threads: CPU cores of a network trial.
         gpus: of a Ray trial.
         at_once: network trials side by side that the cores of this machine carry.
         heads_at_once: head trials side by side.
@@ -40,7 +38,6 @@ class Needs:
     name: str
     planned: int | None
     done: int
-    threads: int
     gpus: float
     at_once: int
     heads_at_once: int
@@ -73,12 +70,11 @@ def _of_ladder(work: Work, out: Place) -> Needs:
     planned = expand(work.ladder, work.defaults, work.given, work.seeds, work.with_controls)
     finished = done(out)
     plan = make_plan(planned, finished)
-    threads = work.resources.cpus or network_threads(len(make_plan(planned, set()).networks))
+    threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     return Needs(
         name=work.name,
         planned=len(planned),
         done=sum(trial.spec.hash in finished for trial in planned),
-        threads=threads,
         gpus=work.resources.gpus,
         at_once=max(1, _cores() // threads),
         heads_at_once=_cores(),
@@ -93,15 +89,13 @@ def _of_search(work: Work, out: Place) -> Needs:
     question, candidates = question_of(work), work.candidates()
     point, pairs = candidates.first()[0], len(work.seeds.pairs())
     planned, finished = suggestions(work), suggestions_done(out, pairs)
-    threads = work.resources.cpus or network_threads(at_once(work))
     suggestion = candidates.trials(point, 0)
     needs = Needs(
         name=work.name,
         planned=planned,
         done=finished,
-        threads=threads,
         gpus=work.resources.gpus,
-        at_once=min(at_once(work), max(1, _cores() // threads)),
+        at_once=min(at_once(work), max(1, _cores() // threads_of(work))),
         heads_at_once=min(at_once(work), _cores()),
         networks=_networks(
             trial for trial in candidates.baseline() if trial.spec.hash not in done(out)

@@ -17,9 +17,11 @@ from tune_calib.names import SLOTS
 from tune_calib.places import Place
 from tune_calib.results import read_table, write_table
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.plan import HEAD_THREADS
 
 SAMPLES = 500
-_CLOSE = 5e-3  # a network of another machine or thread count differs in the last digits
+_CLOSE = 5e-3  # a network of another machine differs in the last digits
 
 
 def take_pictures(
@@ -46,11 +48,11 @@ def take_pictures(
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
     if not rows:
         raise UserError(f"{out} holds no trial with numbers on test; name the folder of a sweep")
-    torch.set_num_threads(1)  # as head trials run, so that a head gives its numbers again
     first: dict[int, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
         first.setdefault(row["rung"], row)
-    return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
+    with only_driver(out):
+        return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
 
 
 def _picture(
@@ -60,6 +62,8 @@ def _picture(
     if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: is there"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
+    # As its trial ran, so that a head gives its numbers again.
+    torch.set_num_threads(HEAD_THREADS if spec.head else spec.network.threads)
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     trial = FinishedTrial(spec, store, development, test)

@@ -13,6 +13,10 @@ from tune_calib.engine.population import population_key
 
 MAX_POPULATION = 32
 
+# With more threads a lone head's products are summed in another order than a population's, and
+# its last digits would depend on K. Populations run side by side instead.
+HEAD_THREADS = 1
+
 
 @dataclass(frozen=True)
 class RayTrial:
@@ -39,11 +43,19 @@ class RayTrial:
         """The network that is trained, or that the heads stand on."""
         return (self.trials or self.dependents)[0].spec.network_id
 
+    @property
+    def threads(self) -> int:
+        """CPU cores that Ray keeps for it, also its torch threads."""
+        if self.kind == "head":
+            return HEAD_THREADS
+        return (self.trials or self.dependents)[0].spec.network.threads
+
     def config(self) -> dict[str, Any]:
         """What travels to the worker, as plain JSON values."""
         return {
             "name": self.name,
             "kind": self.kind,
+            "threads": self.threads,
             "trials": [_plain(trial) for trial in self.trials],
             "dependents": [_plain(trial) for trial in self.dependents],
         }

@@ -52,7 +52,6 @@ class Run:
         data_root: where data sets lie.
         sweep: identity of the sweep.
         ladder: its ladder.
-        threads: torch threads of a trial.
         device: ``cpu`` or ``cuda``.
         is_search: whether the test split stays shut.
         versions: library versions, as JSON.
@@ -64,7 +63,6 @@ class Run:
     data_root: str | None = None
     sweep: str = ""
     ladder: str = ""
-    threads: int = 1
     device: str = "cpu"
     is_search: bool = False
     versions: str = field(default_factory=versions)
@@ -130,7 +128,7 @@ def trial_row(
         "epoch": outcome.epoch,
         "peak_memory_bytes": _peak_memory(run.device),
         "device": run.device,
-        "threads": run.threads,
+        "threads": torch.get_num_threads(),
         "versions": run.versions,
         "git_revision": run.git_revision,
         **measured,

@@ -92,7 +92,6 @@ class SearchRequest:
         at_once: Ray trials side by side.
         study_storage: URL of the study's database, or None for a journal file in ``out``.
         command: to do the same again.
-        cpus: cores of a network trial; the machine's are shared out unless given.
     """
 
     question: Question
@@ -105,7 +104,6 @@ class SearchRequest:
     at_once: int
     study_storage: str | None
     command: str
-    cpus: int | None = None
 
 
 def manifest_of(request: SearchRequest) -> dict[str, Any]:
@@ -122,7 +120,6 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         "data_root": str(request.data_root.resolve()) if request.data_root else None,
         "address": request.address,
         "gpus": request.gpus,
-        "cpus": request.cpus,
         "at_once": request.at_once,
         "study_storage": request.study_storage and without_password(request.study_storage),
     }
@@ -166,7 +163,6 @@ def request_of(out: Place, study_storage: str | None) -> SearchRequest:
         at_once=manifest["at_once"],
         study_storage=study_storage or _known_storage(out, manifest["study_storage"]),
         command=manifest["command"],
-        cpus=manifest["cpus"],
     )
 
 

@@ -30,12 +30,14 @@ class Ended:
         folder: its results.
         failures: one line for each Ray trial that crashed, or for what stopped all of it.
         found: what a search found.
+        is_refused: nothing was done; what lies in the folder is not of this entry.
     """
 
     name: str
     folder: Place
     failures: list[str]
     found: Found | None = None
+    is_refused: bool = False
 
 
 def planned_works(file: ReadFile) -> list[Work]:
@@ -49,7 +51,7 @@ def planned_works(file: ReadFile) -> list[Work]:
         own = file.content.entries[str(work.place[1])].resources
         place = (*(work.place[:2] if own else ()), "resources", "gpus")
         try:
-            Resources(work.resources.cpus or 1, work.resources.gpus)
+            Resources(1, work.resources.gpus)
         except UserError as error:
             raise file.error(place, str(error)) from None
         try:
@@ -84,7 +86,7 @@ def run_sweep(
             try:
                 yield carry_out(file, work, command, retry)
             except UserError as error:
-                yield Ended(work.name, out / work.name, [str(error)])
+                yield Ended(work.name, out / work.name, [str(error)], is_refused=True)
             except Exception as error:
                 # A defect of one entry; hours of the others must not end with it.
                 traceback.print_exc()
@@ -118,7 +120,6 @@ def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
         address=content.address,
         gpus=work.resources.gpus,
         command=command,
-        cpus=work.resources.cpus,
     )
 
 
@@ -138,7 +139,6 @@ def search_request(file: ReadFile, work: Work, command: str) -> SearchRequest:
         at_once=at_once(work),
         study_storage=content.study_storage,
         command=command,
-        cpus=work.resources.cpus,
     )
 
 
@@ -163,7 +163,12 @@ def question_of(work: Work) -> Question:
 def at_once(work: Work) -> int:
     """Ray trials of a search side by side; as many as the cores carry unless the file says."""
     assert work.search is not None
-    return work.search.at_once or max(1, (os.cpu_count() or 1) // (work.resources.cpus or 1))
+    return work.search.at_once or max(1, (os.cpu_count() or 1) // threads_of(work))
+
+
+def threads_of(work: Work) -> int:
+    """CPU cores of a network trial of a search."""
+    return work.candidates().trials({}, 0)[0].spec.network.threads
 
 
 def suggestions(work: Work) -> int | None:

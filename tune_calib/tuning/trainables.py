@@ -37,6 +37,7 @@ from tune_calib.places import place
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import TableName, write_results
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.plan import HEAD_THREADS
 from tune_calib.tuning.record import Outcome, Run, bin_rows, curve_rows, trial_row
 
 CHECKPOINT = "population.safetensors"
@@ -60,12 +61,12 @@ class _SpecTrainable(tune.Trainable):
         self.run = Run(**config["run"])
         work = config.get("work") or {"trials": [self._bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
-        torch.set_num_threads(self.run.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         self.device = torch.device(self.run.device)
         self.store = Store(place(self.run.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
+        torch.set_num_threads(self._threads())
 
     def _bound(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The only trial of a class that is bound to a method and used alone."""
@@ -81,6 +82,10 @@ class _SpecTrainable(tune.Trainable):
         self.resets += 1
         self.setup(new_config)
         return True
+
+    def _threads(self) -> int:
+        """Torch threads, on which the last digits depend."""
+        raise NotImplementedError
 
     @property
     def spec(self) -> TrialSpec:
@@ -128,6 +133,9 @@ class NetworkTrainable(_SpecTrainable):
         super().setup(config)
         self.splits = self.development().to(self.device)
         self.network_run = NetworkRun(self.spec, self.store, self.splits, self.device)
+
+    def _threads(self) -> int:
+        return self.spec.network.threads
 
     def step(self) -> dict[str, Any]:
         """Train one epoch; the step behind the last one evaluates and writes the rows."""
@@ -199,6 +207,9 @@ class HeadTrainable(_SpecTrainable):
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
         self.history: list[dict[str, list[float]]] = []
 
+    def _threads(self) -> int:
+        return HEAD_THREADS
+
     def _bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
         wanted = (self.run.store, self.run.is_search, key)
@@ -218,11 +229,13 @@ class HeadTrainable(_SpecTrainable):
 
     def _train_network(self) -> None:
         run = NetworkRun(self.spec, self.store, self.development(), self.device)
+        torch.set_num_threads(self.spec.network.threads)
         try:
             while run.step() is not None:
                 pass
         finally:
             run.close()
+            torch.set_num_threads(HEAD_THREADS)
 
     def step(self) -> dict[str, Any]:
         """Train some epochs; the last step evaluates and writes the rows."""

@@ -10,13 +10,13 @@ from tune_calib.errors import UserError
 from tune_calib.names import column
 from tune_calib.places import Place
 from tune_calib.results import read_table
-from tune_calib.tuning.candidates import Candidates
+from tune_calib.tuning.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.objective import Objective, Row, Verdict
 from tune_calib.tuning.plan import RayTrial
 from tune_calib.tuning.study import SearchStudy, Suggestion
 
 OPEN = ("running", "waiting")
-KEPT = ("status", "epoch", "network_seed")
+KEPT = ("status", "epoch", "network_seed", "rung")
 
 
 class MismatchError(UserError):
@@ -57,6 +57,28 @@ class SearchTrials:
         hashes: list[str] = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.select(columns).to_pylist(), strict=True)
         return hashes
+
+    def refuse_other_defaults(self) -> None:
+        """Refuse rows of which the specs are not what the search would plan today.
+
+        Raises:
+            UserError: an earlier version of the program had other defaults.
+        """
+        suggested = len(self.study.states())
+        baseline = {trial.spec.hash for trial in self.candidates.baseline()}
+        for spec_hash, row in self.rows.items():
+            number = row["rung"]
+            if number == NO_RUNG:
+                own = baseline
+            elif number < suggested:
+                own = set(self.hashes(self.study.suggestion(number)))
+            else:  # the journal lost it, and it will be suggested again
+                continue
+            if spec_hash not in own:
+                raise UserError(
+                    f"{self.out} was begun by a version of the program with other defaults; what "
+                    "it reported stays, but to go on name another --out"
+                )
 
     def hashes(self, suggestion: Suggestion) -> list[str]:
         """Spec hashes of a suggestion, one for each pair of seeds."""
@@ -109,6 +131,7 @@ class SearchTrials:
     def judge_ended(self) -> bool:
         """Judge every suggestion that was told; returns whether none is open."""
         self.read()
+        self.refuse_other_defaults()
         self.verdicts.clear()
         states = self.study.states()
         ended = [number for number, state in enumerate(states) if state not in OPEN]
