@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
+from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.store import (
@@ -20,7 +23,7 @@ from tune_calib.engine.store import (
     unnest,
     write_tensors,
 )
-from tune_calib.errors import UserError
+from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.places import Place, remove_folder
@@ -52,11 +55,14 @@ class NetworkRun:
         self.history: list[dict[str, float]] = []
         self.train_s = 0.0
         self.trainer: NetworkTrainer | None = None
-        self._lock = store.lock("network", self.identity)
-        self._lock.acquire()
+        self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
-        if is_whole(self.artifact):
-            self._refuse_other_data(read_manifest(self.artifact))
+        if (about := _whole(self.artifact)) is None:
+            self._lock = store.lock("network", self.identity)
+            self._lock.acquire()
+            about = read_manifest(self.artifact) if is_whole(self.artifact) else None
+        if about is not None:
+            self._refuse_other_data(about)
         else:
             self.trainer = NetworkTrainer(spec, development, device)
             self._resume(self.trainer)
@@ -113,6 +119,7 @@ class NetworkRun:
             # What a dry run of another sweep estimates from.
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
+            "machine": machine(),
             "device": trainer.device.type,
             "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
@@ -123,7 +130,8 @@ class NetworkRun:
 
     def close(self) -> None:
         """Free the lock."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,10 @@ def ensure_bank(
         device: where the network runs.
     """
     folder = store.folder("banks", key.identity)
+    with suppress(DamagedFileError):  # a whole one needs no lock, and may be read-only
+        bank = FeatureBank(folder)
+        if bank.about.get("has_test", True):
+            return bank
     with store.lock("bank", key.identity):
         if not is_whole(folder) or not read_manifest(folder).get("has_test", True):
             _build(folder, spec, key, store, *splits(), device)
@@ -180,10 +192,20 @@ def ensure_development_bank(
 ) -> DevelopmentBank:
     """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
     folder = store.folder("banks", key.identity)
+    with suppress(DamagedFileError):
+        return DevelopmentBank(folder)
     with store.lock("bank", key.identity):
         if not is_whole(folder):
             _build(folder, spec, key, store, development(), None, device)
     return DevelopmentBank(folder)
+
+
+def _whole(folder: Place) -> dict[str, Any] | None:
+    """The manifest of an artifact that is whole: who only reads it needs no lock."""
+    try:
+        return read_manifest(folder)
+    except DamagedFileError:
+        return None
 
 
 def _build(

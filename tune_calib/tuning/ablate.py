@@ -7,6 +7,7 @@ from typing import Any
 
 from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, Settings, expand
 from tune_calib.data.splits import load_development
+from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.places import Place, environment, require_writable
@@ -20,10 +21,11 @@ from tune_calib.tuning.folder import (
     read_manifest,
     refuse_foreign,
 )
-from tune_calib.tuning.launch import ray_session
-from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.launch import ray_session, refuse_here
+from tune_calib.tuning.plan import lacking, make_plan
 from tune_calib.tuning.record import Run
-from tune_calib.tuning.schedule import run_plan
+from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.schedule import resources_of, run_plan
 
 MANIFEST = "sweep.json"
 
@@ -75,17 +77,24 @@ def ablate(request: Request) -> list[str]:
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(request.data_root)
     _manifest_of(request, planned)
+    everywhere = environment_of(trial.spec for trial in planned)
+    needs = resources_of(make_plan(planned, done(request.out)), request.gpus)
+    refuse_here(request.address, needs)
     with only_driver(request.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = _manifest_of(request, planned)
         # In the driver, so that damaged data is one line before anything starts.
-        load_development(data, request.data_root, Store(request.store).images)
-        require_writable(request.store)
-        atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
+        store = Store(request.store)
+        load_development(data, request.data_root, store.images)
         plan = make_plan(planned, done(request.out))
+        if lacks := lacking(plan, store, is_search=False):
+            require_writable(request.store, lacks[0])
+        atomic_write(request.out / MANIFEST, json.dumps(manifest, indent=1).encode())
         if not plan.networks:
             return []
-        with ray_session(request.address, environment(request.out, request.store)):
+        reached = environment(request.out, request.store)
+        with ray_session(request.address, reached, needs, everywhere):
+            tell_other_machine(request.out, request.address)
             run = _run_of(request, manifest["sweep"])
             return run_plan("networks and heads", plan, run, request.gpus)
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ablations._ladder import PlannedTrial, expand
+from ablations._ladder import PlannedTrial
 from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.clock import spent_s, suggestions_done
@@ -66,8 +66,7 @@ def needs_of(work: Work, out: Place) -> Needs:
 
 
 def _of_ladder(work: Work, out: Place) -> Needs:
-    assert work.ladder is not None
-    planned = expand(work.ladder, work.defaults, work.given, work.seeds, work.with_controls)
+    planned = work.planned()
     finished = done(out)
     plan = make_plan(planned, finished)
     threads = max(trial.threads for trial in make_plan(planned, set()).networks)

@@ -11,6 +11,7 @@ import torch
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.machine import require_environment
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
@@ -64,6 +65,7 @@ def _picture(
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     # As its trial ran, so that a head gives its numbers again.
     torch.set_num_threads(HEAD_THREADS if spec.head else spec.network.threads)
+    require_environment(spec)
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     trial = FinishedTrial(spec, store, development, test)

@@ -3,6 +3,7 @@
 To do = planned - done: a trial is done when its result row is on disk.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ablations._ladder import PlannedTrial
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import population_key
+from tune_calib.engine.store import MANIFEST, Store
 
 MAX_POPULATION = 32
 
@@ -95,6 +97,26 @@ def make_plan(
             for start in range(0, len(group), largest)
         ),
     )
+
+
+def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
+    """Artifacts that the trials of a plan will have to write, e.g. ``networks/<id>``.
+
+    Args:
+        plan: the plan.
+        store: what it holds is not lacking.
+        is_search: banks without the test split will do.
+    """
+    networks = {trial.network_id for trial in plan.networks}
+    absent = [f"networks/{name}" for name in networks if not store.holds("networks", name)]
+    first = [trial.trials[0].spec for trial in plan.populations]
+    for bank in {bank_key(spec, spec.head).identity for spec in first}:
+        if not store.holds("banks", bank):
+            absent.append(f"banks/{bank}")
+        elif not is_search:
+            about = json.loads((store.folder("banks", bank) / MANIFEST).read_text())
+            absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
+    return sorted(absent)
 
 
 def _network_trial(network_id: str, trials: list[PlannedTrial]) -> RayTrial:

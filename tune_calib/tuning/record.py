@@ -5,6 +5,7 @@ import json
 import platform
 import resource
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,10 +15,13 @@ import torch
 
 from ablations._ladder import PlannedTrial
 from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.machine import machine
 from tune_calib.results import SCHEMA_VERSION
 from tune_calib.spec import canonical_json
 
-_LIBRARIES = ("tune-calib", "torch", "ray", "numpy", "timm", "optuna")
+_LIBRARIES = (
+    "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
+)  # fmt: skip
 
 
 def versions() -> str:
@@ -101,7 +105,8 @@ def trial_row(
         trial: the planned trial.
         outcome: how it ended.
         run: the circumstances.
-        measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``.
+        measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
+            network was trained elsewhere, also that.
     """
     spec = trial.spec
     return {
@@ -129,6 +134,7 @@ def trial_row(
         "peak_memory_bytes": _peak_memory(run.device),
         "device": run.device,
         "threads": torch.get_num_threads(),
+        **machine(),
         "versions": run.versions,
         "git_revision": run.git_revision,
         **measured,
@@ -172,4 +178,5 @@ def bin_rows(trial: PlannedTrial, outcome: Outcome) -> list[dict[str, Any]]:
 def _peak_memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, KiB elsewhere

@@ -94,6 +94,12 @@ class PlanFeed(Feed):
             self.ready.extend(self.waiting.pop(trial.network_id, []))
 
 
+def resources_of(plan: Plan, gpus: float) -> list[Resources]:
+    """What the kinds of Ray trials of a plan need."""
+    counts = {trial.threads for trial in (*plan.networks, *plan.populations)}
+    return [Resources(count, gpus) for count in sorted(counts)]
+
+
 def run_plan(title: str, plan: Plan, run: Run, gpus: float) -> list[str]:
     """Run what a plan holds to its end.
 

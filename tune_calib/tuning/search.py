@@ -6,6 +6,7 @@ from math import ceil
 
 from ablations._ladder import refuse_large
 from tune_calib.data.splits import load_development
+from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
@@ -18,9 +19,10 @@ from tune_calib.tuning.launch import (
     ALL_EPOCHS,
     Resources,
     ray_session,
+    refuse_here,
 )
 from tune_calib.tuning.outcome import write_outcome
-from tune_calib.tuning.plan import HEAD_THREADS, MAX_POPULATION, make_plan
+from tune_calib.tuning.plan import HEAD_THREADS, MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.request import (
@@ -29,6 +31,7 @@ from tune_calib.tuning.request import (
     manifest_of,
     request_of,
 )
+from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.schedule import run_plan
 from tune_calib.tuning.search_heads import search_heads
 from tune_calib.tuning.search_networks import search_networks
@@ -74,18 +77,30 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(request.data_root)
     manifest_of(request)
+    first = [*candidates.baseline(), *candidates.trials({}, 0)]
+    everywhere = environment_of(trial.spec for trial in first)
+    cores = {HEAD_THREADS, *(trial.spec.network.threads for trial in first)}
+    needs = [Resources(each, request.gpus) for each in sorted(cores)]
+    if not (request.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
+        refuse_here(request.address, needs)
     with only_driver(request.out), lost_database(request.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
         manifest = manifest_of(request)
-        load_development(data, request.data_root, Store(request.store).images)
-        require_writable(request.store)
+        store = Store(request.store)
+        load_development(data, request.data_root, store.images)
+        lacks = lacking(make_plan(first, set()), store, is_search=True)
+        if lacks or candidates.kind == "network":
+            require_writable(request.store, lacks[0] if lacks else "the networks of the search")
         trials = open_trials(request, candidates)
         atomic_write(request.out / SEARCH_MANIFEST, json.dumps(manifest, indent=1).encode())
         planned = _planned(request, manifest["trials"], trials, retry)
         trials.read()
         trials.refuse_other_defaults()
         if trials.study.finished() < planned:
-            with ray_session(request.address, environment(request.out, request.store)):
+            refuse_here(request.address, needs)
+            reached = environment(request.out, request.store)
+            with ray_session(request.address, reached, needs, everywhere):
+                tell_other_machine(request.out, request.address)
                 _run(request, trials, planned, manifest["search"])
         else:
             trials.judge_all()

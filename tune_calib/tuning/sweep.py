@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.clock import spent_s, suggestions_done
-from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.launch import Resources
+from tune_calib.tuning.folder import done, only_driver
+from tune_calib.tuning.launch import Resources, refuse_here
 from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.request import Question, SearchRequest
+from tune_calib.tuning.schedule import resources_of
 from tune_calib.tuning.search import Found, search
 from tune_calib.tuning.storage import journal_file
 from tune_calib.tuning.sweep_entries import Work, works_of
@@ -81,6 +84,11 @@ def run_sweep(
         UserError: another program runs on the folder.
     """
     out = file.out
+    for work in works:
+        try:
+            refuse_here(file.content.address, _resources(work, out / work.name))
+        except UserError as error:
+            raise file.error(work.place, str(error)) from None
     with only_driver(out):
         for work in works:
             try:
@@ -92,6 +100,17 @@ def run_sweep(
                 traceback.print_exc()
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 yield Ended(work.name, out / work.name, [reason])
+
+
+def _resources(work: Work, out: Place) -> list[Resources]:
+    """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
+    if work.search is None:
+        plan = make_plan(work.planned(), done(out))
+        return resources_of(plan, work.resources.gpus)
+    if (out / SEARCH_MANIFEST).exists():
+        return []
+    first = work.candidates().trials({}, 0)
+    return resources_of(make_plan(first, set()), work.resources.gpus)
 
 
 def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> Ended:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ablations._ladder import (
     Ladder,
+    PlannedTrial,
     Rung,
     Seeds,
     Settings,
@@ -64,8 +65,7 @@ class Work:
             UserError: a setting is unknown or out of range.
         """
         if self.search is None:
-            assert self.ladder is not None
-            expand(self.ladder, self.defaults, self.given, self.seeds, self.with_controls)
+            self.planned()
             return
         Objective(self.search.metric, self.search.guard)
         refuse_large((self.search.trials or 0) * len(self.seeds.pairs()))
@@ -73,6 +73,15 @@ class Work:
         candidates = self.candidates()
         if self.search.heads is not None and candidates.kind != "head":
             raise UserError(f"{self.method} trains no heads; give the budget in trials or hours")
+
+    def planned(self) -> list[PlannedTrial]:
+        """The trials of a ladder.
+
+        Raises:
+            UserError: as ``expand``.
+        """
+        assert self.ladder is not None
+        return expand(self.ladder, self.defaults, self.given, self.seeds, self.with_controls)
 
     def candidates(self) -> Candidates:
         """What a search tries."""

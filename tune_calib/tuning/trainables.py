@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from tune_calib.engine.evaluate import (
     network_logits,
     population_logits,
 )
+from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
 from tune_calib.engine.samples import read_epochs
@@ -66,6 +68,7 @@ class _SpecTrainable(tune.Trainable):
         self.store = Store(place(self.run.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
+        require_environment(self.spec)
         torch.set_num_threads(self._threads())
 
     def _bound(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,13 +112,17 @@ class _SpecTrainable(tune.Trainable):
         return self.store.images
 
     def write(
-        self, outcomes: list[tuple[PlannedTrial, Outcome]], samples: pa.Table | None = None
+        self,
+        outcomes: list[tuple[PlannedTrial, Outcome]],
+        samples: pa.Table | None = None,
+        trained_on: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Write the rows of this Ray trial at once."""
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(outcomes),
             "actor_resets": self.resets,
+            **trained_on,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": [trial_row(t, o, self.run, measured) for t, o in outcomes],
@@ -168,7 +175,9 @@ class NetworkTrainable(_SpecTrainable):
             (trial, _outcome(logits, trial, about["epoch"], about["history"]))
             for trial in self.trials
         ]
-        self.write(outcomes, self._samples(len(about["history"])))
+        # Where it was trained, which may have been elsewhere and earlier.
+        trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
+        self.write(outcomes, self._samples(len(about["history"])), trained_on)
         return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
 
     def _samples(self, epochs: int) -> pa.Table:
