@@ -11,6 +11,9 @@ from tune_calib.spec import TrialSpec
 
 Kind = Literal["base", "step", "variant", "control"]
 
+LARGEST_PLAN = 100_000
+"""Trials of one ladder or search; more are refused before any is written out."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -81,8 +84,14 @@ class Seeds:
 
     @classmethod
     def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
-        """The first seeds: as many pairs, or so many networks with so many heads each."""
-        if network is None and head is None:
+        """The first seeds: as many pairs, or so many networks with so many heads each.
+
+        Raises:
+            UserError: they are more than any plan has.
+        """
+        is_paired = network is None and head is None
+        refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
+        if is_paired:
             numbers = tuple(range(both or 1))
             return cls(numbers, numbers, is_paired=True)
         return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
@@ -92,6 +101,19 @@ class Seeds:
         if self.is_paired:
             return list(zip(self.network, self.head, strict=True))
         return [(n, h) for n in self.network for h in self.head]
+
+
+def refuse_large(trials: int) -> None:
+    """Refuse a plan that is too large to be written out.
+
+    Raises:
+        UserError: it is.
+    """
+    if trials > LARGEST_PLAN:
+        raise UserError(
+            f"{trials:,} trials are planned, and a plan has at most {LARGEST_PLAN:,}; ask for "
+            "fewer seeds, trials or methods at a time"
+        )
 
 
 def expand(
@@ -113,13 +135,15 @@ def expand(
         own_recipes: train each method by the recipe of its authors.
 
     Returns:
-        The trials in the order of the rungs, none twice.
+        The trials in the order of the rungs; a rung without ``head`` has one for all head seeds.
 
     Raises:
-        UserError: a setting that was asked for is unknown to every rung, or out of range.
+        UserError: a setting that was asked for is unknown to every rung, or out of range, or
+            makes two rungs the same; or the trials are too many.
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
-    refuse_unused(rungs, given)
+    refuse_unknown(rungs, given)
+    refuse_large(len(rungs) * len(seeds.pairs()))
     asked = {**given, "head": {**_head_recipe(ladder, given), **given.get("head", {})}}
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
@@ -129,8 +153,31 @@ def expand(
             if rung.adds_head_epochs:
                 head = spec_of(heads[0], defaults, asked, pair, own_recipes).head
                 spec = _longer(spec, head.epochs) if head else spec
-            trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
+            first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
+            if first.rung != index:
+                raise _collision(rungs[first.rung], rung, given)
     return list(trials.values())
+
+
+def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
+    """The error of two rungs that are one trial, with the settings that made them so."""
+    absent = object()
+    blamed = [
+        f"{slot}.{key}={value}"
+        for slot, asked in given.items()
+        for key, value in asked.items()
+        if _own(first, slot).get(key, absent) != _own(second, slot).get(key, absent)
+    ]
+    cause = f" with {' '.join(blamed)}" if blamed else ""
+    mend = "name another value or leave it out" if blamed else "leave one of them out"
+    return UserError(
+        f"{first.label!r} and {second.label!r} are one and the same trial{cause}; {mend}"
+    )
+
+
+def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
+    """What a rung sets itself."""
+    return rung.slots.get(slot, {})
 
 
 def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
@@ -172,10 +219,10 @@ def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
         if slot not in slots and slot != "network":
             raise UserError(f"{name!r} has no {slot} method to set {next(iter(asked))!r} of")
         label += "".join(f" {key}={value}" for key, value in asked.items())
+    refuse_unknown([Rung(name, "", slots)], settings)
+    for slot, asked in settings.items():
         slots[slot] = {**asked, **slots.get(slot, {})}
-    rung = Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
-    refuse_unused([rung], settings)
-    return rung
+    return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
 
 
 def spec_of(
@@ -226,20 +273,39 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
-def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
     """Check that every setting that was asked for is known to some rung.
 
     Raises:
         UserError: one is not.
     """
     for slot, asked in given.items():
+        known = {*known_keys(slot, None), *_known_keys(rungs, slot)}
+        for key in asked:
+            if key not in known:
+                raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, sorted(known))}")
+
+
+def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+    """Check that every setting that was asked for changes some rung.
+
+    Raises:
+        UserError: no rung knows one, or every rung that knows it sets it itself.
+    """
+    for slot, asked in given.items():
         known = list(_known_keys(rungs, slot))
+        taken = {
+            k for rung in rungs for k in _known_keys([rung], slot) if k not in _own(rung, slot)
+        }
         for key in asked:
             if key not in known:
                 raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, known)}")
+            if key not in taken:
+                raise UserError(f"every rung that knows {slot}.{key} sets it itself; leave it out")
 
 
 def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
-    yield from known_keys(slot, None)
+    """Settings of a slot that some rung fills."""
     for rung in rungs:
-        yield from known_keys(slot, method_of(slot, rung.slots.get(slot, {})))
+        if slot in rung.slots or slot not in ("head", "posthoc"):
+            yield from known_keys(slot, method_of(slot, _own(rung, slot)))

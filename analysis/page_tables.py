@@ -243,6 +243,8 @@ def environment(trials: pd.DataFrame) -> list[Table]:
     found: Counter[tuple[str, str]] = Counter()
     for row in trials.to_dict("records"):
         told = {"device": row.get("device"), "threads a trial": row.get("threads")}
+        told |= {"processor": row.get("processor"), "gpu": row.get("gpu")}
+        told |= {"instruction set": row.get("instruction_set")}
         told |= {"git revision": row.get("git_revision")}
         versions = row.get("versions")
         told |= json.loads(versions) if isinstance(versions, str) else {}

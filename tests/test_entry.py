@@ -165,7 +165,7 @@ def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
         "network": small_spec().network,
         "head": small_spec(method="mac_cal").head,
     }
-    refused = 0
+    refused = []
     for slot, model in slots.items():
         for key in type(model).model_fields:
             given = {"network": {}, "head": {"method": "mac_cal"}}
@@ -173,15 +173,16 @@ def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
             try:
                 spec = TrialSpec.build(**given)
             except UserError as error:
-                refused += 1
-                assert "Input" not in str(error)
-                assert "valid" not in str(error)
-                assert len(str(error)) < 1000
+                refused.append(str(error))
             else:
                 assert isinstance(getattr(getattr(spec, slot), key), bool) == isinstance(
                     value, bool
                 )
-    assert refused > 10
+    assert len(refused) > 10
+    for line in refused:
+        assert "Input" not in line
+        assert "valid" not in line
+        assert len(line) < 1000
 
 
 def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_path, monkeypatch):

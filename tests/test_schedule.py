@@ -23,7 +23,7 @@ def feed(trained, tmp_path):
     plan = make_plan(planned, set())
     assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
     run = Run(out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l")
-    return plan, PlanFeed(plan, {"network": run, "head": run})
+    return plan, PlanFeed(plan, run)
 
 
 def names(feed, ids):

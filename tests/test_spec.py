@@ -101,3 +101,31 @@ def test_spec_and_results_need_no_torch():
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("slots", "trial", "network"),
+    [
+        (GOLDEN, "44483fa5ce1ebac5", "87fcd35c76b80d17"),
+        ({"network": {}}, "c6ea9fbf1476d74c", "c6ea9fbf1476d74c"),
+        (
+            {"network": {"method": "fl", "seed": 2}, "head": {"method": "tst"}},
+            "14f5a9ec0b2e524f",
+            "935356990123c709",
+        ),
+    ],
+)
+def test_a_setting_that_came_later_leaves_the_hashes_of_before(slots, trial, network):
+    """The literals were computed before ``threads`` was a setting."""
+    spec = TrialSpec.build(**slots)
+    assert (spec.hash, spec.network_id) == (trial, network)
+    written = {**slots, "network": {**slots["network"], "threads": 1}}
+    assert TrialSpec.build(**written).hash == trial
+
+
+@pytest.mark.parametrize("threads", [2, 64])
+def test_another_number_of_threads_is_another_network(threads):
+    plain = TrialSpec.build(**GOLDEN)
+    spec = TrialSpec.build(**{**GOLDEN, "network": {**GOLDEN["network"], "threads": threads}})
+    assert spec.network_id != plain.network_id
+    assert TrialSpec.build(**json.loads(spec.canonical_json())) == spec

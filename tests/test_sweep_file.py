@@ -29,7 +29,7 @@ seeds: 2
 set:
   network: {epochs: 1, augment: none}
   head: {epochs: 1, gamma: 0.8}
-resources: {cpus: 1, gpus: 1/2}
+resources: {gpus: 1/2}
 entries:
   losses:
     methods:
@@ -214,7 +214,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
         ("entries: {a: {methods: [ls], search: {trials: true}}}", "must be a number, got True"),
         ("entries: {a: {methods: [ce+]}}", "'ce+' has an empty part"),
         (
-            "entries: {a: {methods: [temperature], set: {posthoc: {fit: nll}}, search: {trials: 3}}}",
+            "entries:\n  a: {methods: [temperature], set: {posthoc: {fit: nll}}, search: {trials: 3}}",
             "nothing is left to search",
         ),
         ("entries:", "entries: must be keys with values, got None"),
@@ -321,4 +321,4 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     told = forecast(file, planned_works(file))
     assert "GPU slots: 4 trials on each GPU" in told
-    assert torch.cuda.is_available() or "unknown: no GPU here" in told
+    assert torch.cuda.is_available() or "unknown: no such GPU" in told

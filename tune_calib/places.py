@@ -224,14 +224,27 @@ def refuse_no_path(text: str) -> None:
         raise UserError(f"{text!a} is no path; name a file or folder")
 
 
-def require_writable(folder: Place) -> None:
-    """Try whether a remote folder can be written, before hours of work find out.
+def require_writable(folder: Place, lacks: str) -> None:
+    """Try whether a folder can be written, before hours of work find out.
+
+    Args:
+        folder: the folder.
+        lacks: what will be written, for the message.
 
     Raises:
-        UserError: it cannot: no bucket, no permission, no connection.
+        UserError: it cannot: no permission; of a remote one, no bucket or no connection.
     """
     if isinstance(folder, RemotePlace):
         (folder / ".writable").write_bytes(b"")
+    elif not is_writable(folder):
+        raise UserError(f"{folder} cannot be written, and lacks {lacks}")
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files and folders can be made in a folder of this machine, and in those in it."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    inside = [path for path in there.iterdir() if path.is_dir()] if there == folder else []
+    return all(os.access(path, os.W_OK | os.X_OK) for path in (there, *inside))
 
 
 def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:

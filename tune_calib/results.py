@@ -60,6 +60,9 @@ _TRIAL_FIELDS: dict[str, pa.DataType] = {
     "peak_memory_bytes": pa.int64(),
     "device": pa.string(),
     "threads": pa.int32(),
+    "processor": pa.string(),
+    "instruction_set": pa.string(),
+    "gpu": pa.string(),
     "actor_resets": pa.int32(),
     "versions": pa.string(),
     "git_revision": pa.string(),
@@ -260,6 +263,10 @@ def _read_file(
         raise DamagedFileError(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
+    if table == "trials":  # columns that are younger than the file
+        for field in SCHEMAS[table]:
+            if field.name not in schema.names and (keep is None or keep(field.name)):
+                content = content.append_column(field, pa.nulls(content.num_rows, field.type))
     return content.replace_schema_metadata(None)
 
 

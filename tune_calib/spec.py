@@ -129,6 +129,11 @@ class NetworkSlot(OptimisedSlot):
         lr_decay: factor at each milestone.
         drop_last: leave the incomplete last batch of an epoch out (METHODS X9).
         init: ``reference`` re-draws every convolution by torch's defaults, ``timm`` keeps timm's.
+        threads: torch threads, and CPU cores that Ray keeps for it; another number sums in
+            another order and gives other digits, hence it is part of the spec. The default is
+            left out of the JSON, so that specs of before it was a setting keep their hash.
+        portable: computed as every x86 processor with AVX2 does, on one thread; what stands on
+            the network too. Left out of the JSON unless set, as ``threads``.
     """
 
     kind: ClassVar[str] = "network"
@@ -140,6 +145,14 @@ class NetworkSlot(OptimisedSlot):
     drop_last: bool = False
     init: Literal["reference", "timm"] = "reference"
     clip_grad_norm: float | None = Field(2.0, gt=0)
+    threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
+    portable: bool = Field(False, exclude_if=lambda portable: not portable)
+
+    @model_validator(mode="after")
+    def _one_thread(self) -> Self:
+        if self.portable and self.threads > 1:
+            raise ValueError("portable numbers need threads=1")
+        return self
 
     @field_validator("backbone")
     @classmethod
@@ -226,7 +239,7 @@ class TrialSpec(Slot):
             raise UserError(_one_line(error)) from None
 
     def canonical_json(self) -> str:
-        """JSON with sorted keys and every default written out."""
+        """JSON with sorted keys and (but for what came later) every default written out."""
         return canonical_json(self)
 
     @property

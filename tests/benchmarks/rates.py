@@ -11,8 +11,8 @@ from ray import tune
 from ablations._ladder import PlannedTrial, Seeds, expand, side_by_side
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.registry import DATASETS
-from tune_calib.tuning.launch import ALL_EPOCHS, HEAD_THREADS, Resources, ray_session
-from tune_calib.tuning.plan import Plan, RayTrial, make_plan
+from tune_calib.tuning.launch import ALL_EPOCHS, Resources, ray_session
+from tune_calib.tuning.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.schedule import run_plan
@@ -103,7 +103,7 @@ def main() -> None:
                 "network and bank",
                 Plan(plan.networks, ones[:1]),
                 circumstances(root / "bank", store),
-                Resources(1),
+                0.0,
             )
         if errors:
             raise RuntimeError(errors[0])

@@ -1,7 +1,9 @@
 """The command line. Heavy imports stand inside the commands, so that ``--help`` is quick."""
 
 import json
+import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -24,6 +26,7 @@ from tune_calib.cli.options import (
     NetworkSeeds,
     Out,
     OwnRecipes,
+    Portable,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -161,6 +164,7 @@ def ablate(
     store: StoreRoot = None,
     address: Address = None,
     gpus: Gpus = 0.0,
+    portable: Portable = False,
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
@@ -186,6 +190,7 @@ def compare(
     store: StoreRoot = None,
     address: Address = None,
     gpus: Gpus = 0.0,
+    portable: Portable = False,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     from ablations._ladder import side_by_side
@@ -196,7 +201,10 @@ def compare(
 
 def _run(record: Any, out: str, options: dict[str, Any]) -> None:
     """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
+    from ablations._ladder import refuse_unused
+
     given = settings(options)
+    refuse_unused(record.rungs, given)
     seeds = chosen_seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
 
     from tune_calib.places import place
@@ -257,9 +265,23 @@ def pictures(
 ) -> None:
     """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
     from tune_calib.places import place
-    from tune_calib.tuning.pictures import take_pictures
+    from tune_calib.portable import PORTABLE, is_portable_process
+    from tune_calib.results import read_table
 
     folder = place(out)
+    slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
+    if not is_portable_process() and any(
+        json.loads(slot).get("portable") for slot in slots if slot
+    ):
+        # Heads are trained again, in a process that loads torch as the trials' did.
+        command = [sys.executable, "-m", "tune_calib.cli", "pictures", out]
+        command += ["--store", store] if store else []
+        command += ["--data-root", str(data_root)] if data_root else []
+        done = subprocess.run(command, env={**os.environ, **PORTABLE}, check=False)
+        raise typer.Exit(done.returncode)
+
+    from tune_calib.tuning.pictures import take_pictures
+
     artifacts = place(store) if store else folder / "store"
     typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
     typer.echo(f"tune-calib report {out} draws them")

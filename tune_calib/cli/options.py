@@ -11,6 +11,18 @@ from tune_calib.errors import UserError
 from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
 from tune_calib.wording import counted
+from tune_calib.yaml_text import UnfoldedError, value_of
+
+
+def _share(text: str) -> float:
+    """``1/3`` as the number that it means."""
+    over = str(text).removeprefix("1/")
+    is_share = over != str(text) and over.isdigit() and int(over) > 0
+    try:
+        return 1 / int(over) if is_share else float(text)
+    except (ValueError, OverflowError):
+        raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
+
 
 Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
 DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
@@ -34,7 +46,10 @@ StoreRoot = Annotated[
     str | None, typer.Option(metavar="PATH", help="folder or URL of artifacts; default: OUT/store")
 ]
 Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")]
-Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k")]
+Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser=_share)]
+Portable = Annotated[
+    bool, typer.Option("--portable", help="the same numbers on x86 machines, a little slower")
+]
 
 
 def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -51,6 +66,8 @@ def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     ):
         if options[name] is not None:
             given.setdefault(slot, {})[key] = options[name]
+    if options.get("portable"):
+        given.setdefault("network", {})["portable"] = True
     for text in options["set_"] or []:
         slot, key, value = _setting(text)
         if key in given.get(slot, {}):
@@ -72,9 +89,11 @@ def _setting(text: str) -> tuple[str, str, Any]:
     if key in NOT_SETTINGS:
         raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
     try:
-        return slot, key, yaml.safe_load(value)
-    except yaml.YAMLError:
+        return slot, key, value_of(value)
+    except (yaml.YAMLError, ValueError):
         raise UserError(f"--set {text}: {value!r} is not a value") from None
+    except UnfoldedError as error:
+        raise UserError(f"--set {slot}.{key}: {error}") from None
 
 
 def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:

@@ -21,6 +21,7 @@ from tune_calib.cli.options import (
     NetworkSeeds,
     Out,
     OwnRecipes,
+    Portable,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -84,6 +85,7 @@ def search(
     study_storage: Storage = None,
     address: Address = None,
     gpus: Gpus = 0.0,
+    portable: Portable = False,
     retry: Retry = None,
 ) -> None:
     """Search the hyper-parameters of a method on select; the test split stays shut."""

@@ -64,6 +64,8 @@ def _told(ended: "Ended") -> str:
     from tune_calib.errors import UserError
     from tune_calib.tuning.describe import describe
 
+    if ended.is_refused:
+        return "; ".join(ended.failures)
     try:
         return describe(ended.found) if ended.found else write_report(ended.folder)
     except UserError as error:

@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
+from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.store import (
@@ -20,7 +23,7 @@ from tune_calib.engine.store import (
     unnest,
     write_tensors,
 )
-from tune_calib.errors import UserError
+from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.places import Place, remove_folder
@@ -52,10 +55,12 @@ class NetworkRun:
         self.history: list[dict[str, float]] = []
         self.train_s = 0.0
         self.trainer: NetworkTrainer | None = None
-        self._lock = store.lock("network", self.identity)
-        self._lock.acquire()
+        self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
-        about = if_whole(self.artifact, read_manifest)
+        if (about := _whole(self.artifact)) is None:
+            self._lock = store.lock("network", self.identity)
+            self._lock.acquire()
+            about = if_whole(self.artifact, read_manifest)
         if about is not None:
             self._refuse_other_data(about)
         else:
@@ -115,6 +120,7 @@ class NetworkRun:
             # What a dry run of another sweep estimates from.
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
+            "machine": machine(),
             "device": trainer.device.type,
             "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
@@ -125,7 +131,8 @@ class NetworkRun:
 
     def close(self) -> None:
         """Free the lock."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
 
 @dataclass(frozen=True)
@@ -167,6 +174,10 @@ def ensure_bank(
         device: where the network runs.
     """
     folder = store.folder("banks", key.identity)
+    with suppress(DamagedFileError):  # a whole one needs no lock, and may be read-only
+        whole = FeatureBank(folder)
+        if whole.about.get("has_test", True):
+            return whole
     with store.lock("bank", key.identity):
         bank = if_whole(folder, FeatureBank)
         if bank is None or not bank.about.get("has_test", True):
@@ -184,12 +195,22 @@ def ensure_development_bank(
 ) -> DevelopmentBank:
     """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
     folder = store.folder("banks", key.identity)
+    with suppress(DamagedFileError):
+        return DevelopmentBank(folder)
     with store.lock("bank", key.identity):
         bank = if_whole(folder, DevelopmentBank)
         if bank is None:
             _build(folder, spec, key, store, development(), None, device)
             bank = DevelopmentBank(folder)
     return bank
+
+
+def _whole(folder: Place) -> dict[str, Any] | None:
+    """The manifest of an artifact that is whole: who only reads it needs no lock."""
+    try:
+        return read_manifest(folder)
+    except DamagedFileError:
+        return None
 
 
 def _build(

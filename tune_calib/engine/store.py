@@ -29,6 +29,7 @@ from tune_calib.places import (
     Place,
     RemotePlace,
     cache_folder,
+    is_writable,
     lock_file,
     remove_folder,
     scratch_folder,
@@ -61,7 +62,10 @@ class Store:
     @property
     def images(self) -> Path:
         """Where decoded images are kept: always on this machine, since they are memory-mapped."""
-        return (self.root if isinstance(self.root, Path) else cache_folder()) / "images"
+        here = isinstance(self.root, Path) and (
+            (self.root / "images").exists() or is_writable(self.root)
+        )
+        return (self.root if here and isinstance(self.root, Path) else cache_folder()) / "images"
 
     def lock(self, kind: str, identity: str) -> FileLock:
         """Lock of one artifact; the operating system frees it when its holder dies.

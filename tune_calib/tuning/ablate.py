@@ -7,10 +7,13 @@ from typing import Any
 
 from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, expand
 from tune_calib.data.splits import load_development
+from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.recipes import Settings
+from tune_calib.registry import DATASETS
 from tune_calib.results import atomic_write
 from tune_calib.tuning.folder import (
     done,
@@ -19,10 +22,11 @@ from tune_calib.tuning.folder import (
     only_driver,
     refuse_foreign,
 )
-from tune_calib.tuning.launch import Resources, network_threads, ray_session
-from tune_calib.tuning.plan import make_plan
+from tune_calib.tuning.launch import ray_session, refuse_here
+from tune_calib.tuning.plan import lacking, make_plan
 from tune_calib.tuning.record import Run
-from tune_calib.tuning.schedule import run_plan
+from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.schedule import resources_of, run_plan
 from tune_calib.tuning.setting import describe
 
 
@@ -42,7 +46,6 @@ class Request:
         address: of a Ray cluster, or None for this machine.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
-        cpus: cores of a network trial; the machine's are shared out unless given.
         own_recipes: train each method by the recipe of its authors.
     """
 
@@ -57,7 +60,6 @@ class Request:
     address: str | None
     gpus: float
     command: str
-    cpus: int | None = None
     own_recipes: bool = False
 
 
@@ -79,27 +81,40 @@ def ablate(request: Request) -> list[str]:
         request.own_recipes,
     )
     data = planned[0].spec.data
-    manifest = _manifest_of(request, planned)
-    # In the driver, so that a missing root is one line before anything starts.
-    store = Store(request.store)
-    load_development(data, request.data_root, store.images)
-    require_writable(request.store)
-    atomic_write(request.out / SWEEP_MANIFEST, json.dumps(manifest, indent=1).encode())
-    run = Run(
+    # What can be refused by reading alone is refused before the folder is made.
+    DATASETS[data.dataset].locate(request.data_root)
+    _manifest_of(request, planned)
+    everywhere = environment_of(trial.spec for trial in planned)
+    needs = resources_of(make_plan(planned, done(request.out)), request.gpus)
+    refuse_here(request.address, needs)
+    with only_driver(request.out):
+        # Once more: another driver may have extended the sweep meanwhile.
+        manifest = _manifest_of(request, planned)
+        # In the driver, so that damaged data is one line before anything starts.
+        store = Store(request.store)
+        load_development(data, request.data_root, store.images)
+        plan = make_plan(planned, done(request.out))
+        if lacks := lacking(plan, store, is_search=False):
+            require_writable(request.store, lacks[0])
+        atomic_write(request.out / SWEEP_MANIFEST, json.dumps(manifest, indent=1).encode())
+        if not plan.networks:
+            return []
+        reached = environment(request.out, request.store)
+        with ray_session(request.address, reached, needs, everywhere):
+            tell_other_machine(request.out, request.address)
+            run = _run_of(request, manifest["sweep"])
+            return run_plan("networks and heads", plan, run, request.gpus)
+
+
+def _run_of(request: Request, sweep: str) -> Run:
+    return Run(
         out=str(request.out.resolve()),
         store=str(request.store.resolve()),
         data_root=str(request.data_root.resolve()) if request.data_root else None,
-        sweep=manifest["sweep"],
+        sweep=sweep,
         ladder=request.ladder.name,
         device="cuda" if request.gpus else "cpu",
     )
-    with only_driver(request.out):
-        plan = make_plan(planned, done(request.out))
-        if not plan.networks:
-            return []
-        with ray_session(request.address, environment(request.out, request.store)):
-            threads = request.cpus or network_threads(len(make_plan(planned, set()).networks))
-            return run_plan("networks and heads", plan, run, Resources(threads, request.gpus))
 
 
 def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:
@@ -164,6 +179,7 @@ def _planned(trial: PlannedTrial) -> dict[str, Any]:
 def _extend(old: dict[str, Any], new: dict[str, Any], out: Place) -> dict[str, Any]:
     if old.get("sweep") != new["sweep"]:
         raise holds_another(out, "sweep", old)
+    _refuse_other_defaults(old, new, out)
     for key, identity in (("rungs", "index"), ("planned", "spec_hash")):
         merged = {entry[identity]: entry for entry in [*old[key], *new[key]]}
         new[key] = list(merged.values())
@@ -171,3 +187,25 @@ def _extend(old: dict[str, Any], new: dict[str, Any], out: Place) -> dict[str, A
         new[key] = sorted({*old[key], *new[key]})
     new["rungs"].sort(key=lambda rung: rung["index"])
     return new
+
+
+def _refuse_other_defaults(old: dict[str, Any], new: dict[str, Any], out: Place) -> None:
+    """Refuse to mix trials of one rung and seed that are not the same trial any more.
+
+    Raises:
+        UserError: an earlier version of the program planned another spec.
+    """
+    before = {_place(entry): entry["spec_hash"] for entry in old["planned"]}
+    for entry in new["planned"]:
+        if before.get(_place(entry), entry["spec_hash"]) != entry["spec_hash"]:
+            label = next(r["label"] for r in new["rungs"] if r["index"] == entry["rung"])
+            raise UserError(
+                f"--out {out} was begun by a version of the program with other defaults "
+                f"({label!r} would be another trial now); report still reads it, but to go on "
+                "name another --out"
+            )
+
+
+def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
+    """Where a planned trial stands in the table."""
+    return entry["rung"], entry["network_seed"], entry["head_seed"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ablations._ladder import PlannedTrial, Rung, Seeds, refuse_unused, spec_of
+from ablations._ladder import PlannedTrial, Rung, Seeds, refuse_unknown, spec_of
 from search_spaces._space import Choice, Point, Space
 from tune_calib.errors import UserError
 from tune_calib.recipes import Settings
@@ -43,7 +43,7 @@ class Candidates:
         self._defaults = defaults or {}
         self._seeds = seeds
         self._own_recipes = own_recipes
-        refuse_unused([self.rung({}), Rung(BASELINE, "")], given)
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], given)
         fixed = {f"{slot}.{key}": v for slot, asked in given.items() for key, v in asked.items()}
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec

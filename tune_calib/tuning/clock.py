@@ -2,10 +2,11 @@
 
 import json
 import math
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +17,22 @@ from torch import Tensor
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import PopulationTrainer, population_key
 from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.errors import UserError
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import read_table
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, TrialSpec, canonical_json
+from tune_calib.tuning.plan import HEAD_THREADS
 
 HEAD_SAMPLES = 2048
 """Features of the epoch by which heads are timed; an epoch of more takes longer in proportion."""
+
+
+def cores() -> int:
+    """CPU cores of this machine."""
+    return os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Clock:
     data_root: Path | None
     device: torch.device
     _images: dict[str, Images] = field(default_factory=dict)
-    _networks: dict[tuple[str, int], Rate | None] = field(default_factory=dict)
+    _networks: dict[str, Rate | None] = field(default_factory=dict)
     _batches: dict[str, tuple[float, float]] = field(default_factory=dict)
     _heads: dict[str, Rate | None] = field(default_factory=dict)
 
@@ -83,42 +91,43 @@ class Clock:
         """Whether this machine has the device."""
         return self.device.type == "cpu" or torch.cuda.is_available()
 
-    def network(self, spec: TrialSpec, threads: int) -> Rate | None:
+    def network(self, spec: TrialSpec) -> Rate | None:
         """An epoch of the network of a spec; None if it was never measured and cannot be now."""
-        key = str(_kind(spec)), threads
+        key = str(_kind(spec))
         if key not in self._networks:
-            self._networks[key] = self._network(spec, threads)
+            self._networks[key] = self._network(spec)
         return self._networks[key]
 
-    def _network(self, spec: TrialSpec, threads: int) -> Rate | None:
-        measured = self._in_store(spec, threads)
+    def _network(self, spec: TrialSpec) -> Rate | None:
+        measured = self._in_store(spec)
         if measured:
             source = f"measured, {len(measured)} in the store"
             return Rate(statistics.median(measured), source)
-        if not self.is_here:
+        if not self.is_here or spec.network.threads > cores():
             return None
-        step_s, image_s = self._batch(spec, threads)
+        step_s, image_s = self._batch(spec, spec.network.threads)
         splits, needs = self.images(spec.data).development, METHODS[spec.network.method].needs
         steps = math.ceil(len(splits.train) / spec.network.batch_size)
         passes = 2 if "two_forward_passes" in needs else 1
         judged = len(splits.select) + (len(splits.calib) if "calib_pass" in needs else 0)
         return Rate(steps * passes * step_s + judged * image_s, "from one batch of ce timed now")
 
-    def _in_store(self, spec: TrialSpec, threads: int) -> list[float]:
+    def _in_store(self, spec: TrialSpec) -> list[float]:
         """Seconds an epoch of networks in the store that differ in seed and epochs at most."""
         kind = _kind(spec)
+        ran = {"threads": spec.network.threads, "device": self.device.type}
         found = []
         for path in (self.store.root / "networks").glob(f"*/{MANIFEST}"):
             about = json.loads(path.read_text())
-            is_alike = _kind(TrialSpec.build(**json.loads(about["spec"]))) == kind
-            same = {"threads": threads, "device": self.device.type}.items() <= about.items()
-            if is_alike and same and about["history"]:
-                found.append(about["train_s"] / len(about["history"]))
+            with suppress(UserError):  # a spec of an earlier version
+                is_alike = _kind(TrialSpec.build(**json.loads(about["spec"]))) == kind
+                if is_alike and ran.items() <= about.items() and about["history"]:
+                    found.append(about["train_s"] / len(about["history"]))
         return found
 
-    def image_s(self, spec: TrialSpec, threads: int) -> float:
-        """Seconds of the backbone for one image, in evaluation."""
-        return self._batch(spec, threads)[1]
+    def image_s(self, spec: TrialSpec) -> float:
+        """Seconds of the backbone for one image, as a trial of heads builds its bank."""
+        return self._batch(spec, HEAD_THREADS)[1]
 
     def _batch(self, spec: TrialSpec, threads: int) -> tuple[float, float]:
         """Seconds of a training step with cross entropy, and of one image in evaluation."""
@@ -135,10 +144,10 @@ class Clock:
 
     def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate | None:
         """An epoch of a population on the bank of a spec's network; None as in ``network``."""
-        method = slots[0].method
-        key = f"{canonical_json(spec.data)} {spec.network.backbone} {method} {len(slots)}"
+        shape = population_key(slots[0])
+        key = f"{canonical_json(spec.data)} {spec.network.backbone} {shape} {len(slots)}"
         if key not in self._heads:
-            measured = self._of_rows(spec, method)
+            measured = self._of_rows(spec, slots[0])
             if measured is not None:
                 source = f"measured, earlier rows in {self.out}"
                 self._heads[key] = Rate(measured * len(slots), source)
@@ -149,17 +158,22 @@ class Clock:
                 self._heads[key] = None
         return self._heads[key]
 
-    def _of_rows(self, spec: TrialSpec, method: str) -> float | None:
-        """Seconds a head and epoch of earlier heads of a method on such a network."""
-        seconds, epochs = 0.0, 0
+    def _of_rows(self, spec: TrialSpec, slot: HeadSlot) -> float | None:
+        """Seconds a head and epoch of earlier heads of one shape on such a network."""
+        seconds, epochs, shape = 0.0, 0, population_key(slot)
         for row in _rows(self.out):
             alike = (row["data"], row["backbone"]) == (
                 canonical_json(spec.data),
                 spec.network.backbone,
             )
-            if alike and row["head_method"] == method and row["status"] == "done":
-                seconds += row["wall_s"] / row["population"]
-                epochs += json.loads(row["head"])["epochs"]
+            if not alike or row["head_method"] != slot.method or row["status"] != "done":
+                continue
+            with suppress(UserError):  # a spec of an earlier version
+                head = json.loads(row["head"])
+                like = TrialSpec.build(network={}, head={**head, "epochs": slot.epochs}).head
+                if like is not None and population_key(like) == shape:
+                    seconds += row["wall_s"] / row["population"]
+                    epochs += head["epochs"]
         return seconds / epochs if epochs else None
 
     def _time_heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> float:
@@ -170,7 +184,7 @@ class Clock:
         bank = _RandomBank(timed, len(splits.select), width, info.classes)
         # At least one epoch behind the one that warms up.
         long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
-        with _threads(1):
+        with _threads(HEAD_THREADS):
             trainer = PopulationTrainer(long, bank, 0, self.device)
             next(trainer)
             return _seconds(lambda: next(trainer)) * samples / timed

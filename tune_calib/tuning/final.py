@@ -82,8 +82,8 @@ def evaluate(
         point = trials.study.suggestion(number).point
         choice = {"trial": number, "settings": dict(point), "rule": question.objective.rule()}
         reads = _record(out, choice, {"seeds": seeds, "command": command}, extend)
-    title = f"Search of {question.method}; {of_reads(reads)}"
-    crashed = ablate(_request(request, candidates, point, seeds, command, title))
+        title = f"Search of {question.method}; {of_reads(reads)}"
+        crashed = ablate(_request(request, candidates, point, seeds, command, title))
     return Evaluated(
         folder=out / EVALUATION,
         metrics=question.objective.metrics,
@@ -145,10 +145,14 @@ def _request(
     question = request.question
     first = 1 + max([*question.seeds.network, *question.seeds.head])
     fresh = tuple(range(first, first + seeds))
-    defaults = candidates.first()[0]
-    rungs = [Rung(BASELINE, "cross entropy", kind="base"), candidates.rung(point, CHOSEN)]
-    if point != defaults:
-        rungs.insert(1, candidates.rung(defaults, DEFAULTS))
+    rungs: list[Rung] = []
+    known = {candidates.baseline()[0].spec.hash}
+    for label, each in ((CHOSEN, point), (DEFAULTS, candidates.first()[0])):
+        spec_hash = candidates.trials(each, 0)[0].spec.hash
+        if spec_hash not in known:  # the defaults of ce are the baseline
+            known.add(spec_hash)
+            rungs.insert(0, candidates.rung(each, label))
+    rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
     return Request(
         ladder=Ladder(f"search {question.method}", title, tuple(rungs)),
         defaults=question.defaults,
@@ -161,7 +165,6 @@ def _request(
         address=request.address,
         gpus=request.gpus,
         command=command,
-        cpus=request.cpus,
         own_recipes=question.own_recipes,
     )
 

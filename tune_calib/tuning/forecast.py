@@ -81,7 +81,7 @@ class Forecast:
             self.network_bytes += weights
             at_once = min(needs.at_once, len(specs))
             self.checkpoint_bytes = max(self.checkpoint_bytes, state * at_once)
-            rate = clock.network(spec, needs.threads)
+            rate = clock.network(spec)
             self._note(f"{spec.network.backbone} on {spec.data.dataset}", rate)
             seconds.append(rate.seconds * spec.network.epochs if rate else None)
         self.network_s = _sum(self.network_s, _side_by_side(seconds, needs.at_once))
@@ -98,7 +98,7 @@ class Forecast:
         # Features and logits in 4 bytes each, the label in 8.
         self.banks[key.identity] = count * (4 * (width + info.classes) + 8)
         if clock.is_here:
-            seconds = count * clock.image_s(spec, needs.threads)
+            seconds = count * clock.image_s(spec)
             self.head_s = _sum(self.head_s, seconds / needs.heads_at_once)
 
     def _add_heads(
@@ -114,7 +114,7 @@ class Forecast:
             what,
             f"{rate.seconds:.3g} s an epoch, {rate.source}"
             if rate
-            else "unknown: no GPU here, and none measured",
+            else "unknown: no such GPU or cores here, and none measured",
         )
 
 

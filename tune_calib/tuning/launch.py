@@ -2,8 +2,11 @@
 
 import contextlib
 import logging
+import math
 import os
 import signal
+import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +14,9 @@ from types import MappingProxyType
 from typing import Any
 
 import ray
+import torch
 from ray import tune
+from ray._private.state import state
 from ray.tune.search import Searcher
 
 from tune_calib.errors import UserError
@@ -40,12 +45,11 @@ MAX_FAILURES = 3
 checkpoint. Ray does not count preemptions."""
 
 
+REACH_S = 5.0
+"""Within which a cluster must answer."""
+
 ALL_EPOCHS = 10**9
 """``epochs_per_step`` of heads that nobody watches."""
-
-# With more threads a lone head's products are summed in another order than a population's, and
-# its last digits would depend on K. Populations run side by side instead.
-HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -62,48 +66,110 @@ class Resources:
 
     def __post_init__(self) -> None:
         """Refuse fractions that leave a part of a GPU unused."""
-        if self.gpus and not (1 / self.gpus).is_integer():
+        if self.gpus and not (
+            0 < self.gpus <= 1 and math.isclose(self.per_gpu * self.gpus, 1, rel_tol=1e-9)
+        ):
             raise UserError(f"gpus must be 0, 1 or 1/k, got {self.gpus}; 1/3 is 0.3333333333333333")
+
+    @property
+    def per_gpu(self) -> int:
+        """Ray trials that share a GPU."""
+        return round(1 / self.gpus)
+
+    def fit_into(self, there: Mapping[str, float]) -> bool:
+        """Whether a node with some resources (``CPU``, ``GPU``) has room for a Ray trial."""
+        return there.get("CPU", 0) >= self.cpus and there.get("GPU", 0) >= self.gpus
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
 
     def request(self) -> tune.PlacementGroupFactory:
         """What Ray is asked for."""
         return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
 
 
-def network_threads(networks: int) -> int:
-    """Torch threads of a network trial: the cluster's cores, shared among the networks of a sweep.
+def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
+    """Refuse what this machine cannot give or reach, before anything starts.
 
-    Without a Ray session, as for a plan that is only printed, those of this machine.
+    Args:
+        address: of a Ray cluster, or None for a Ray of this machine.
+        needs: of the kinds of Ray trials; nothing is refused where there are none.
 
-    They depend on what is planned and not on what is left, since another number of threads can
-    change the last digits; and they are never more than the smallest node has, since a trial that
-    fits on no node would wait for ever.
+    Raises:
+        UserError: there are too few cores, or there is no GPU; nobody answers at the address.
     """
-    nodes = ray.nodes() if ray.is_initialized() else []
-    counts = [int(node["Resources"].get("CPU", 0)) for node in nodes if node["Alive"]]
-    cores = [count for count in counts if count] or [os.cpu_count() or 1]
-    return max(1, min(min(cores), sum(cores) // networks))
+    if address is not None:
+        if needs:
+            _refuse_unreachable(address)
+        return
+    here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+    for need in needs:
+        if not need.fit_into(here):
+            raise UserError(
+                f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
+                f"{here['GPU']} GPUs: change network.threads or gpus, or name an --address"
+            )
+
+
+def _refuse_there(needs: Sequence[Resources]) -> None:
+    """Refuse what no node of the cluster can give; those that an autoscaler adds count."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    config = state.get_cluster_config()
+    groups = [dict(group.resources) for group in config.node_group_configs] if config else []
+    for need in needs:
+        if any(need.fit_into(there) for there in [*nodes, *groups]):
+            continue
+        # A head without cores keeps a cluster together whose workers are still to come.
+        if not any(there.get("CPU") for there in nodes):
+            sys.stderr.write("the Ray cluster has no worker node yet: waiting for one\n")
+            return
+        largest = max(nodes, key=lambda there: (there.get("GPU", 0), there.get("CPU", 0)))
+        raise UserError(
+            f"a trial needs {need}; the largest node of the Ray cluster has "
+            f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
+            "network.threads, gpus or --address"
+        )
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Ray itself tries for ever, and warns in a language of its own."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:  # auto, or what Ray refuses at once
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"no Ray cluster at --address {address}: {error}") from None
 
 
 @contextlib.contextmanager
 def ray_session(
-    address: str | None, environment: Mapping[str, str] = MappingProxyType({})
+    address: str | None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    needs: Sequence[Resources] = (),
+    everywhere: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
 
     Args:
         address: of a running cluster (``auto`` finds it), or None.
         environment: variables that trials on a cluster are given.
+        needs: of the kinds of Ray trials.
+        everywhere: variables that all trials are given.
 
     Raises:
-        UserError: there is no cluster at the address.
+        UserError: there is no cluster at the address, or it has no room for a trial.
     """
+    if address is not None:
+        _refuse_unreachable(address)
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # What a trial died of is told in one line at the end; its traceback goes to a file.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     # A submitted job has a runtime environment of its own, with which another would clash.
-    is_given = environment and address and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
+    given = {**(environment if address else {}), **everywhere}
+    is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         ray.init(
@@ -111,38 +177,31 @@ def ray_session(
             address=address or "local",
             log_to_driver=False,
             include_dashboard=None if address else False,
-            runtime_env={"env_vars": dict(environment)} if is_given else None,
+            runtime_env={"env_vars": given} if is_given else None,
             logging_level=logging.ERROR,
             ignore_reinit_error=True,
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"no Ray cluster at --address {address}: {reason}") from None
+        what = f"no Ray cluster at --address {address}" if address else "Ray does not start here"
+        raise UserError(f"{what}: {reason}") from None
     for number, handler in handlers.items():
         # Ray put its own in their place.
         signal.signal(number, handler)
     try:
+        _refuse_there(needs)
         yield
     finally:
         ray.shutdown()
 
 
 def slots(resources: Resources) -> int:
-    """How many Ray trials of some resources run side by side on the cluster.
-
-    Raises:
-        UserError: none does.
-    """
+    """How many Ray trials of some resources run side by side on the cluster; at least 1."""
     there = ray.cluster_resources()
     counts = [int(there.get("CPU", 0) // resources.cpus)]
     if resources.gpus:
-        counts.append(int(there.get("GPU", 0) / resources.gpus))
-    if min(counts) < 1:
-        raise UserError(
-            f"the Ray cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs; "
-            f"a trial needs {resources.cpus} and {resources.gpus:g}: change --gpus or --address"
-        )
-    return min(counts)
+        counts.append(int(there.get("GPU", 0)) * resources.per_gpu)
+    return max(1, min(counts))
 
 
 def fit(

@@ -9,12 +9,11 @@ from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.clock import spent_s
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.launch import network_threads
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.request import Question
 from tune_calib.tuning.search import study_so_far
 from tune_calib.tuning.study import points_of
-from tune_calib.tuning.sweep import at_once, question_of, suggestions
+from tune_calib.tuning.sweep import at_once, question_of, suggestions, threads_of
 from tune_calib.tuning.sweep_entries import Work
 
 
@@ -26,7 +25,6 @@ class Needs:
         name: of its folder.
         planned: trials (suggestions of a search); None if hours bound them.
         done: of them.
-        threads: CPU cores of a network trial.
         gpus: of a Ray trial.
         at_once: network trials side by side that the cores of this machine carry.
         heads_at_once: head trials side by side.
@@ -42,7 +40,6 @@ class Needs:
     name: str
     planned: int | None
     done: int
-    threads: int
     gpus: float
     at_once: int
     heads_at_once: int
@@ -78,12 +75,11 @@ def _of_ladder(work: Work, out: Place) -> Needs:
     planned = work.planned()
     finished = done(out)
     plan = make_plan(planned, finished)
-    threads = work.resources.cpus or network_threads(len(make_plan(planned, set()).networks))
+    threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     return Needs(
         name=work.name,
         planned=len(planned),
         done=sum(trial.spec.hash in finished for trial in planned),
-        threads=threads,
         gpus=work.resources.gpus,
         at_once=max(1, _cores() // threads),
         heads_at_once=_cores(),
@@ -104,15 +100,13 @@ def _of_search(work: Work, out: Place, study_storage: str | None) -> Needs:
             points = points_of(candidates.space, question.sampler, candidates.first())
             planned = min(planned, len(points))
         planned = study.planned(planned) if study else planned
-    threads = work.resources.cpus or network_threads(at_once(work))
     suggestion = candidates.trials(point, 0)
     needs = Needs(
         name=work.name,
         planned=planned,
         done=finished,
-        threads=threads,
         gpus=work.resources.gpus,
-        at_once=min(at_once(work), max(1, _cores() // threads)),
+        at_once=min(at_once(work), max(1, _cores() // threads_of(work))),
         heads_at_once=min(at_once(work), _cores()),
         networks=_networks(
             trial for trial in candidates.baseline() if trial.spec.hash not in done(out)

@@ -11,12 +11,14 @@ import torch
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.machine import require_environment
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
 from tune_calib.places import Place
 from tune_calib.results import read_table, write_table
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.folder import only_driver
 
 SAMPLES = 500
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
@@ -50,7 +52,8 @@ def take_pictures(
     first: dict[int, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
         first.setdefault(row["rung"], row)
-    return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
+    with only_driver(out):
+        return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
 
 
 def _picture(
@@ -60,6 +63,7 @@ def _picture(
     if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: is there"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
+    require_environment(spec)
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits

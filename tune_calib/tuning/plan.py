@@ -3,6 +3,7 @@
 To do = planned - done: a trial is done when its result row is on disk.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,13 @@ from typing import Any
 from ablations._ladder import PlannedTrial
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import population_key
+from tune_calib.engine.store import MANIFEST, Store
 
 MAX_POPULATION = 32
+
+# With more threads a lone head's products are summed in another order than a population's, and
+# its last digits would depend on K. Populations run side by side instead.
+HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -39,11 +45,19 @@ class RayTrial:
         """The network that is trained, or that the heads stand on."""
         return (self.trials or self.dependents)[0].spec.network_id
 
+    @property
+    def threads(self) -> int:
+        """CPU cores that Ray keeps for it, also its torch threads."""
+        if self.kind == "head":
+            return HEAD_THREADS
+        return (self.trials or self.dependents)[0].spec.network.threads
+
     def config(self) -> dict[str, Any]:
         """What travels to the worker, as plain JSON values."""
         return {
             "name": self.name,
             "kind": self.kind,
+            "threads": self.threads,
             "trials": [_plain(trial) for trial in self.trials],
             "dependents": [_plain(trial) for trial in self.dependents],
         }
@@ -83,6 +97,26 @@ def make_plan(
             for start in range(0, len(group), largest)
         ),
     )
+
+
+def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
+    """Artifacts that the trials of a plan will have to write, e.g. ``networks/<id>``.
+
+    Args:
+        plan: the plan.
+        store: what it holds is not lacking.
+        is_search: banks without the test split will do.
+    """
+    networks = {trial.network_id for trial in plan.networks}
+    absent = [f"networks/{name}" for name in networks if not store.holds("networks", name)]
+    first = [trial.trials[0].spec for trial in plan.populations]
+    for bank in {bank_key(spec, spec.head).identity for spec in first}:
+        if not store.holds("banks", bank):
+            absent.append(f"banks/{bank}")
+        elif not is_search:
+            about = json.loads((store.folder("banks", bank) / MANIFEST).read_text())
+            absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
+    return sorted(absent)
 
 
 def _network_trial(network_id: str, trials: list[PlannedTrial]) -> RayTrial:

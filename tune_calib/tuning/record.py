@@ -5,6 +5,7 @@ import json
 import platform
 import resource
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,10 +15,13 @@ import torch
 
 from ablations._ladder import PlannedTrial
 from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.machine import machine
 from tune_calib.results import SCHEMA_VERSION
 from tune_calib.spec import canonical_json
 
-_LIBRARIES = ("tune-calib", "torch", "ray", "numpy", "timm", "optuna")
+_LIBRARIES = (
+    "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
+)  # fmt: skip
 
 
 def versions() -> str:
@@ -52,7 +56,6 @@ class Run:
         data_root: where data sets lie.
         sweep: identity of the sweep.
         ladder: its ladder.
-        threads: torch threads of a trial.
         device: ``cpu`` or ``cuda``.
         is_search: whether the test split stays shut.
         versions: library versions, as JSON.
@@ -64,7 +67,6 @@ class Run:
     data_root: str | None = None
     sweep: str = ""
     ladder: str = ""
-    threads: int = 1
     device: str = "cpu"
     is_search: bool = False
     versions: str = field(default_factory=versions)
@@ -112,7 +114,8 @@ def trial_row(
         trial: the planned trial.
         outcome: how it ended.
         run: the circumstances.
-        measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``.
+        measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
+            network was trained elsewhere, also that.
     """
     spec = trial.spec
     return {
@@ -140,7 +143,8 @@ def trial_row(
         "epoch": outcome.epoch,
         "peak_memory_bytes": _peak_memory(run.device),
         "device": run.device,
-        "threads": run.threads,
+        "threads": torch.get_num_threads(),
+        **machine(),
         "versions": run.versions,
         "git_revision": run.git_revision,
         "own_s": outcome.own_s,
@@ -185,4 +189,5 @@ def bin_rows(trial: PlannedTrial, outcome: Outcome) -> list[dict[str, Any]]:
 def _peak_memory(device: str) -> int:
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, KiB elsewhere

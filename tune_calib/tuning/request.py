@@ -98,7 +98,6 @@ class SearchRequest:
         at_once: Ray trials side by side.
         study_storage: URL of the study's database, or None for a journal file in ``out``.
         command: to do the same again.
-        cpus: cores of a network trial; the machine's are shared out unless given.
     """
 
     question: Question
@@ -111,7 +110,6 @@ class SearchRequest:
     at_once: int
     study_storage: str | None
     command: str
-    cpus: int | None = None
 
 
 def as_begun(request: SearchRequest) -> SearchRequest:
@@ -153,7 +151,6 @@ def manifest_of(request: SearchRequest) -> dict[str, Any]:
         "data_root": str(request.data_root.resolve()) if request.data_root else None,
         "address": request.address,
         "gpus": request.gpus,
-        "cpus": request.cpus,
         "at_once": request.at_once,
         "study_storage": request.study_storage and without_password(request.study_storage),
     }
@@ -299,7 +296,6 @@ def _request(out: Place, manifest: Mapping[str, Any], study_storage: str | None)
         at_once=manifest["at_once"],
         study_storage=study_storage or _known_storage(out, manifest["study_storage"]),
         command=manifest["command"],
-        cpus=manifest["cpus"],
     )
 
 

@@ -1,8 +1,6 @@
 """Order of the Ray trials of a plan: networks first, heads as soon as their network is finished."""
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from ray import tune
@@ -10,13 +8,7 @@ from ray.tune.search import Searcher
 
 from tune_calib.engine.store import Store
 from tune_calib.places import place
-from tune_calib.tuning.launch import (
-    ALL_EPOCHS,
-    HEAD_THREADS,
-    Resources,
-    first_line,
-    fit,
-)
+from tune_calib.tuning.launch import ALL_EPOCHS, Resources, first_line, fit
 from tune_calib.tuning.plan import Plan, RayTrial
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.trainables import HeadTrainable, NetworkTrainable
@@ -72,13 +64,13 @@ class PlanFeed(Feed):
 
     Args:
         plan: what to do.
-        runs: the circumstances of ``"network"`` and ``"head"`` trials.
+        run: the circumstances.
     """
 
-    def __init__(self, plan: Plan, runs: Mapping[str, Run]) -> None:
+    def __init__(self, plan: Plan, run: Run) -> None:
         super().__init__()
-        self.runs = runs
-        self.store = Store(place(runs["network"].store))
+        self.run = run
+        self.store = Store(place(run.store))
         self.ready = deque(plan.networks)
         self.waiting: dict[str, list[RayTrial]] = {}
         for population in plan.populations:
@@ -91,8 +83,7 @@ class PlanFeed(Feed):
             is_last = not any(trial.kind == "network" for trial in self.running.values())
             return Searcher.FINISHED if is_last else None
         trial = self.running[trial_id] = self.ready.popleft()
-        run = self.runs[trial.kind]
-        return {"run": run.plain(), "work": trial.config(), "epochs_per_step": ALL_EPOCHS}
+        return {"run": self.run.plain(), "work": trial.config(), "epochs_per_step": ALL_EPOCHS}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -103,14 +94,20 @@ class PlanFeed(Feed):
             self.ready.extend(self.waiting.pop(trial.network_id, []))
 
 
-def run_plan(title: str, plan: Plan, run: Run, resources: Resources) -> list[str]:
+def resources_of(plan: Plan, gpus: float) -> list[Resources]:
+    """What the kinds of Ray trials of a plan need."""
+    counts = {trial.threads for trial in (*plan.networks, *plan.populations)}
+    return [Resources(count, gpus) for count in sorted(counts)]
+
+
+def run_plan(title: str, plan: Plan, run: Run, gpus: float) -> list[str]:
     """Run what a plan holds to its end.
 
     Args:
         title: shown with the progress.
         plan: what to do.
         run: the circumstances.
-        resources: of a network trial; a population of heads has one core and the same GPUs.
+        gpus: of each Ray trial.
 
     Returns:
         One line for each Ray trial that crashed.
@@ -118,10 +115,8 @@ def run_plan(title: str, plan: Plan, run: Run, resources: Resources) -> list[str
     total = len(plan.networks) + len(plan.populations)
     if not total:
         return []
-    of_kind = {"network": resources, "head": Resources(HEAD_THREADS, resources.gpus)}
-    runs = {kind: replace(run, threads=own.cpus) for kind, own in of_kind.items()}
     kind = tune.with_resources(
-        PlanTrainable, lambda config: of_kind[config["work"]["kind"]].request()
+        PlanTrainable, lambda config: Resources(config["work"]["threads"], gpus).request()
     )
-    results = fit(title, total, kind, run.out, PlanFeed(plan, runs))
+    results = fit(title, total, kind, run.out, PlanFeed(plan, run))
     return [first_line(error) for error in results.errors]

@@ -1,26 +1,28 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
+from ablations._ladder import refuse_large
 from tune_calib.data.splits import load_development
+from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
+from tune_calib.registry import DATASETS
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.folder import done, identity_of, only_driver
 from tune_calib.tuning.launch import (
     ALL_EPOCHS,
-    HEAD_THREADS,
     Resources,
-    network_threads,
     ray_session,
+    refuse_here,
 )
 from tune_calib.tuning.outcome import write_outcome
-from tune_calib.tuning.plan import MAX_POPULATION, make_plan
+from tune_calib.tuning.plan import HEAD_THREADS, MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.pool import Pool
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.request import (
@@ -31,6 +33,7 @@ from tune_calib.tuning.request import (
     refuse_other_specs,
     request_of,
 )
+from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.schedule import run_plan
 from tune_calib.tuning.search_heads import search_heads
 from tune_calib.tuning.search_networks import search_networks
@@ -74,13 +77,25 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     _refuse(question, request)
     candidates = question.candidates()
     candidates.refuse_empty()
-    manifest_of(request)  # what it refuses, it refuses before data are read
     data = candidates.baseline()[0].spec.data
-    load_development(data, request.data_root, Store(request.store).images)
-    require_writable(request.store)
+    # What can be refused by reading alone is refused before the folder is made.
+    DATASETS[data.dataset].locate(request.data_root)
+    manifest_of(request)
+    first = [*candidates.baseline(), *candidates.trials({}, 0)]
+    everywhere = environment_of(trial.spec for trial in first)
+    cores = {HEAD_THREADS, *(trial.spec.network.threads for trial in first)}
+    needs = [Resources(each, request.gpus) for each in sorted(cores)]
+    if not (request.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
+        refuse_here(request.address, needs)
     with only_driver(request.out), lost_database(request.study_storage):
-        manifest = manifest_of(request)  # again: another driver may have written since
+        # Once more: another driver may have made the search longer meanwhile.
+        manifest = manifest_of(request)
         asked = manifest["trials"]
+        store = Store(request.store)
+        load_development(data, request.data_root, store.images)
+        lacks = lacking(make_plan(first, set()), store, is_search=True)
+        if lacks or candidates.kind == "network":
+            require_writable(request.store, lacks[0] if lacks else "the networks of the search")
         trials = open_trials(request, candidates)
         atomic_write(request.out / SEARCH_MANIFEST, json.dumps(manifest, indent=1).encode())
         if retry is not None:
@@ -88,7 +103,10 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
         planned = trials.study.planned(asked)
         trials.read()
         if trials.study.finished() < planned:
-            with ray_session(request.address, environment(request.out, request.store)):
+            refuse_here(request.address, needs)
+            reached = environment(request.out, request.store)
+            with ray_session(request.address, reached, needs, everywhere):
+                tell_other_machine(request.out, request.address)
                 _run(request, trials, planned, manifest["search"])
             planned = trials.study.planned(asked)  # fewer where the space was at its end
         else:
@@ -177,14 +195,13 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
         ladder=f"search {question.method}",
         device="cuda" if request.gpus else "cpu",
         is_search=True,
-        threads=request.cpus or network_threads(len(baseline)),
     )
     plan = make_plan(baseline, set(trials.rows))
-    run_plan("baseline", plan, run, Resources(run.threads, request.gpus))
+    run_plan("baseline", plan, run, request.gpus)
     trials.read()
     _ = trials.baseline  # refused here, before anything is asked
     if trials.candidates.kind == "head":
-        run, resources = replace(run, threads=HEAD_THREADS), Resources(HEAD_THREADS, request.gpus)
+        resources = Resources(HEAD_THREADS, request.gpus)
         pool = Pool(HeadTrainable, request.at_once, resources, run, {"epochs_per_step": ALL_EPOCHS})
         heads = question.population * len(question.seeds.pairs())
         # Few enough for every actor to get a share of a batch, where that leaves populations
@@ -192,8 +209,7 @@ def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: s
         largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / request.at_once)))
         search_heads(trials, pool, planned, question.population, question.lag, largest)
     else:
-        run = replace(run, threads=request.cpus or network_threads(request.at_once))
-        resources = Resources(run.threads, request.gpus)
+        resources = Resources(baseline[0].spec.network.threads, request.gpus)
         is_asha = question.scheduler == "asha"
         search_networks(trials, planned, run, resources, request.at_once, is_asha)
 
@@ -207,6 +223,7 @@ def _refuse(question: Question, request: SearchRequest) -> None:
     ):
         if count < 1:
             raise UserError(f"{option} must be at least 1, got {count}")
+    refuse_large(request.trials * len(question.seeds.pairs()))
     if question.scheduler == "asha":
         if question.candidates().kind != "network":
             raise UserError(f"--scheduler asha stops networks; {question.method} trains none")

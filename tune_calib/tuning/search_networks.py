@@ -87,6 +87,9 @@ class StudySearcher(Feed):
             "stopped", epoch, history[:epoch], f"by the scheduler after epoch {epoch}"
         )
         measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
+        # Not of the driver, which did not train it.
+        measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
+        measured["threads"] = planned.spec.network.threads
         rows = [trial_row(planned, outcome, self.run, measured)]
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": rows,

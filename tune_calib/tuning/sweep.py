@@ -7,14 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, told
+from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.clock import spent_s
-from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.launch import Resources
+from tune_calib.tuning.folder import done, only_driver
+from tune_calib.tuning.launch import Resources, refuse_here
 from tune_calib.tuning.objective import Objective
+from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.request import Question, SearchRequest
+from tune_calib.tuning.schedule import resources_of
 from tune_calib.tuning.search import Found, search, study_so_far
 from tune_calib.tuning.storage import journal_file
 from tune_calib.tuning.sweep_entries import Work, works_of
@@ -30,12 +33,14 @@ class Ended:
         folder: its results.
         failures: one line for each Ray trial that crashed, or for what stopped all of it.
         found: what a search found.
+        is_refused: nothing was done; what lies in the folder is not of this entry.
     """
 
     name: str
     folder: Place
     failures: list[str]
     found: Found | None = None
+    is_refused: bool = False
 
 
 def planned_works(file: ReadFile) -> list[Work]:
@@ -49,7 +54,7 @@ def planned_works(file: ReadFile) -> list[Work]:
         own = file.content.entries[str(work.place[1])].resources
         place = (*(work.place[:2] if own else ()), "resources", "gpus")
         try:
-            Resources(work.resources.cpus or 1, work.resources.gpus)
+            Resources(1, work.resources.gpus)
         except UserError as error:
             raise file.error(place, str(error)) from None
         try:
@@ -79,12 +84,17 @@ def run_sweep(
         UserError: another program runs on the folder.
     """
     out = file.out
+    for work in works:
+        try:
+            refuse_here(file.content.address, _resources(work, out / work.name))
+        except UserError as error:
+            raise file.error(work.place, str(error)) from None
     with only_driver(out):
         for work in works:
             try:
                 yield carry_out(file, work, command, retry)
             except UserError as error:
-                yield Ended(work.name, out / work.name, [str(error)])
+                yield Ended(work.name, out / work.name, [str(error)], is_refused=True)
             except Exception as error:
                 if isinstance(error, OSError) and (line := told(error)) is not None:
                     yield Ended(work.name, out / work.name, [line])
@@ -93,6 +103,17 @@ def run_sweep(
                 traceback.print_exc()
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 yield Ended(work.name, out / work.name, [reason])
+
+
+def _resources(work: Work, out: Place) -> list[Resources]:
+    """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
+    if work.search is None:
+        plan = make_plan(work.planned(), done(out))
+        return resources_of(plan, work.resources.gpus)
+    if (out / SEARCH_MANIFEST).exists():
+        return []
+    first = work.candidates().trials({}, 0)
+    return resources_of(make_plan(first, set()), work.resources.gpus)
 
 
 def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> Ended:
@@ -121,7 +142,6 @@ def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
         address=content.address,
         gpus=work.resources.gpus,
         command=command,
-        cpus=work.resources.cpus,
         own_recipes=work.own_recipes,
     )
 
@@ -142,7 +162,6 @@ def search_request(file: ReadFile, work: Work, command: str) -> SearchRequest:
         at_once=at_once(work),
         study_storage=content.study_storage,
         command=command,
-        cpus=work.resources.cpus,
     )
 
 
@@ -167,7 +186,12 @@ def question_of(work: Work) -> Question:
 def at_once(work: Work) -> int:
     """Ray trials of a search side by side; as many as the cores carry unless the file says."""
     assert work.search is not None
-    return work.search.at_once or max(1, (os.cpu_count() or 1) // (work.resources.cpus or 1))
+    return work.search.at_once or max(1, (os.cpu_count() or 1) // threads_of(work))
+
+
+def threads_of(work: Work) -> int:
+    """CPU cores of a network trial of a search."""
+    return work.candidates().trials({}, 0)[0].spec.network.threads
 
 
 def suggestions(work: Work) -> int | None:

@@ -12,6 +12,8 @@ from ablations._ladder import (
     Seeds,
     expand,
     pipeline,
+    refuse_large,
+    refuse_unknown,
     refuse_unused,
     side_by_side,
 )
@@ -57,18 +59,6 @@ class Work:
         """Settings by slot that suit the data set."""
         return suited_to(self.given)
 
-    def planned(self) -> list[PlannedTrial]:
-        """The trials of a ladder."""
-        assert self.ladder is not None
-        return expand(
-            self.ladder,
-            self.defaults,
-            self.given,
-            self.seeds,
-            self.with_controls,
-            self.own_recipes,
-        )
-
     def check(self) -> None:
         """Write every spec out once.
 
@@ -79,10 +69,28 @@ class Work:
             self.planned()
             return
         Objective(self.search.metric, self.search.guard)
+        refuse_large((self.search.trials or 0) * len(self.seeds.pairs()))
+        refuse_large(self.search.heads or 0)
         candidates = self.candidates()
         candidates.refuse_empty()
         if self.search.heads is not None and candidates.kind != "head":
             raise UserError(f"{self.method} trains no heads; give the budget in trials or hours")
+
+    def planned(self) -> list[PlannedTrial]:
+        """The trials of a ladder.
+
+        Raises:
+            UserError: as ``expand``.
+        """
+        assert self.ladder is not None
+        return expand(
+            self.ladder,
+            self.defaults,
+            self.given,
+            self.seeds,
+            self.with_controls,
+            self.own_recipes,
+        )
 
     def candidates(self) -> Candidates:
         """What a search tries."""
@@ -109,7 +117,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     entry, whole = file.content.entries[name], file.content
     place: Place = ("entries", name)
     ladder = _ladder(file, place, entry)
-    seeds = seeds_of(entry.seeds or whole.seeds or SeedCounts())
+    seeds = _seeds(file, place, entry.seeds or whole.seeds or SeedCounts())
     resources = entry.resources or whole.resources or TrialResources()
     for dataset in entry.datasets or whole.datasets or ("digits",):
         for backbone in entry.backbones or whole.backbones or (None,):
@@ -128,7 +136,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                     name=f"{name}-{method.method}-{tail}",
                     place=(*place, "methods", index),
                     given=_merged(given, own),
-                    seeds=seeds_of(entry.search.seeds) if entry.search.seeds else seeds,
+                    seeds=_seeds(file, place, entry.search.seeds) if entry.search.seeds else seeds,
                     ladder=None,
                     method=method.method,
                     search=entry.search,
@@ -141,9 +149,12 @@ def _own_recipes(file: ReadFile, entry: Entry) -> bool:
     return bool(asked and entry.methods)
 
 
-def seeds_of(counts: SeedCounts) -> Seeds:
+def _seeds(file: ReadFile, place: Place, counts: SeedCounts) -> Seeds:
     """Seeds by their counts."""
-    return Seeds.count(counts.both, counts.networks, counts.heads)
+    try:
+        return Seeds.count(counts.both, counts.networks, counts.heads)
+    except UserError as error:
+        raise file.error((*place, "seeds"), str(error)) from None
 
 
 def _ladder(file: ReadFile, place: Place, entry: Entry) -> Ladder | None:
@@ -218,7 +229,7 @@ def _rungs_of(pipelines: Sequence[str]) -> list[Rung]:
 
 def _knows(rungs: Sequence[Rung], slot: str, key: str) -> bool:
     try:
-        refuse_unused(rungs, {slot: {key: None}})
+        refuse_unknown(rungs, {slot: {key: None}})
     except UserError:
         return False
     return True

@@ -193,10 +193,16 @@ Counts = Annotated[SeedCounts, BeforeValidator(_as_counts, json_schema_input_typ
 class TrialResources(_Part):
     """What one Ray trial may use."""
 
-    cpus: int | None = Field(None, ge=1)
-    """CPU cores and torch threads of a network; all cores are shared out unless given."""
     gpus: Share = 0.0
     """0, 1 or a fraction 1/k."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_cpus(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "cpus" in given:
+            way = "cpus is a setting of the network now, set: {network: {threads: 4}}"
+            raise PydanticCustomError("value_error", way)
+        return given
 
 
 class Search(_Part):

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from tune_calib.engine.evaluate import (
     network_logits,
     population_logits,
 )
+from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
 from tune_calib.engine.samples import read_epochs
@@ -47,6 +49,7 @@ from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import TableName, write_results
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.plan import HEAD_THREADS
 from tune_calib.tuning.record import Outcome, Run, bin_rows, curve_rows, trial_row
 
 CHECKPOINT = "population.safetensors"
@@ -76,12 +79,13 @@ class _SpecTrainable(tune.Trainable):
         self.run = Run(**config["run"])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
-        torch.set_num_threads(self.run.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
         self.device = torch.device(self.run.device)
         self.store = Store(place(self.run.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
+        require_environment(self.spec)
+        torch.set_num_threads(self._threads())
 
     @classmethod
     def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,6 +107,10 @@ class _SpecTrainable(tune.Trainable):
         self.resets += 1
         self.setup(new_config)
         return True
+
+    def _threads(self) -> int:
+        """Torch threads, on which the last digits depend."""
+        raise NotImplementedError
 
     @property
     def spec(self) -> TrialSpec:
@@ -126,13 +134,17 @@ class _SpecTrainable(tune.Trainable):
         return self.store.images
 
     def write(
-        self, outcomes: list[tuple[PlannedTrial, Outcome]], samples: pa.Table | None = None
+        self,
+        outcomes: list[tuple[PlannedTrial, Outcome]],
+        samples: pa.Table | None = None,
+        trained_on: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Write the rows of this Ray trial at once."""
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(outcomes),
             "actor_resets": self.resets,
+            **trained_on,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": [trial_row(t, o, self.run, measured) for t, o in outcomes],
@@ -150,6 +162,9 @@ class NetworkTrainable(_SpecTrainable):
         super().setup(config)
         self.splits = self.development().to(self.device)
         self.network_run = NetworkRun(self.spec, self.store, self.splits, self.device)
+
+    def _threads(self) -> int:
+        return self.spec.network.threads
 
     def step(self) -> dict[str, Any]:
         """Train one epoch; the step behind the last one evaluates and writes the rows."""
@@ -189,7 +204,9 @@ class NetworkTrainable(_SpecTrainable):
                 trained_s = about.get("train_s")
                 own_s = None if trained_s is None else trained_s + predict_s
             outcomes.append((trial, replace(outcome, own_s=own_s)))
-        self.write(outcomes, self._samples(len(about["history"])))
+        # Where it was trained, which may have been elsewhere and earlier.
+        trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
+        self.write(outcomes, self._samples(len(about["history"])), trained_on)
         return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
 
     def _samples(self, epochs: int) -> pa.Table:
@@ -229,6 +246,9 @@ class HeadTrainable(_SpecTrainable):
         self.history: list[dict[str, list[float]]] = []
         self.trained_s: float | None = 0.0
 
+    def _threads(self) -> int:
+        return HEAD_THREADS
+
     def _bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
         wanted = (self.run.store, self.run.is_search, key)
@@ -248,11 +268,13 @@ class HeadTrainable(_SpecTrainable):
 
     def _train_network(self) -> None:
         run = NetworkRun(self.spec, self.store, self.development(), self.device)
+        torch.set_num_threads(self.spec.network.threads)
         try:
             while run.step() is not None:
                 pass
         finally:
             run.close()
+            torch.set_num_threads(HEAD_THREADS)
 
     def step(self) -> dict[str, Any]:
         """Train some epochs; the last step evaluates and writes the rows."""

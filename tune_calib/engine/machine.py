@@ -1,0 +1,64 @@
+"""What machine computed a number, and how x86 machines are made to compute the same ones.
+
+A network that memorises noise amplifies one unit in the last place to about a point of accuracy,
+and libraries sum in the order that suits the instruction set of the processor.
+"""
+
+import platform
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from tune_calib.errors import UserError
+from tune_calib.portable import PORTABLE, is_portable_process
+from tune_calib.spec import TrialSpec
+
+
+def machine() -> dict[str, str | None]:
+    """Processor, instruction set in use, and GPU (None without one), as result rows tell them."""
+    return {
+        "processor": processor(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+@lru_cache
+def processor() -> str:
+    """Model name of the processor; its architecture where the system does not tell."""
+    about = Path("/proc/cpuinfo")
+    for line in about.read_text().splitlines() if about.exists() else ():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
+    """Variables that the processes of some trials need before they load torch.
+
+    Raises:
+        UserError: some of them are portable and some are not.
+    """
+    kinds = {spec.network.portable for spec in specs}
+    if len(kinds) > 1:
+        raise UserError("network.portable holds for all trials of a sweep; set it for all or none")
+    return PORTABLE if kinds == {True} else {}
+
+
+def require_environment(spec: TrialSpec) -> None:
+    """Refuse to compute a portable trial in a process that is not set up for it.
+
+    Raises:
+        UserError: it is not.
+    """
+    if not spec.network.portable:
+        return
+    if not is_portable_process() or torch.backends.cpu.get_cpu_capability() != "AVX2":
+        wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
+        raise UserError(
+            f"network.portable needs {wanted} in the environment before torch is loaded, and an "
+            "x86 processor with AVX2"
+        )

@@ -1,0 +1,67 @@
+"""A sweep or search that goes on elsewhere than it began: said in a line, before it goes on."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tune_calib.engine.machine import machine
+from tune_calib.places import Place
+from tune_calib.results import read_table
+
+READ = ("processor", "instruction_set", "threads", "device", "network", "head_method")
+
+
+def tell_other_machine(out: Place, address: str | None) -> None:
+    """Say on stderr if the rows of a folder were computed on another kind of machine.
+
+    Args:
+        out: the folder.
+        address: of the Ray cluster that is connected to; None is this machine.
+    """
+    rows = read_table(out, "trials", keep=lambda name: name in READ).to_pylist()
+    told = [row for row in rows if row["device"] == "cpu" and not _slot(row).get("portable")]
+    networks = [row for row in told if row["head_method"] is None and row["threads"] is not None]
+    threads = {row["threads"] for row in networks if row["threads"] != _threads(row)}
+    if threads:
+        counts = ", ".join(map(str, sorted(threads)))
+        _tell(f"{out} holds networks that an earlier version trained on {counts} threads; new ones")
+    before = {_kind(row) for row in told if row["processor"] is not None}
+    here = {_kind(each) for each in machines(address)} if before else set()
+    if before - here:
+        kinds = " and ".join(sorted(before - here))
+        _tell(f"{out} holds trials of {kinds}, and this is {' and '.join(sorted(here))}; new ones")
+
+
+def machines(address: str | None) -> list[dict[str, str | None]]:
+    """What each living node is, or this machine."""
+    if address is None:
+        return [machine()]
+    ask: Any = ray.remote(num_cpus=0)(machine)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    found: list[dict[str, str | None]] = ray.get(
+        [ask.options(scheduling_strategy=each).remote() for each in where]
+    )
+    return found
+
+
+def _kind(about: Mapping[str, Any]) -> str:
+    return f"{about['processor']} ({about['instruction_set']})"
+
+
+def _threads(row: Mapping[str, Any]) -> int:
+    return int(_slot(row).get("threads", 1))
+
+
+def _slot(row: Mapping[str, Any]) -> dict[str, Any]:
+    slot: dict[str, Any] = json.loads(row["network"])
+    return slot
+
+
+def _tell(what: str) -> None:
+    way = "differ from them by about a point beside what the seeds do; --portable makes them equal"
+    sys.stderr.write(f"{what} {way}\n")
