@@ -158,7 +158,7 @@ def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path
 @pytest.mark.ray
 def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
     space = {
-        "network": small_spec().network.model_dump(mode="json"),
+        **small_spec().model_dump(mode="json", include={"data", "network"}),
         "head": {"epochs": 2, "augment": "none", "params": {"gamma": tune.grid_search([0.8, 1.0])}},
         "run": run_of(tmp_path / "out", trained),
     }

@@ -226,8 +226,8 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
     trials.read()
     for baseline in candidates.baseline():
         if baseline.spec.hash not in trials.rows:
-            config = {"network": baseline.spec.network.model_dump(mode="json"), "run": run.plain()}
-            drive(NetworkTrainable(config))
+            config = baseline.spec.model_dump(mode="json", include={"data", "network"})
+            drive(NetworkTrainable({**config, "run": run.plain()}))
     trials.read()
     search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
     return trials
