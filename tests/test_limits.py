@@ -172,3 +172,30 @@ def test_a_machine_knows_what_it_has():
     with pytest.raises(UserError, match="name an --address"):
         refuse_here(None, [Resources(1), Resources(TOO_MANY)])
     assert small_spec().network.threads == 1
+
+
+def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch):
+    import ray
+
+    def fails(**_):
+        raise RuntimeError("no space left\nfor a session")
+
+    monkeypatch.setattr(ray, "init", fails)
+    with (
+        pytest.raises(UserError, match=r"^Ray does not start here: no space left$"),
+        ray_session(None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
+    """The system counts in KiB, or on macOS in bytes."""
+    import resource
+    import sys
+
+    from tune_calib.tuning.record import _peak_memory
+
+    monkeypatch.setattr(sys, "platform", system)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert _peak_memory("cpu") == pytest.approx(peak * factor, rel=0.01)

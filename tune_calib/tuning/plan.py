@@ -108,15 +108,15 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
         is_search: banks without the test split will do.
     """
     networks = {trial.network_id for trial in plan.networks}
-    absent = [f"networks/{name}" for name in networks if not store.holds("networks", name)]
+    absent = [f"networks/{name}" for name in sorted(networks) if not store.holds("networks", name)]
     first = [trial.trials[0].spec for trial in plan.populations]
-    for bank in {bank_key(spec, spec.head).identity for spec in first}:
+    for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
         if not store.holds("banks", bank):
             absent.append(f"banks/{bank}")
         elif not is_search:
             about = json.loads((store.folder("banks", bank) / MANIFEST).read_text())
             absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
-    return sorted(absent)
+    return absent
 
 
 def _network_trial(network_id: str, trials: list[PlannedTrial]) -> RayTrial:
