@@ -159,6 +159,15 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     seeds = {row["network_seed"] for row in rows(out / "evaluation")}
     assert seeds == {1}, "fresh seeds"
     assert all(row["test/ece"] is not None for row in rows(out / "evaluation"))
+    again = cli("evaluate", out, "--seeds", 2)
+    assert again.returncode == 2
+    assert "test was read once, under 1 fresh seed" in again.stderr
+    extended = cli("evaluate", out, "--seeds", 2, "--extend")
+    assert extended.returncode == 0, extended.stderr
+    assert {row["network_seed"] for row in rows(out / "evaluation")} == {1, 2}
+    told = "test was read 2 times: under 1 fresh seed, then 2 fresh seeds"
+    assert told in extended.stdout
+    assert told in (out / "evaluation" / "report.html").read_text()
     closed = cli(*command)
     assert closed.returncode == 2
     assert "evaluated on test" in closed.stderr
@@ -168,6 +177,23 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     assert refused.returncode == 2
     assert "test is read once" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.ray
+def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
+    out = tmp_path / "few"
+    command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    assert "4 specs, 4 result rows" in done.stdout
+    assert "40 were asked for, and there are no more points" in done.stdout
+    told = cli("status", out).stdout
+    assert "finished" in told
+    assert "go on" not in told
+    before = stamps(out)
+    assert cli("resume", out, "--trials", 80).returncode == 0
+    assert stamps(out) == before
+    assert "80 were asked for, and there are no more points" in cli("report", out).stdout
 
 
 NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--metric", "nll"]
