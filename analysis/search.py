@@ -191,6 +191,14 @@ class Search:
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})
 
+    def within_guard(self) -> pd.DataFrame:
+        """``table`` without the values of suggestions that lose more accuracy than the guard.
+
+        A low ECE at a low accuracy is no best to be near.
+        """
+        table = self.table()
+        return table.assign(mean=table["mean"].where(table["is_within"]))
+
 
 def _plain(point: Point) -> Point:
     """None as a text, so that it is told from a setting that does not matter."""

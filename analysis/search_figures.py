@@ -271,9 +271,9 @@ def draw_shares(search: Search) -> Figure | None:
     """The share of the suggestions within a distance of the best.
 
     Returns:
-        None if fewer than two suggestions are done.
+        None if fewer than two suggestions are within the guard.
     """
-    table = search.table()
+    table = search.within_guard()
     if table["mean"].notna().sum() < 2:
         return None
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))

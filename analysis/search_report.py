@@ -27,7 +27,7 @@ _UNDRAWN = {
     "heat_map": "no two settings have two values each among the suggestions that are done",
     "parallel": "no two settings have two values each among the suggestions that are done",
     "front": "no suggestion is done",
-    "share": "fewer than two suggestions are done",
+    "share": "fewer than two suggestions are within the guard",
 }
 CAPTIONS = {
     "history": (
@@ -55,8 +55,8 @@ CAPTIONS = {
     ),
     "share": (
         "How wrong one may be",
-        "Share of the suggestions within a distance of the best; those without a value count as "
-        "far away.",
+        "Share of the suggestions within a distance of the best that keeps the guard; those "
+        "beyond the guard or without a value count as far away.",
     ),
 }
 

@@ -111,7 +111,7 @@ def _range(setting: dict[str, Any]) -> str:
 
 
 def share_rows(search: Search) -> list[Record]:
-    """How many suggestions are nearly as good as the best, as text."""
+    """How many suggestions are nearly as good as the best within the guard, as text."""
     metric = search.metrics[0]
     unit = _UNITS[METRICS[metric].unit]
     return [
@@ -121,7 +121,7 @@ def share_rows(search: Search) -> list[Record]:
             "of": f"{row['fillings']:.0f}",
             "share (%)": f"{100 * row['share']:.0f}",
         }
-        for _, row in share_within(search.table(), metric).iterrows()
+        for _, row in share_within(search.within_guard(), metric).iterrows()
     ]
 
 
@@ -141,7 +141,8 @@ def notes(search: Search) -> dict[str, str]:
         + flags,
         "importance": f"{capital(importance)}.",
         "share": (
-            f"How wrong one may be: suggestions whose {metric} is nearly the best. It is a share "
+            f"How wrong one may be: suggestions within the guard whose {metric} is nearly the best of "
+            "them; the others count as far away. It is a share "
             "of the space only with --sampler random or grid; the others try good ones more often."
         ),
         "suggestions": f"Every suggestion that ended ({search.ended()}); - where a setting does "

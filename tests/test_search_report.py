@@ -34,6 +34,19 @@ def out(tmp_path):
     return tmp_path / "one"
 
 
+def test_a_suggestion_beyond_the_guard_is_no_best_to_be_near(out):
+    path = out / "outcome.json"
+    outcome = json.loads(path.read_text())
+    outcome["suggestions"][2]["is_within"] = False  # the lowest ECE, 0.04
+    path.write_text(json.dumps(outcome))
+    search = load_search(out)
+    rows = search_tables.share_rows(search)
+    assert [row["suggestions"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
+    assert {row["of"] for row in rows} == {"4"}
+    (line,) = search_figures.draw_shares(search).axes[0].lines
+    assert len(line.get_xdata()) == 2
+
+
 def test_a_suggestion_is_a_row_with_the_spread_over_its_seeds(out):
     table = load_search(out).table()
     assert table["mean"].tolist() == pytest.approx(ECES)
@@ -157,7 +170,7 @@ NONE_DONE = {
 @pytest.mark.parametrize(
     ("points", "eces", "statuses", "says"),
     [
-        ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are done"}),
+        ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
         (POINTS[:2], [None, None], ["stopped", "stopped"], NONE_DONE),
         (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
         (
