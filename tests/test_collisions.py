@@ -7,16 +7,14 @@ import pytest
 
 from ablations._ladder import LARGEST_PLAN, Seeds, expand, refuse_large, side_by_side
 from tests import fake_results
-from tests.test_search import ECE, GIVEN, study_in
 from tune_calib.errors import UserError
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS, METHODS
 from tune_calib.tuning.ablate import Request, ablate
-from tune_calib.tuning.candidates import NO_RUNG, Candidates
+from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.final import CHOSEN, DEFAULTS, _request
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import Question, SearchRequest
-from tune_calib.tuning.trials import SearchTrials
 
 SEEDS = {
     "paired": Seeds((0, 1), (0, 1), is_paired=True),
@@ -135,7 +133,7 @@ def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, t
     request = SearchRequest(
         question, 4, tmp_path, tmp_path / "store", None, None, 0.0, 1, None, "again"
     )
-    asked = _request(request, candidates, point, 2, "again")
+    asked = _request(request, candidates, point, 2, "again", "title")
     planned = expand(asked.ladder, asked.defaults, asked.given, asked.seeds, False)
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)
@@ -212,19 +210,3 @@ def test_an_old_folder_is_still_reported(tmp_path):
 
     fake_results.write(tmp_path / "out")
     assert "Invented" in write_report(tmp_path / "out")
-
-
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("number", [NO_RUNG, 0, 1, 7])
-def test_a_search_that_was_begun_with_other_defaults_does_not_go_on(number, known, tmp_path):
-    study = study_in(tmp_path / "out")
-    trials = SearchTrials(tmp_path / "out", Candidates("mac_cal", GIVEN), ECE, study)
-    own = {NO_RUNG: trials.candidates.baseline()[0].spec.hash}
-    own |= {n: trials.hashes(study.suggestion(n))[0] for n in (0, 1)}
-    spec_hash = own.get(number, "lost by the journal") if known else "of an earlier version"
-    trials.rows = {spec_hash: {"rung": number, "status": "done"}}
-    if known or number == 7:  # which will be suggested again
-        trials.refuse_other_defaults()
-        return
-    with pytest.raises(UserError, match="a version of the program with other defaults"):
-        trials.refuse_other_defaults()

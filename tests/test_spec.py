@@ -109,7 +109,11 @@ def test_spec_and_results_need_no_torch():
         (GOLDEN, "44483fa5ce1ebac5", "87fcd35c76b80d17"),
         ({"network": {}}, "c6ea9fbf1476d74c", "c6ea9fbf1476d74c"),
         (
-            {"network": {"method": "fl", "seed": 2}, "head": {"method": "tst"}},
+            {
+                "network": {"method": "fl", "seed": 2},
+                # The recipe that stood in the spec by itself then.
+                "head": {"method": "tst", **(METHODS["tst"].slot_defaults or {})},
+            },
             "14f5a9ec0b2e524f",
             "935356990123c709",
         ),
