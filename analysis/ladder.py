@@ -109,8 +109,11 @@ def summary(sweep: Sweep) -> str:
     Of the trials that are done: planned seeds alone are no spread.
     """
     numbers = sweep.numbers(sweep.trials["spec_hash"])
-    if not numbers or max(numbers) == 1:
-        return "n = 1 trial of each rung: no spread" if numbers else "no trial is done"
+    if not numbers:
+        return "no trial is done"
+    if max(numbers) == 1:
+        told = varied(sweep)
+        return told if "no spread" in told else "n = 1 trial of each rung: no spread"
     return f"mean ± sd over {varied(sweep)}; {trials_of_each(numbers)}"
 
 

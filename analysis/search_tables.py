@@ -141,9 +141,9 @@ def notes(search: Search) -> dict[str, str]:
         + flags,
         "importance": f"{capital(importance)}.",
         "share": (
-            f"How wrong one may be: suggestions within the guard whose {metric} is nearly the best of "
-            "them; the others count as far away. It is a share "
-            "of the space only with --sampler random or grid; the others try good ones more often."
+            f"How wrong one may be: suggestions within the guard whose {metric} is nearly the best "
+            "of them; the others count as far away. It is a share of the space only with "
+            "--sampler random or grid; the others try good ones more often."
         ),
         "suggestions": f"Every suggestion that ended ({search.ended()}); - where a setting does "
         f"not matter.{flags}",
