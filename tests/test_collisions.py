@@ -8,6 +8,7 @@ import pytest
 from ablations._ladder import LARGEST_PLAN, Seeds, expand, refuse_large, side_by_side
 from tests import fake_results
 from tune_calib.errors import UserError
+from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS, METHODS
 from tune_calib.tuning.ablate import Request, ablate
@@ -183,7 +184,7 @@ def request_in(out, given=None, seeds=1) -> Request:
 @pytest.mark.parametrize("changed", [0, 3])
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, seeds, tmp_path):
-    from tune_calib.tuning.ablate import MANIFEST, _manifest_of
+    from tune_calib.tuning.ablate import _manifest_of
 
     out = tmp_path / "out"
     request = request_in(out)
@@ -191,7 +192,7 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
     manifest = _manifest_of(request, planned)
     manifest["planned"][changed]["spec_hash"] = "of an earlier version"
     out.mkdir()
-    (out / MANIFEST).write_text(json.dumps(manifest))
+    (out / SWEEP_MANIFEST).write_text(json.dumps(manifest))
     before = fake_results_tree(out)
     label = request.ladder.rungs[changed].label
     with pytest.raises(UserError, match="other defaults") as told:

@@ -8,8 +8,9 @@ from ablations._ladder import Seeds, expand
 from tests import fake_results
 from tests.test_collisions import request_in
 from tune_calib.cli import main
+from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.registry import DATASETS
-from tune_calib.tuning.ablate import MANIFEST, _manifest_of
+from tune_calib.tuning.ablate import _manifest_of
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import Question, SearchRequest, manifest_of
@@ -36,7 +37,7 @@ GIVEN = {
 def begun_sweep(out, seeds, given=GIVEN) -> None:
     request = request_in(out, given, seeds)
     planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
-    (out / MANIFEST).write_text(json.dumps(_manifest_of(request, planned)))
+    (out / SWEEP_MANIFEST).write_text(json.dumps(_manifest_of(request, planned)))
 
 
 def begun_search(out) -> None:
@@ -87,9 +88,9 @@ def test_an_entry_whose_folder_another_driver_holds_shows_none_of_its_numbers(tm
     folder = out / "a-digits"
     folder.mkdir(parents=True)
     begun_sweep(folder, 1, {"data": {"dataset": "digits"}})
-    manifest = (folder / MANIFEST).read_text()
+    manifest = (folder / SWEEP_MANIFEST).read_text()
     fake_results.write(folder)
-    (folder / MANIFEST).write_text(manifest)
+    (folder / SWEEP_MANIFEST).write_text(manifest)
     file.write_text(SWEEP.replace("OUT", str(out)))
     with only_driver(folder):
         before = tree(folder)

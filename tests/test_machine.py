@@ -180,14 +180,14 @@ def test_the_environment_changes_the_numbers_of_a_wider_processor():
 @pytest.mark.timeout(300)
 def test_portable_reaches_every_trial_and_the_pictures(tmp_path):
     out = tmp_path / "out"
-    done = cli("compare", "ce", "retrain", "--portable", *QUICK, "--out", out)
+    done = cli("compare", "ce", "--portable", *QUICK[:2], "--out", out)
     assert done.returncode == 0, done.stderr
     rows = read_table(out, "trials").to_pylist()
-    assert [row["instruction_set"] for row in rows] == ["AVX2", "AVX2"]
+    assert [row["instruction_set"] for row in rows] == ["AVX2"]
     assert all(json.loads(row["network"])["portable"] for row in rows)
     drawn = cli("pictures", out)
     assert drawn.returncode == 0, drawn.stderr
-    assert "retrain: 15 corruptions" in drawn.stdout
+    assert "ce: 15 corruptions" in drawn.stdout
 
 
 READING = ["compare", "ce", "retrain", *QUICK]
