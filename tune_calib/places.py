@@ -225,13 +225,17 @@ def refuse_no_path(text: str) -> None:
 
 
 def require_writable(folder: Place) -> None:
-    """Try whether a remote folder can be written, before hours of work find out.
+    """Try whether a folder can be written, before hours of work find out.
 
     Raises:
-        UserError: it cannot: no bucket, no permission, no connection.
+        UserError: it cannot: no bucket, no permission, no connection, a file in the way.
     """
     if isinstance(folder, RemotePlace):
         (folder / ".writable").write_bytes(b"")
+        return
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir():
+        raise UserError(f"{nearest} is a file, and a folder should lie there; name another place")
 
 
 def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:

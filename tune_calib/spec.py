@@ -196,6 +196,8 @@ class TrialSpec(Slot):
             return given
         data = given.get("data", {})
         dataset = data.get("dataset", "digits") if isinstance(data, dict) else data.dataset
+        if not isinstance(dataset, str):
+            return given  # refused by the slot itself
         filled = dict(given)
         for name in ("network", "head", "posthoc"):
             slot = given.get(name)
