@@ -1,6 +1,6 @@
 """What surrounds every command: paths, streams, empty and doubled options, signals."""
 
-import os
+import io
 import signal
 import subprocess
 import sys
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from analysis import style
 from tests import fake_results
 from tests.conftest import small_spec
 from tests.test_ablate import run_of
@@ -28,11 +29,6 @@ OPTIONS = [
     for option in command.params
     if option.param_type_name == "option" and not option.is_flag
 ]
-
-
-def program(*words, **options):
-    command = [sys.executable, "-m", "tune_calib.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, check=False, **options)
 
 
 @pytest.fixture
@@ -85,12 +81,23 @@ def test_output_on_a_full_disk_is_one_line(out):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_an_encoding_without_the_characters_prints_the_rest(encoding, out):
-    whole = program("report", out, env={**os.environ, "PYTHONIOENCODING": "utf-8"})
-    bare = program("report", out, env={**os.environ, "PYTHONIOENCODING": encoding})
-    assert (whole.returncode, bare.returncode) == (0, 0), bare.stderr
-    told = whole.stdout.decode().encode(encoding, errors="replace")
-    assert bare.stdout == told
+def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+    def printed(encoding):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(out)])
+        assert not ended.value.code
+        return stream.buffer.getvalue()
+
+    whole = printed("utf-8")
+    told = whole.decode()
+    assert "Δ" in told
+    # Typer takes ASCII for a terminal that is not configured, and writes UTF-8.
+    bare = told.encode(encoding, errors="replace") if encoding != "ascii" else whole
+    assert printed(encoding) == bare
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out):
@@ -215,3 +222,18 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
         time.sleep(0.3)
     process.kill()
     assert "go on with: THIS COMMAND" in process.communicate(timeout=60)[1]
+
+
+def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
+    from ablations._ladder import Seeds, expand
+    from tune_calib.registry import LADDERS
+    from tune_calib.remarks import shown
+    from tune_calib.tuning.ablate import describe
+    from tune_calib.wording import counted
+
+    given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
+    told = describe(expand(LADDERS["mac_cal"], {}, given, Seeds.count(1, None, None), False))
+    assert "1 epoch;" in told
+    assert "heads 1 epoch at" in told
+    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.5000")

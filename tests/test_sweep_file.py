@@ -159,7 +159,8 @@ def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
         ("entries: {a: {methods: [ls], search: {trials: true}}}", "must be a number, got True"),
         ("entries: {a: {methods: [ce+]}}", "'ce+' has an empty part"),
         (
-            "set: {posthoc: {fit: nll}}\nentries: {a: {methods: [temperature], search: {trials: 3}}}",
+            "set: {posthoc: {fit: nll}}\n"
+            "entries: {a: {methods: [temperature], search: {trials: 3}}}",
             "nothing is left to search",
         ),
         ("entries:", "entries: must be keys with values, got None"),

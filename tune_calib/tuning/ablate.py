@@ -22,6 +22,7 @@ from tune_calib.tuning.launch import Resources, network_threads, ray_session
 from tune_calib.tuning.plan import make_plan
 from tune_calib.tuning.record import Run
 from tune_calib.tuning.schedule import run_plan
+from tune_calib.wording import counted
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,11 @@ def describe(planned: list[PlannedTrial]) -> str:
         parts.append(f"imbalance {data.imbalance:g}")
     methods = {trial.spec.network.method for trial in planned}
     loss = f", {network.method}" if len(methods) == 1 else ""
-    parts.append(f"{network.backbone}{loss}, {network.epochs} epochs")
+    parts.append(f"{network.backbone}{loss}, {counted(network.epochs, 'epoch')}")
     head = next((trial.spec.head for trial in planned if trial.spec.head), None)
     if head is not None:
-        parts.append(f"heads {head.epochs} epochs at lr {head.lr:g}, batch {head.batch_size}")
+        epochs = counted(head.epochs, "epoch")
+        parts.append(f"heads {epochs} at lr {head.lr:g}, batch {head.batch_size}")
     return "; ".join(parts)
 
 

@@ -15,6 +15,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
 from tune_calib.places import Place
+from tune_calib.remarks import shown
 from tune_calib.results import read_table, write_table
 from tune_calib.spec import TrialSpec
 
@@ -92,6 +93,7 @@ def _refuse_other(row: dict[str, Any], evaluation: Evaluation | None) -> None:
         before = row[f"test/{name}"]
         if not math.isclose(now, before, abs_tol=_CLOSE):
             raise UserError(
-                f"{row['rung_label']}: test {name} is {now:.4f} now and was {before:.4f} in its "
+                f"{row['rung_label']}: test {name} is {shown(name, now)} now and was "
+                f"{shown(name, before)} in its "
                 "trial; name the --store and --data-root of the sweep"
             )
