@@ -31,6 +31,7 @@ from tune_calib.manifests import LOST
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.registry import nearest
 from tune_calib.results import atomic_write
+from tune_calib.wording import counted
 
 _UNDRAWN = {
     "reliability": "no trial that is done has bins",
@@ -63,7 +64,7 @@ def write_report(out: Place, published: str | None = None, test: str | None = No
     """
     sweep = load(out) if published is None else beside(load(out), published)
     if sweep.trials.empty:
-        return f"{out}: no result yet, {sweep.missing} trials planned"
+        return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
     _check_test(sweep, test)
     verdicts = for_report(sweep, test or PAIRED_TESTS[0])
     options = [] if test is None else ["--test", test]
@@ -188,7 +189,7 @@ def status(out: Place) -> str:
     sweep = load(out)
     planned = len(sweep.manifest["planned"])
     counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
-    lines = [f"{out}: {planned} trials planned: {counts}"]
+    lines = [f"{out}: {counted(planned, 'trial')} planned: {counts}"]
     lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
     if "is_lost" in sweep.manifest:
         lines.append(LOST)

@@ -1,6 +1,6 @@
 """What surrounds every command: paths, streams, empty and doubled options, signals."""
 
-import os
+import io
 import signal
 import subprocess
 import sys
@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from analysis import style
 from tests import fake_results
 from tests.conftest import small_spec
 from tests.test_ablate import run_of
 from tune_calib.cli import app, main
+from tune_calib.errors import UserError
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.sweep import Ended, run_sweep
 from tune_calib.tuning.sweep_entries import works_of
 from tune_calib.tuning.sweep_file import read_sweep_file
 from tune_calib.tuning.trainables import NetworkTrainable
 
-FORMAT_OPTIONS = ("--help",)
 COMMANDS = typer.main.get_command(app).commands
 OPTIONS = [
     (name, option.opts[0], option.multiple)
@@ -28,11 +29,6 @@ OPTIONS = [
     for option in command.params
     if option.param_type_name == "option" and not option.is_flag
 ]
-
-
-def program(*words, **options):
-    command = [sys.executable, "-m", "tune_calib.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, check=False, **options)
 
 
 @pytest.fixture
@@ -44,7 +40,11 @@ def out(tmp_path):
 @pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
 @pytest.mark.parametrize(
     ("place", "told"),
-    [("FILE", "a file lies where a folder should"), ("x" * 300, "take a shorter name")],
+    [
+        ("FILE", "name another place"),
+        ("FILE/below", "name another place"),
+        ("x" * 300, "take a shorter name"),
+    ],
 )
 @pytest.mark.parametrize("option", ["--out", "--store"])
 def test_a_path_that_the_system_refuses_is_one_line(
@@ -81,12 +81,23 @@ def test_output_on_a_full_disk_is_one_line(out):
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_an_encoding_without_the_characters_prints_the_rest(encoding, out):
-    whole = program("report", out, env={**os.environ, "PYTHONIOENCODING": "utf-8"})
-    bare = program("report", out, env={**os.environ, "PYTHONIOENCODING": encoding})
-    assert (whole.returncode, bare.returncode) == (0, 0), bare.stderr
-    told = whole.stdout.decode().encode(encoding, errors="replace")
-    assert bare.stdout == told
+def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+    def printed(encoding):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(out)])
+        assert not ended.value.code
+        return stream.buffer.getvalue()
+
+    whole = printed("utf-8")
+    told = whole.decode()
+    assert "Δ" in told
+    # Typer takes ASCII for a terminal that is not configured, and writes UTF-8.
+    bare = told.encode(encoding, errors="replace") if encoding != "ascii" else whole
+    assert printed(encoding) == bare
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out):
@@ -158,31 +169,24 @@ WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
 
 @pytest.mark.parametrize("value", WRONG, ids=repr)
 def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
-    from tune_calib.errors import UserError
-
     slots = {
         "data": small_spec().data,
         "network": small_spec().network,
         "head": small_spec(method="mac_cal").head,
     }
-    refused = []
+    told = []
     for slot, model in slots.items():
         for key in type(model).model_fields:
             given = {"network": {}, "head": {"method": "mac_cal"}}
             given[slot] = {**given.get(slot, {}), key: value}
             try:
-                spec = TrialSpec.build(**given)
+                taken = getattr(getattr(TrialSpec.build(**given), slot), key)
             except UserError as error:
-                refused.append(str(error))
+                told.append(str(error))
             else:
-                assert isinstance(getattr(getattr(spec, slot), key), bool) == isinstance(
-                    value, bool
-                )
-    assert len(refused) > 10
-    for line in refused:
-        assert "Input" not in line
-        assert "valid" not in line
-        assert len(line) < 1000
+                assert isinstance(taken, bool) == isinstance(value, bool)
+    assert len(told) > 10
+    assert not [text for text in told if "Input" in text or "valid" in text or len(text) > 1000]
 
 
 def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_path, monkeypatch):
@@ -218,3 +222,18 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
         time.sleep(0.3)
     process.kill()
     assert "go on with: THIS COMMAND" in process.communicate(timeout=60)[1]
+
+
+def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
+    from ablations._ladder import Seeds, expand
+    from tune_calib.registry import LADDERS
+    from tune_calib.remarks import shown
+    from tune_calib.tuning.ablate import describe
+    from tune_calib.wording import counted
+
+    given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
+    told = describe(expand(LADDERS["mac_cal"], {}, given, Seeds.count(1, None, None), False))
+    assert "1 epoch;" in told
+    assert "heads 1 epoch at" in told
+    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.5000")

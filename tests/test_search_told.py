@@ -163,9 +163,9 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
         assert read(tmp_path, 2) == [2]
     else:  # kept the choice alone; its sweep tells the seeds
         (tmp_path / SEARCH_EVALUATED).write_text(json.dumps(CHOICE))
-        (tmp_path / EVALUATION).mkdir()
-        sweep = {"network_seeds": [1, 2], "command": "evaluate --seeds 2"}
-        (tmp_path / EVALUATION / "sweep.json").write_text(json.dumps(sweep))
+        fake_results.write(tmp_path / EVALUATION)
+        path = tmp_path / EVALUATION / SWEEP_MANIFEST
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))
     if seeds == 2:
         assert read(tmp_path, 2, extend) == [2]
     elif seeds == 3 and extend:

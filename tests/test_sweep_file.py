@@ -214,8 +214,8 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
         ("entries: {a: {methods: [ls], search: {trials: true}}}", "must be a number, got True"),
         ("entries: {a: {methods: [ce+]}}", "'ce+' has an empty part"),
         (
-            "set: {posthoc: {fit: nll}}\nentries: {a: {methods: [temperature], search: {trials: 3"
-            "}}}",
+            "set: {posthoc: {fit: nll}}\n"
+            "entries: {a: {methods: [temperature], search: {trials: 3}}}",
             "nothing is left to search",
         ),
         ("entries:", "entries: must be keys with values, got None"),

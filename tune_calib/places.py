@@ -232,11 +232,16 @@ def require_writable(folder: Place, lacks: str) -> None:
         lacks: what will be written, for the message.
 
     Raises:
-        UserError: it cannot: no permission; of a remote one, no bucket or no connection.
+        UserError: it cannot: a file in the way, no permission; of a remote one, no bucket or no
+            connection.
     """
     if isinstance(folder, RemotePlace):
         (folder / ".writable").write_bytes(b"")
-    elif not is_writable(folder):
+        return
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UserError(f"{there} is a file, and a folder should lie there; name another place")
+    if not is_writable(folder):
         raise UserError(f"{folder} cannot be written, and lacks {lacks}")
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_orig
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from tune_calib.errors import UserError
+from tune_calib.wording import shown
 
 T = TypeVar("T")
 
@@ -66,13 +67,15 @@ class Registry(Generic[T]):
             UserError: the name is unknown; the message suggests the nearest.
         """
         self._load()
+        if not isinstance(name, str):
+            raise UserError(f"a {self.kind} is named by a text, got {name!r}")
         if name in self._records:
             return self._records[name]
         for resolve in self._families:
             record = resolve(name)
             if record is not None:
                 return record
-        raise UserError(f"unknown {self.kind} {name!r}{nearest(name, list(self))}")
+        raise UserError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self))}")
 
     def __contains__(self, name: object) -> bool:
         """Whether the name is registered."""

@@ -9,10 +9,12 @@ from tune_calib.errors import UserError
 from tune_calib.manifests import search_of
 from tune_calib.names import METRICS, SEARCH_EVALUATED
 from tune_calib.places import Place
+from tune_calib.remarks import shown as shown_metric
 from tune_calib.results import read_table
 from tune_calib.tuning.search import Found, study_so_far
 from tune_calib.tuning.storage import lost_database
 from tune_calib.tuning.trials import OPEN, SearchTrials
+from tune_calib.wording import counted
 
 
 def describe(found: Found) -> str:
@@ -26,7 +28,9 @@ def describe(found: Found) -> str:
     if at_chance:
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
     if not front:
-        lines.append(f"no trial kept the accuracy within {objective.guard:g} of the baseline")
+        lines.append(
+            f"no trial kept the accuracy within {100 * objective.guard:g} points of the baseline"
+        )
         return "\n".join(lines)
     point = trials.study.suggestion(front[0]).point
     settings = " ".join(f"--set {name}={shown(value)}" for name, value in point.items())
@@ -38,15 +42,20 @@ def describe(found: Found) -> str:
 def _table(trials: SearchTrials, front: list[int]) -> str:
     """Baseline, the method's own defaults and the Pareto set, on ``select``."""
     objective = trials.objective
-    rows = [["baseline", *trials.baseline_means(objective.metrics), 0.0]]
+    metrics = objective.metrics
+    means = zip(metrics, trials.baseline_means(metrics), strict=True)
+    rows = [["baseline", *(shown_metric(*each) for each in means), shown_metric("accuracy", 0.0)]]
     # Trial 0 has the method's own defaults.
     for number in dict.fromkeys([0, *front]):
         verdict = trials.verdicts[number]
-        values = verdict.values or (float("nan"),) * len(objective.metrics)
+        values = verdict.values or (float("nan"),) * len(metrics)
+        told = [shown_metric(*each) for each in zip(metrics, values, strict=True)]
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *values, verdict.drop])
-    titles = [f"select {METRICS[name].title}" for name in objective.metrics]
-    text: str = tabulate(rows, headers=["", *titles, "accuracy lost"], floatfmt=".4f")
+        rows.append([name, *told, shown_metric("accuracy", verdict.drop)])
+    titles = [f"select {METRICS[name].title}" for name in metrics]
+    text: str = tabulate(
+        rows, headers=["", *titles, "accuracy lost"], disable_numparse=True, stralign="right"
+    )
     return text
 
 
@@ -58,7 +67,7 @@ def status(out: Place, study_storage: str | None = None) -> str:
         study_storage: URL of its study, where that is a database.
     """
     counts = Counter(read_table(out, "trials")["status"].to_pylist())
-    rows = f"{sum(counts.values())} trials have a result ({_told(counts)})"
+    rows = f"{counted(counts.total(), 'trial')} with a result ({_told(counts)})"
     asked = search_of(out)["trials"]
     try:
         with lost_database(study_storage):

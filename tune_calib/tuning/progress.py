@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from tune_calib.names import METRICS
+from tune_calib.remarks import shown as told
+
 LINE_EVERY_S = 60.0
 
 
@@ -89,7 +92,7 @@ class Progress(Display, tune.Callback):
         shown = {"epoch": result.get("epoch")}
         for name in ("train/loss", "select/accuracy", "select/ece"):
             if name in result:
-                shown[name] = f"{result[name]:.4f}"
+                shown[name] = _value(name, result[name])
         self.running[_name(trial)] = " ".join(f"{key} {value}" for key, value in shown.items())
         self.show()
 
@@ -100,6 +103,11 @@ class Progress(Display, tune.Callback):
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         """Count a crashed trial."""
         self.ended("crashed", _name(trial))
+
+
+def _value(name: str, value: float) -> str:
+    metric = name.rpartition("/")[2]
+    return told(metric, value) if metric in METRICS else f"{value:.4f}"
 
 
 def _name(trial: Any) -> str:

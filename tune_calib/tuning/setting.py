@@ -5,6 +5,7 @@ from typing import Any
 
 from ablations._ladder import Ladder, PlannedTrial
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot
+from tune_calib.wording import counted
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -34,11 +35,12 @@ def describe(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool)
         parts.append(f"imbalance {data.imbalance:g}")
     networks = [trial.spec.network for trial in planned]
     loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
-    parts.append(f"{network.backbone}{loss}, {network.epochs} epochs{_recipe(networks)}")
+    parts.append(f"{network.backbone}{loss}, {counted(network.epochs, 'epoch')}{_recipe(networks)}")
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     if heads:
         whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
-        parts.append(f"heads {heads[0].epochs} epochs{whose}{_recipe(heads)}")
+        epochs = counted(heads[0].epochs, "epoch")
+        parts.append(f"heads {epochs}{whose}{_recipe(heads)}")
     return "; ".join([*parts, _whose(networks, heads, own_recipes)])
 
 

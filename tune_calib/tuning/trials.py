@@ -7,9 +7,9 @@ from statistics import fmean
 
 from ablations._ladder import PlannedTrial
 from tune_calib.errors import UserError
-from tune_calib.names import column, is_chance
+from tune_calib.names import METRICS, column, is_chance
 from tune_calib.places import Place
-from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
+from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice, shown
 from tune_calib.results import read_table
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.objective import Objective, Row, Verdict
@@ -159,8 +159,8 @@ class SearchTrials:
         number = self.objective.chosen(self.verdicts)
         if number is None:
             return "none within the guard yet"
-        value = self.verdicts[number].values[0]
-        return f"best {self.objective.metrics[0]} {value:.4f} (trial {number})"
+        metric, value = self.objective.metrics[0], self.verdicts[number].values[0]
+        return f"best {METRICS[metric].title} {shown(metric, value)} (trial {number})"
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.
