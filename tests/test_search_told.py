@@ -13,6 +13,7 @@ from tests.test_search import row
 from tests.test_search_again import any_request, open_untrained, question_of, searched
 from tests.test_search_report import POINTS
 from tune_calib.errors import UserError
+from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
