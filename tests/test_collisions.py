@@ -11,9 +11,11 @@ from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS, METHODS
+from tune_calib.results import write_results
 from tune_calib.tuning.ablate import Request, ablate
 from tune_calib.tuning.candidates import Candidates
 from tune_calib.tuning.final import CHOSEN, DEFAULTS, _request
+from tune_calib.tuning.folder import refuse_mended
 from tune_calib.tuning.objective import Objective
 from tune_calib.tuning.request import Question, SearchRequest
 
@@ -211,3 +213,30 @@ def test_an_old_folder_is_still_reported(tmp_path):
 
     fake_results.write(tmp_path / "out")
     assert "Invented" in write_report(tmp_path / "out")
+
+
+SELECTS = ("last", "min_val_nll", "best_val_acc")
+EVALUATIONS = [
+    *(("mac_cal", name) for name in ("dense", "expected", "last_mask", "mc")),
+    *(("vtst", name) for name in ("mc", "mean")),
+    ("retrain", None),
+]
+
+
+@pytest.mark.parametrize("processor", [None, "some processor"])
+@pytest.mark.parametrize("select", SELECTS)
+@pytest.mark.parametrize(("method", "evaluation"), EVALUATIONS)
+def test_heads_that_an_earlier_version_evaluated_otherwise_are_not_mixed_with(
+    method, evaluation, select, processor, tmp_path
+):
+    """Theirs is every row that does not tell its processor."""
+    params = {} if evaluation is None else {"evaluation": evaluation}
+    head = {"method": method, "select": select, "params": params}
+    row = {"rung_label": "a head", "head": json.dumps(head), "processor": processor}
+    write_results(tmp_path, "heads", {"trials": [row]})
+    was_wrong = evaluation == "mc" or (select != "last" and evaluation in ("expected", "last_mask"))
+    if processor is not None or not was_wrong:
+        refuse_mended(tmp_path)
+        return
+    with pytest.raises(UserError, match="'a head' that an earlier version"):
+        refuse_mended(tmp_path)

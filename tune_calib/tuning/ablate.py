@@ -21,6 +21,7 @@ from tune_calib.tuning.folder import (
     identity_of,
     only_driver,
     refuse_foreign,
+    refuse_mended,
 )
 from tune_calib.tuning.launch import ray_session, refuse_here
 from tune_calib.tuning.plan import lacking, make_plan
@@ -180,6 +181,7 @@ def _extend(old: dict[str, Any], new: dict[str, Any], out: Place) -> dict[str, A
     if old.get("sweep") != new["sweep"]:
         raise holds_another(out, "sweep", old)
     _refuse_other_defaults(old, new, out)
+    refuse_mended(out)
     for key, identity in (("rungs", "index"), ("planned", "spec_hash")):
         merged = {entry[identity]: entry for entry in [*old[key], *new[key]]}
         new[key] = list(merged.values())

@@ -34,6 +34,33 @@ def done(out: Place) -> set[str]:
     return set(read_table(out, "trials")["spec_hash"].to_pylist())
 
 
+def refuse_mended(out: Place) -> None:
+    """Refuse to mix heads with those that an earlier version evaluated otherwise.
+
+    It reported another head than the one that ``select`` had chosen where masks are part of it,
+    and drew the noise of V-TST and the masks of ``mc`` in another way.
+
+    Raises:
+        UserError: the folder holds such heads.
+    """
+    names = ("head", "rung_label", "processor")
+    rows = read_table(out, "trials", keep=lambda name: name in names).to_pylist()
+    for row in rows:
+        if row.get("processor") is None and row["head"] and _is_mended(json.loads(row["head"])):
+            raise UserError(
+                f"--out {out} holds heads of {row['rung_label']!r} that an earlier version "
+                "evaluated otherwise; report still reads them, but to go on name another --out"
+            )
+
+
+def _is_mended(head: Mapping[str, Any]) -> bool:
+    evaluation = head["params"].get("evaluation")
+    if head["method"] == "mac_cal":
+        is_chosen = head["select"] != "last"
+        return evaluation == "mc" or (is_chosen and evaluation in ("expected", "last_mask"))
+    return bool(head["method"] == "vtst" and evaluation == "mc")
+
+
 def identity_of(question: Mapping[str, Any]) -> str:
     """16 hexadecimal digits of what was asked, as plain JSON values."""
     text = json.dumps(question, sort_keys=True)

@@ -14,7 +14,7 @@ from tune_calib.places import Place, environment, require_writable
 from tune_calib.registry import DATASETS
 from tune_calib.results import atomic_write
 from tune_calib.tuning.candidates import Candidates
-from tune_calib.tuning.folder import done, identity_of, only_driver
+from tune_calib.tuning.folder import done, identity_of, only_driver, refuse_mended
 from tune_calib.tuning.launch import (
     ALL_EPOCHS,
     Resources,
@@ -147,9 +147,12 @@ def open_trials(
     """The search as its folder and its study hold it.
 
     Raises:
-        UserError: a version with other defaults began it, or its study cannot be opened.
+        UserError: a version with other defaults began it, or one that evaluated its heads
+            otherwise, or its study cannot be opened.
     """
     refuse_other_specs(request.out, candidates)
+    if not is_read_only:
+        refuse_mended(request.out)
     study = open_study(request, candidates, is_read_only)
     return SearchTrials(request.out, candidates, request.question.objective, study)
 
