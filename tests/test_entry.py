@@ -228,12 +228,13 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     from ablations._ladder import Seeds, expand
     from tune_calib.registry import LADDERS
     from tune_calib.remarks import shown
-    from tune_calib.tuning.ablate import describe
+    from tune_calib.tuning.setting import describe
     from tune_calib.wording import counted
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
-    told = describe(expand(LADDERS["mac_cal"], {}, given, Seeds.count(1, None, None), False))
-    assert "1 epoch;" in told
-    assert "heads 1 epoch at" in told
+    ladder = LADDERS["mac_cal"]
+    told = describe(expand(ladder, {}, given, Seeds.count(1, None, None), False), ladder, False)
+    assert "small_cnn, ce, 1 epoch: " in told
+    assert "heads 1 epoch: " in told
     assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.5000")

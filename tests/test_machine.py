@@ -37,9 +37,9 @@ def drive(actor) -> None:
 
 
 def network_row(store: Store, out) -> dict:
-    network = small_spec().network.model_dump(mode="json")
+    spec = small_spec().model_dump(mode="json")
     run = Run(out=str(out), store=str(store.root), git_revision=None).plain()
-    drive(NetworkTrainable({"network": network, "run": run}))
+    drive(NetworkTrainable({**spec, "run": run}))
     return read_table(out, "trials").to_pylist()[0]
 
 

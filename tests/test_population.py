@@ -78,7 +78,8 @@ def test_killed_at_every_epoch_equals_uninterrupted(method, optimizer, bank):
 
 @pytest.mark.parametrize("method", HEADS)
 def test_a_head_learns(method, bank):
-    _, reports = train([slot(method, slot={"epochs": 5}, lr=0.003)], bank)
+    recipe = {**(METHODS[method].slot_defaults or {}), "epochs": 5, "lr": 0.003}
+    _, reports = train([slot(method, slot=recipe)], bank)
     assert reports[-1]["train/loss"].item() < reports[0]["train/loss"].item()
 
 

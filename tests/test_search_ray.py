@@ -253,8 +253,8 @@ def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
 @pytest.mark.ray
 @pytest.mark.parametrize("scheduler", ["none", pytest.param("asha", marks=pytest.mark.slow)])
 def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path, scheduler):
-    setting = ["--set", "network.clip_grad_norm=null", "--set", "network.alpha=1e38"]
-    command = ["search", "ecp", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
+    setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
+    command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
     done = cli(*command, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout

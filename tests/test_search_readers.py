@@ -124,7 +124,7 @@ def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(h
 
 def test_a_reader_writes_no_study(half):
     before = (half.out / JOURNAL).read_bytes()
-    request = replace(any_request(half.out), question=question_of("mac_cal", "random", {}))
+    request = replace(any_request(half.out), question=question_of("mac_cal", "tpe"))
     (half.out / SEARCH_MANIFEST).unlink()
     with pytest.raises(Exception, match="no study of this search"):
         open_trials(request, request.question.candidates(), is_read_only=True)

@@ -53,5 +53,5 @@ def told(error: OSError) -> str | None:
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return f"cannot write: {error.strerror}; {way_out(error)}"
     where = os.fsdecode(error.filename)
-    shown = where if len(where) <= 80 else f"{where[:40]}...{where[-37:]}"
+    shown = where if len(where) <= 200 else f"{where[:100]}...{where[-97:]}"
     return f"cannot use {shown}: {error.strerror}; {way_out(error)}"
