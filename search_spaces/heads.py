@@ -22,7 +22,7 @@ SPACES.register(
             "head.tau_decay": uniform(0.0, 5.0),
             "head.q_min": uniform(0.05, 0.3),
         },
-        # METHODS, section 5: the readings that calibrate on real features.
+        # Tried first and judged on select like all others; the last is the paper's learning rate.
         first=(
             {"head.shape": "bottleneck", "head.lr": 0.01, "head.gamma": 0.75},
             {"head.shape": "linear", "head.lr": 0.01, "head.gamma": 0.75},

@@ -180,6 +180,7 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
     out = tmp_path / "few"
     command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]

@@ -18,6 +18,7 @@ from tests.benchmarks import (
     ray_trials,
     search,
     studies,
+    threads,
 )
 
 PARTS = {
@@ -31,6 +32,7 @@ PARTS = {
     "rates": rates.main,
     "noop": noop.main,
     "studies": studies.main,
+    "threads": threads.main,
 }
 
 

@@ -128,8 +128,7 @@ DATASETS.register(
                 "augment": "none",
                 "weight_decay": 1e-4,
             },
-            # Chosen on select, one network, two head seeds (README).
-            "head": {"augment": "none", "lr": 0.012, "gamma": 0.75},
+            "head": {"augment": "none"},
         },
     ),
 )
