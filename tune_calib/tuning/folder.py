@@ -54,11 +54,11 @@ def refuse_mended(out: Place) -> None:
 
 
 def _is_mended(head: Mapping[str, Any]) -> bool:
-    evaluation = head["params"].get("evaluation")
-    if head["method"] == "mac_cal":
-        is_chosen = head["select"] != "last"
+    evaluation = head.get("params", {}).get("evaluation")
+    if head.get("method") == "mac_cal":
+        is_chosen = head.get("select") != "last"
         return evaluation == "mc" or (is_chosen and evaluation in ("expected", "last_mask"))
-    return bool(head["method"] == "vtst" and evaluation == "mc")
+    return bool(head.get("method") == "vtst" and evaluation == "mc")
 
 
 def identity_of(question: Mapping[str, Any]) -> str:
