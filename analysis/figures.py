@@ -160,7 +160,7 @@ def _reading(sweep: Sweep) -> str:
         text = f"large: {text}; small: single trials"
     if not _is_side_by_side(sweep):
         return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"
-    return f"{text}; filled mark: the base\ndashed: Pareto front of the means"
+    return f"{text}\nfilled mark: the base; dashed: Pareto front of the means"
 
 
 def _mark_front(axis: Axes, front: pd.DataFrame) -> None:
