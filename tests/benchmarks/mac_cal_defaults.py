@@ -30,7 +30,7 @@ from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
 from tune_calib.engine.network import predict
-from tune_calib.engine.population import PER_HEAD_SLOT, PopulationTrainer
+from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import NetworkRun, ensure_development_bank
 from tune_calib.engine.store import Store
 from tune_calib.methods._base import NetworkContext
@@ -221,7 +221,6 @@ def slot(
     network: Frozen, params: dict[str, Any], lr: float, gamma: float | str, seed: int
 ) -> HeadSlot:
     own = {"lr": lr, "seed": seed, "augment": "none", "batch_size": network.batch_size}
-    assert own.keys() >= PER_HEAD_SLOT - {"weight_decay"}
     spec = TrialSpec.build(
         network={}, head={"method": "mac_cal", **own, "params": {**params, "gamma": gamma}}
     )

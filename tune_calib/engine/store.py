@@ -62,10 +62,11 @@ class Store:
     @property
     def images(self) -> Path:
         """Where decoded images are kept: always on this machine, since they are memory-mapped."""
-        here = isinstance(self.root, Path) and (
-            (self.root / "images").exists() or is_writable(self.root)
-        )
-        return (self.root if here and isinstance(self.root, Path) else cache_folder()) / "images"
+        if isinstance(self.root, Path):
+            beside = self.root / "images"
+            if beside.exists() or is_writable(self.root):
+                return beside
+        return cache_folder() / "images"
 
     def lock(self, kind: str, identity: str) -> FileLock:
         """Lock of one artifact; the operating system frees it when its holder dies.
