@@ -34,7 +34,7 @@ test-browser: $(READY)
 	command -v chromedriver >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[browser]"
-	$(BIN)/python -m pytest -q -rs -m browser tests/test_browser.py
+	$(BIN)/python -m pytest -q -rs -m browser tests/analysis/page/test_browser.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

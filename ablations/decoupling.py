@@ -6,7 +6,7 @@ heads are retrained by one recipe, that of TST's authors, so that each step chan
 
 from typing import Any
 
-from ablations._ladder import Ladder, Rung
+from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
 _LINEAR = {"method": "retrain", "start": "fresh"}

@@ -4,7 +4,7 @@ Two chains: on label smoothing, and on the margin penalty of MbLS. NCI alone is 
 at +1: samples with large features are smoothed more.
 """
 
-from ablations._ladder import Ladder, Rung
+from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
 

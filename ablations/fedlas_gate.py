@@ -1,6 +1,6 @@
 """Which gate FeDLaS needs: learned, fixed, random, or one that knows what is correct."""
 
-from ablations._ladder import Ladder, Rung
+from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
 _VARIANTS = {

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 
-from ablations._ladder import Kind, Ladder, Rung
+from tune_calib.ladder import Kind, Ladder, Rung
 from tune_calib.registry import LADDERS
 
 _INDICATORS = {

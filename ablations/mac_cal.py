@@ -4,7 +4,7 @@ Every rung is a setting of the one method ``mac_cal``. Until the sparsity adapts
 The controls, which the paper lacks, retrain the same head without a mask.
 """
 
-from ablations._ladder import Ladder, Rung
+from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
 _FIXED = {"method": "mac_cal", "tau0": 0.0}

@@ -1,7 +1,7 @@
 """Spaces of the head methods; all depend on the learning rate of the retrained head."""
 
-from search_spaces._space import Space, choice, log_uniform, uniform
 from tune_calib.registry import SPACES
+from tune_calib.space import Space, choice, log_uniform, uniform
 
 _LR = log_uniform(1e-4, 0.3)
 _WEIGHT_DECAY = log_uniform(1e-6, 1e-2)

@@ -1,7 +1,7 @@
 """Spaces of the network methods; the optimiser is searched where a method depends on it."""
 
-from search_spaces._space import Point, Setting, Space, choice, log_uniform, uniform
 from tune_calib.registry import SPACES
+from tune_calib.space import Point, Setting, Space, choice, log_uniform, uniform
 
 _LR = {"network.lr": log_uniform(0.01, 0.3)}
 # From Adam's, which the authors use, to that of SGD.

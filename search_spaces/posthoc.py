@@ -1,6 +1,6 @@
 """Spaces of the post-hoc methods."""
 
-from search_spaces._space import Space, choice
 from tune_calib.registry import SPACES
+from tune_calib.space import Space, choice
 
 SPACES.register("temperature", Space({"posthoc.fit": choice("nll", "grid_ece", "grid_nll")}))

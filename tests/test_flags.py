@@ -7,23 +7,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis import page_tables, rank_tables, significance, significance_tables, tables
-from analysis.ladder import ladder_table
+from analysis.compare import rank_tables, significance, significance_tables
+from analysis.compare.ranks import collect, rank
+from analysis.ladder import page_tables, tables
+from analysis.ladder.ladder import ladder_table
+from analysis.ladder.report import write_report
 from analysis.load import load
-from analysis.ranks import collect, rank
-from analysis.report import write_report
 from tests import fake_results
 from tests.conftest import small_spec
-from tests.test_search import row as searched
+from tests.tuning.search.test_search import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.names import CHANCE, FLAGS
 from tune_calib.results import read_table
 from tune_calib.spec import PostHocSlot
-from tune_calib.tuning.objective import Objective
-from tune_calib.tuning.record import Run
-from tune_calib.tuning.trainables import trainable
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.tuning.search.objective import Objective
 
 FITS = ("nll", "grid_nll", "grid_ece")
 RIVALS = ("base", "variant", "variant", "variant")

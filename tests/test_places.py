@@ -8,7 +8,8 @@ from tests.conftest import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
-from tune_calib.engine.store import Store, if_whole, read_manifest, read_tensors, write_tensors
+from tune_calib.engine.store import Store, if_whole, read_manifest
+from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.places import cache_folder, files, place
 from tune_calib.results import read_table, write_results

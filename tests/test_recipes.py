@@ -7,25 +7,25 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ablations._ladder import Seeds, expand, side_by_side
-from analysis import recipes as tables
+from analysis.ladder import recipes as tables
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.test_readme import README
 from tune_calib.errors import UserError
+from tune_calib.ladder import Seeds, expand, side_by_side
 from tune_calib.names import SLOTS
 from tune_calib.recipes import effective, own_recipe, suited_to
 from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
 from tune_calib.results import read_table
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot, TrialSpec, canonical_json
 from tune_calib.tuning.ablate import Request, _manifest_of
-from tune_calib.tuning.candidates import Candidates
-from tune_calib.tuning.objective import Objective
-from tune_calib.tuning.request import Question
-from tune_calib.tuning.setting import describe
-from tune_calib.tuning.sweep import planned_works, question_of
-from tune_calib.tuning.sweep_file import read_sweep_file
-from tune_calib.tuning.trainables import trainable
+from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.tuning.caption import describe
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.run import planned_works, question_of
 
 ONE = Seeds((0,), (0,), is_paired=True)
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
@@ -331,7 +331,7 @@ def test_the_example_of_the_readme_chooses_a_head_that_was_trained(tmp_path):
     code = README.split("## Use a method in your own Tuner")[1].split("```python\n")[1]
     code = code.split("```")[0].replace("/tmp/own", str(tmp_path))
     code = code.replace("num_samples=8", "num_samples=2")
-    from tune_calib.tuning.launch import ray_session
+    from tune_calib.tuning.backend.launch import ray_session
 
     with ray_session(None):
         exec(compile(code, "README.md", "exec"), {})

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import torch
 
-from ablations._ladder import PlannedTrial
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.runs import NetworkRun, TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.store import Store
+from tune_calib.ladder import PlannedTrial
 from tune_calib.registry import DATASETS
 from tune_calib.results import read_table
 from tune_calib.spec import HeadSlot, TrialSpec

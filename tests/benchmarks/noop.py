@@ -12,10 +12,10 @@ from ray import tune
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, request
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.tuning import search_networks
-from tune_calib.tuning.record import Outcome
-from tune_calib.tuning.search import search
-from tune_calib.tuning.trainables import NetworkTrainable
+from tune_calib.tuning.backend.rows import Outcome
+from tune_calib.tuning.backend.trainables import NetworkTrainable
+from tune_calib.tuning.search import networks as search_networks
+from tune_calib.tuning.search.driver import search
 
 COUNTS = (500, 2000)
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ablations._ladder import Seeds, expand
 from tests.benchmarks.common import CPU, Setting, cifar_sized, digits
 from tune_calib.data.augment import normalise, random_crop_flip
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.population import PopulationTrainer, population_key
+from tune_calib.ladder import Seeds, expand
 from tune_calib.registry import LADDERS
 from tune_calib.spec import HeadSlot
 

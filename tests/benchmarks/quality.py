@@ -8,10 +8,10 @@ from statistics import fmean, median
 
 import numpy as np
 
-from search_spaces._space import Space, uniform
-from tune_calib.tuning.objective import Objective, Verdict
-from tune_calib.tuning.storage import open_storage
-from tune_calib.tuning.study import SearchStudy
+from tune_calib.space import Space, uniform
+from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.storage import open_storage
+from tune_calib.tuning.search.study import SearchStudy
 
 EVALUATIONS = 128
 REPEATS = int(os.environ.get("REPEATS", "10"))

@@ -8,15 +8,15 @@ from pathlib import Path
 import optuna
 from ray import tune
 
-from ablations._ladder import PlannedTrial, Seeds, expand, side_by_side
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
+from tune_calib.ladder import PlannedTrial, Seeds, expand, side_by_side
 from tune_calib.registry import DATASETS
-from tune_calib.tuning.launch import ALL_EPOCHS, Resources, ray_session
-from tune_calib.tuning.plan import HEAD_THREADS, Plan, RayTrial, make_plan
-from tune_calib.tuning.pool import Pool
-from tune_calib.tuning.record import Run
-from tune_calib.tuning.schedule import run_plan
-from tune_calib.tuning.trainables import HeadTrainable
+from tune_calib.tuning.backend.feed import run_plan
+from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, ray_session
+from tune_calib.tuning.backend.plan import HEAD_THREADS, Plan, RayTrial, make_plan
+from tune_calib.tuning.backend.pool import Pool
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5

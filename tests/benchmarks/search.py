@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ablations._ladder import Seeds, Settings
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
+from tune_calib.ladder import Seeds, Settings
 from tune_calib.registry import DATASETS
-from tune_calib.tuning.objective import Objective
-from tune_calib.tuning.plan import make_plan
-from tune_calib.tuning.request import Question, SearchRequest
-from tune_calib.tuning.search import MIN_SHARE, open_trials, search
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.search.driver import MIN_SHARE, open_trials, search
+from tune_calib.tuning.search.job import Question, SearchRequest
+from tune_calib.tuning.search.objective import Objective
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
 POPULATION, FLOOR_BATCHES = 16, 16

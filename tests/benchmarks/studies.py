@@ -14,13 +14,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from ablations._ladder import Settings
 from analysis import style
 from tests.benchmarks.common import CIFAR10_ROOT
 from tests.benchmarks.search import CIFAR10, request
+from tune_calib.ladder import Settings
 from tune_calib.results import read_table
-from tune_calib.tuning.objective import Objective
-from tune_calib.tuning.search import Found, search
+from tune_calib.tuning.search.driver import Found, search
+from tune_calib.tuning.search.objective import Objective
 
 HEADS, REPEATS = 96, 5
 NOISY: Settings = {

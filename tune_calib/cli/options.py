@@ -97,12 +97,12 @@ def _setting(text: str) -> tuple[str, str, Any]:
 
 
 def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:
-    """Seeds of networks and heads (``ablations._ladder.Seeds``).
+    """Seeds of networks and heads (``tune_calib.ladder.Seeds``).
 
     Raises:
         UserError: a count is below 1, or the options contradict each other.
     """
-    from ablations._ladder import Seeds
+    from tune_calib.ladder import Seeds
 
     given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}
     for option, count in given.items():
@@ -117,7 +117,7 @@ def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any
 
 def stoppable(again: str, work: Callable[[], Any]) -> Any:
     """Do some work; a signal that stops it is one line that says how to go on."""
-    from tune_calib.tuning.stop import stop_signals
+    from tune_calib.tuning.backend.stop import stop_signals
 
     def tell(name: str) -> None:
         typer.echo(f"stopped by {name}; go on with: {again}", err=True)
@@ -145,3 +145,11 @@ def known(option: str, value: str, names: tuple[str, ...]) -> None:
     """
     if value not in names:
         raise UserError(f"unknown {option} {value!r}{nearest(value, list(names))}")
+
+
+def one_format(**flags: bool) -> str:
+    """The one format that is asked for; ``plain`` if none is."""
+    asked = [name for name, is_asked in flags.items() if is_asked]
+    if len(asked) > 1:
+        raise UserError(f"ask for one format, not {' and '.join('--' + name for name in asked)}")
+    return asked[0] if asked else "plain"

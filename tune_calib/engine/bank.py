@@ -17,7 +17,8 @@ from tune_calib.data.augment import random_crop_flip
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import EVALUATION_BATCH, predict
-from tune_calib.engine.store import generator, opened, write_folder
+from tune_calib.engine.store import opened, write_folder
+from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.places import Place

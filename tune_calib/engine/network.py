@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tune_calib.data.augment import normalise, random_crop_flip
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.store import generator, nest, unnest
+from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import (
     Batch,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
-from tune_calib.engine.store import generator, nest, unnest
+from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.metrics.calibration import ece

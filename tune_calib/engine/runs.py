@@ -15,14 +15,8 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
-from tune_calib.engine.store import (
-    Store,
-    if_whole,
-    read_manifest,
-    read_tensors,
-    unnest,
-    write_tensors,
-)
+from tune_calib.engine.store import Store, if_whole, read_manifest
+from tune_calib.engine.tensors import read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network

@@ -8,7 +8,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tune_calib.engine.store import Store, nest, read_tensors, unnest, write_tensors
+from tune_calib.engine.store import Store
+from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
 from tune_calib.results import SCHEMAS
 
 KIND = "samples"

@@ -18,11 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from filelock import FileLock
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.places import (
@@ -36,7 +33,6 @@ from tune_calib.places import (
 )
 
 MANIFEST = "manifest.json"
-TENSORS = "tensors.safetensors"
 
 Read = TypeVar("Read")
 
@@ -215,38 +211,6 @@ def if_whole(folder: Place, read: Callable[[Place], Read]) -> Read | None:
         return None
 
 
-def write_tensors(folder: Place, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write an artifact of one safetensors file."""
-    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
-
-
-def read_tensors(folder: Place) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an artifact of one safetensors file and its manifest.
-
-    Raises:
-        DamagedFileError: as ``read_manifest``.
-    """
-    files, manifest = opened(folder)
-    return load_file(files / TENSORS), manifest
-
-
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def nest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Put a prefix and a dot before every name."""
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def unnest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the tensors under a prefix back out."""
-    start = f"{prefix}."
-    return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return a CPU generator, so that what is drawn does not depend on the device."""
-    return torch.Generator().manual_seed(seed)

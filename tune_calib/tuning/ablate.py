@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablations._ladder import Ladder, PlannedTrial, Rung, Seeds, expand
 from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.ladder import Ladder, PlannedTrial, Rung, Seeds, expand
 from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.recipes import Settings
 from tune_calib.registry import DATASETS
 from tune_calib.results import atomic_write
+from tune_calib.tuning.backend.feed import resources_of, run_plan
+from tune_calib.tuning.backend.launch import ray_session, refuse_here
+from tune_calib.tuning.backend.plan import lacking, make_plan
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.caption import describe
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -23,12 +28,7 @@ from tune_calib.tuning.folder import (
     refuse_foreign,
     refuse_mended,
 )
-from tune_calib.tuning.launch import ray_session, refuse_here
-from tune_calib.tuning.plan import lacking, make_plan
-from tune_calib.tuning.record import Run
 from tune_calib.tuning.resumed import tell_other_machine
-from tune_calib.tuning.schedule import resources_of, run_plan
-from tune_calib.tuning.setting import describe
 
 
 @dataclass(frozen=True)

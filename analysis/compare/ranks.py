@@ -1,0 +1,221 @@
+"""Mean ranks of methods over (data set, backbone) columns, as the papers print them."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from analysis.ladder.tables import number
+from analysis.load import load
+from analysis.published import published
+from analysis.tidy import check_metric, choose, flags_of_methods, incomplete, tidy
+from tune_calib.errors import UserError
+from tune_calib.names import CHANCE, METRICS, OOD_METRICS, legend
+from tune_calib.places import Place
+
+TIES: dict[str, Literal["min", "average"]] = {"competition": "min", "average": "average"}
+KEY = ["dataset", "variant", "backbone", "split"]
+
+
+@dataclass(frozen=True, eq=False)
+class RankTable:
+    """Values and ranks of methods, a column for each (data set, variant, backbone, split).
+
+    Attributes:
+        source: the published tables, or the ids of the sweeps.
+        is_published: whether the values are printed ones.
+        metric: a name of ``names.METRICS``.
+        ranking: how ties are ranked: ``competition`` (all get the smallest place, as in the
+            papers) or ``average`` (all get the mean place).
+        values: means over seeds, index method in the order of the source; fractions where the
+            metric is one; NaN where a method has no number.
+        n: how many trials stand behind each value.
+        ranks: places from 1, of the values as printed; NaN in columns that do not count.
+        notes: what was left out and why, a line each.
+        flags: cells of the column ``flags`` of the trials of each method that has some.
+        at_chance: which values stand on a trial at chance; such a one is ranked last.
+    """
+
+    source: str
+    is_published: bool
+    metric: str
+    ranking: str
+    values: pd.DataFrame
+    n: pd.DataFrame
+    ranks: pd.DataFrame
+    notes: tuple[str, ...]
+    flags: Mapping[str, list[str]]
+    at_chance: pd.DataFrame
+
+    @property
+    def counted(self) -> pd.DataFrame:
+        """Ranks in the columns that count."""
+        return self.ranks.dropna(axis="columns", how="all")
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """Columns mean_rank, wins (columns in which no method is better), columns (counted).
+
+        Index method, best mean rank first.
+        """
+        best = self.counted.eq(self.counted.min()) & ~self.at_chance[self.counted.columns]
+        table = pd.DataFrame(
+            {
+                "mean_rank": self.counted.mean(axis="columns"),
+                "wins": best.sum(axis="columns"),
+                "columns": len(self.counted.columns),
+            }
+        )
+        return table.sort_values("mean_rank", kind="stable")
+
+    @property
+    def dataset_means(self) -> pd.DataFrame:
+        """Mean value over the backbones of each data set, as MaC-Cal's table 3 prints it."""
+        names = [name for name in KEY if name != "backbone"]
+        return self.values.T.groupby(level=names, sort=False).mean().T
+
+
+def rank(
+    frame: pd.DataFrame, metric: str, ranking: str = "competition", notes: Sequence[str] = ()
+) -> RankTable:
+    """Rank the methods of a tidy frame.
+
+    A mean rank means something only if all methods are ranked in the same columns. So methods
+    without any number are left out, then columns in which a method has none do not count; both
+    are told in the notes. Averages that a paper prints beside its columns are no columns.
+
+    Args:
+        frame: as of ``tidy.tidy`` or ``published.published``, or several of them below each
+            other. Trials of one label and column are seeds of one method.
+        metric: a name of ``names.METRICS``.
+        ranking: ``competition`` or ``average``.
+        notes: lines to tell with the table.
+
+    Raises:
+        UserError: the metric or the ranking is unknown, a label means two things in one column,
+            or nothing is left to rank.
+    """
+    check_metric(metric)
+    if ranking not in TIES:
+        raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")
+    of_metric = frame[frame["metric"] == metric]
+    values, n = _cells(of_metric, metric)
+    at_chance = _at_chance(of_metric, values)
+    absent = values.index[values.isna().all(axis="columns")]
+    values, n = values.drop(index=absent), n.drop(index=absent)
+    keys: list[Any] = values.columns.to_list()
+    without = {key: values.index[values[key].isna()] for key in keys}
+    uncounted = [key for key, methods in without.items() if len(methods)]
+    told = [f"left out, without any number: {', '.join(absent)}"] if len(absent) else []
+    told += [
+        f"{name(key)} does not count: no number of {', '.join(without[key])}" for key in uncounted
+    ]
+    if len(uncounted) == len(without):
+        raise UserError("no column has a number of every method: " + "; ".join(told))
+    printed = values.map(lambda value: float(number(metric, value).replace("-", "nan")))
+    is_less_better = METRICS[metric].direction == "min"
+    # A low ECE of a classifier at chance is no result: none is worse.
+    printed = printed.mask(at_chance.loc[values.index], math.inf if is_less_better else -math.inf)
+    ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
+    ranks.loc[:, uncounted] = float("nan")
+    source = ", ".join(frame["source"].astype(str).unique())
+    flags = flags_of_methods(of_metric)
+    told += _emptiness(ranks.dropna(axis="columns"))
+    told += legend(cell for cells in flags.values() for cell in cells)
+    told += ["at chance in a column is ranked last in it"] if at_chance.any(axis=None) else []
+    return RankTable(
+        source=source,
+        is_published=bool((frame["status"] == "published").all()),
+        metric=metric,
+        ranking=ranking,
+        values=values,
+        n=n,
+        ranks=ranks,
+        notes=(*notes, *told),
+        flags=flags,
+        at_chance=at_chance.loc[values.index],
+    )
+
+
+def name(key: Iterable[str]) -> str:
+    """A column's (data set, variant, backbone, split) in words; the test split goes unsaid."""
+    dataset, variant, backbone, split = key
+    parts = [dataset, f"({variant})" if variant else "", backbone, split if split != "test" else ""]
+    return " ".join(part for part in parts if part)
+
+
+def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Mean and count over seeds, methods down, columns across."""
+    has_rows = len(rows) > 0
+    rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
+    if rows["value"].isna().all():
+        why = "only averages are printed" if has_rows and rows.empty else "is the split right?"
+        raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
+    # A spec that two sweeps share is one trial; a printed number is known by its table.
+    trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
+    rows = rows.assign(trial=trial).drop_duplicates(["trial", "method", *KEY])
+    seeds = ["method", *KEY, "network_seed", "head_seed"]
+    mixed = rows[rows["value"].notna() & rows.duplicated(seeds, keep=False)]
+    if len(mixed):
+        first = mixed.iloc[0]
+        raise UserError(
+            f"{first['method']!r} is two different methods on {name(first[KEY])}: same seeds, "
+            "other settings; rank these folders apart"
+        )
+    groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)["value"]
+    cells = groups.agg(["mean", "count"])
+    wide = {part: cells[part].unstack(KEY, sort=False) for part in cells}
+    return wide["mean"], wide["count"].fillna(0).astype(int)
+
+
+def _at_chance(rows: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
+    """Where a value stands on a trial that is flagged so; of the shape of the values."""
+    flagged = rows[rows["flags"].astype(str).str.contains(CHANCE)]
+    found = pd.DataFrame(False, index=values.index, columns=values.columns)
+    for method, *key in flagged.fillna({"backbone": "unknown"})[["method", *KEY]].to_numpy():
+        found.loc[method, tuple(key)] = True
+    return found
+
+
+def _emptiness(ranks: pd.DataFrame) -> list[str]:
+    """What makes the ranks say little, in words."""
+    if len(ranks) == 1:
+        return ["one method only: its rank says nothing"]
+    if (ranks.nunique() == 1).all():
+        return ["all methods tie in every column: the ranks say nothing"]
+    return ["one column only: the mean rank is the rank there"] if ranks.shape[1] == 1 else []
+
+
+def collect(
+    folders: Sequence[Place], table: str | None, metric: str, split: str | None = None
+) -> tuple[pd.DataFrame, list[str]]:
+    """Gather what is to be ranked, of sweeps or of a published table.
+
+    Args:
+        folders: of sweeps.
+        table: a published table, instead of folders.
+        metric: a name of ``names.METRICS``.
+        split: if None, ``test``, or every ``ood/`` set for AUROC and FPR95.
+
+    Returns:
+        A tidy frame, and a line for each way in which planned trials have no numbers.
+
+    Raises:
+        UserError: neither or both of folders and table are given, a folder holds no sweep, or
+            there is no such metric or table.
+    """
+    check_metric(metric)
+    if bool(folders) == (table is not None):
+        raise UserError("name folders of sweeps, or --published with a table, not both")
+    sweeps = [load(folder, metric) for folder in folders]
+    notes = [line for sweep in sweeps for line in incomplete(sweep, metric)]
+    if table is None:
+        frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
+    else:
+        frame = published(table)
+    if split is not None:
+        return choose(frame, split=split), notes
+    is_ood = frame["split"].str.startswith("ood/")
+    return frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"], notes

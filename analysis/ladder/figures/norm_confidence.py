@@ -1,0 +1,116 @@
+"""Feature norm of single samples against their softmax confidence (FeDLaS, ECCV 2026, Fig. 1c)."""
+
+from textwrap import wrap
+from typing import Any
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis import style
+from analysis.ladder.figures.samples import correlations
+from analysis.load import Sweep
+from analysis.settings import settings
+from tune_calib.places import Place
+from tune_calib.results import read_files
+
+COLUMNS = 4
+_NEVER_NORMALISED = ("constant", "random")
+SPLIT = "select"  # after the epoch, by one pair of moments: the indicator is the norm but for units
+
+
+def last_records(out: Place, sweep: Sweep) -> pd.DataFrame:
+    """Single samples at the last epoch of one trial of each rung, that of the smallest seeds.
+
+    Args:
+        out: folder of the sweep.
+        sweep: what is in it.
+
+    Returns:
+        One row a sample of ``SPLIT``: rung, name (of the indicator, e.g. ``norm_l1 (raw)``),
+        indicator, confidence, correct. Empty where no confidence was recorded.
+
+    Raises:
+        DamagedFileError: a file is half-written or foreign.
+    """
+    done = sweep.trials[sweep.trials["status"] == "done"]
+    first = done.drop_duplicates("rung")
+    known = first.assign(name=_names(first)).set_index("spec_hash")[["rung", "name"]]
+    parts = []
+    for table in read_files(out, "samples"):
+        rows = table.to_pandas()
+        rows = rows[rows["spec_hash"].isin(known.index) & (rows["split"] == SPLIT)]
+        if "confidence" in rows and len(rows):
+            last = rows[rows["epoch"] == rows["epoch"].max()].dropna(subset="confidence")
+            told = last[["spec_hash", "indicator", "confidence", "correct"]]
+            parts.append(told.astype({"spec_hash": str}).join(known, on="spec_hash"))
+    columns = ["rung", "name", "indicator", "confidence", "correct"]
+    if not parts:
+        return pd.DataFrame(columns=columns)
+    found: pd.DataFrame = pd.concat(parts).sort_values("rung", kind="stable")
+    return found[columns].reset_index(drop=True)
+
+
+def _names(trials: pd.DataFrame) -> "pd.Series[str]":
+    given = settings(trials).reindex(columns=["network.indicator", "network.normalise"])
+    names = [
+        f"{name} (raw)"
+        if name in _NEVER_NORMALISED or str(is_on) == "False"
+        else f"{name} (normalised)"
+        for name, is_on in given.itertuples(index=False)
+    ]
+    return pd.Series(names, index=trials.index, dtype=object)
+
+
+def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
+    """A panel a rung, a dot a sample, both correlations above.
+
+    Returns:
+        None if there are no records with a confidence.
+    """
+    rungs = [rung for rung in sweep.rungs if rung["index"] in set(records["rung"])]
+    if not rungs:
+        return None
+    rows = -(-len(rungs) // COLUMNS)
+    figure, axes = plt.subplots(
+        rows, COLUMNS, figsize=(style.TEXT_IN, 2.1 * rows + 0.5), sharey=True, squeeze=False
+    )
+    for place, axis in enumerate(axes.flat):
+        if place < len(rungs):
+            rung = rungs[place]
+            _dots(axis, rung, records[records["rung"] == rung["index"]])
+            axis.set_ylabel("softmax confidence" if place % COLUMNS == 0 else "", fontsize=7)
+        else:
+            axis.set_axis_off()
+    figure.legend(
+        handles=[_key(style.color(9), "right"), _key(style.color(3), "wrong")],
+        loc="outside lower center", ncols=2, frameon=False, fontsize=7,
+    )  # fmt: skip
+    figure.suptitle(
+        f"Samples of {SPLIT} after the last epoch; one trial a rung, that of the smallest seeds; "
+        "indicator as the loss uses it", fontsize=7,
+    )  # fmt: skip
+    return figure
+
+
+def _dots(axis: Axes, rung: dict[str, Any], rows: pd.DataFrame) -> None:
+    colors = rows["correct"].map({True: style.color(9), False: style.color(3)}).tolist()
+    # As pixels: thousands of marks would make the vector files slow.
+    axis.scatter(
+        rows["indicator"], rows["confidence"], s=3, c=colors, alpha=0.5, linewidths=0,
+        rasterized=True,
+    )  # fmt: skip
+    found = correlations(rows["indicator"], rows["confidence"])
+    told = f"r = {found['pearson']:.2f}, rho = {found['spearman']:.2f}, n = {len(rows)}"
+    told = told.replace("nan", "-")
+    label = "\n".join(wrap(rung["label"], 28))
+    axis.set_title(f"{label}\n{told}", fontsize=6.5)
+    axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
+    axis.tick_params(labelsize=6.5)
+    axis.set_ylim(0, 1.02)
+
+
+def _key(color: tuple[float, float, float], label: str) -> Line2D:
+    return Line2D([], [], linestyle="none", marker="o", markersize=3, color=color, label=label)

@@ -1,0 +1,214 @@
+"""Drawing how much a metric depends on hyper-parameters: the frames of ``sensitivity`` on axes.
+
+For notebooks too: ``style.apply()`` before, ``style.save`` after.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.patches import Rectangle
+
+from analysis import style
+from analysis.ladder.tables import number, printed_scale, title
+from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, trend
+from tune_calib.names import METRICS
+
+_WIDE_FROM = 5  # largest over smallest value of a metric
+
+
+def draw_against(
+    axis: Axes,
+    table: pd.DataFrame,
+    setting: str,
+    metric: str = "ece",
+    default: float | str | None = None,
+    index: int = 0,
+) -> None:
+    """Draw a metric against one setting.
+
+    Args:
+        axis: where.
+        table: as of ``against``.
+        setting: name of the horizontal axis.
+        metric: of the table.
+        default: the method's own value, which is marked; None for no mark.
+        index: of colour and mark.
+    """
+    scale = printed_scale(metric)
+    values, has_numbers = list(table["value"]), is_numeric(table["value"])
+    places = values if has_numbers else list(range(len(values)))
+    color = style.color(index)
+    axis.plot(
+        places, scale * table["mean"], color=color, marker=style.marker(index), markersize=4,
+        linewidth=1.2,
+    )  # fmt: skip
+    axis.fill_between(
+        places, scale * table["low"], scale * table["high"], color=color, alpha=0.2, linewidth=0
+    )
+    if not has_numbers:
+        axis.set_xticks(places, [str(value) for value in values])
+    elif is_log(values):
+        axis.set_xscale("log")
+    if default is not None and (has_numbers or default in values):
+        place = float(default) if has_numbers else values.index(default)
+        axis.axvline(place, color="0.3", linestyle="--", linewidth=0.8)
+        axis.annotate(
+            "default", (place, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
+            textcoords="offset points", fontsize=6.5, color="0.3",
+        )  # fmt: skip
+    axis.set(xlabel=setting, ylabel=title(metric))
+    axis.set_title(_reading(table), fontsize=6.5)
+
+
+def _reading(table: pd.DataFrame) -> str:
+    """What the band is, and how many trials stand behind the line."""
+    if table["low"].isna().all():
+        band = "no band: one trial each"
+    elif (table["fillings"] == 1).all():
+        band = "band: mean ± sd over seeds"
+    else:
+        band = "band: smallest to largest of the other settings"
+    bad = f", {table['bad'].sum()} without a number" if table["bad"].any() else ""
+    return f"{band}; n = {table['n'].sum()}{bad}"
+
+
+def draw_heat_map(
+    axis: Axes, table: pd.DataFrame, metric: str = "ece", default: Mapping[str, Any] | None = None
+) -> None:
+    """Draw the frame of ``heat_map``, the metric as number and as shade, better lighter.
+
+    Args:
+        axis: where.
+        table: as of ``heat_map``.
+        metric: of the table.
+        default: the paper's values by setting; the cell that is nearest gets a frame.
+    """
+    is_less_better = METRICS[metric].direction == "min"
+    scale = printed_scale(metric)
+    values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
+    norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
+    sns.heatmap(
+        scale * table, ax=axis, norm=norm, cmap="cividis_r" if is_less_better else "cividis",
+        annot=table.map(lambda value: number(metric, value)), fmt="", annot_kws={"fontsize": 6},
+        cbar_kws={"label": title(metric)}, linewidths=0.5,
+    )  # fmt: skip
+    bar = axis.collections[0].colorbar
+    if norm is not None and bar is not None:
+        style.plain_ticks(bar.ax.yaxis)
+    axis.invert_yaxis()
+    if default is not None:
+        across, down = (_nearest_place(names, default) for names in (table.columns, table.index))
+        if across is not None and down is not None:
+            frame = Rectangle((across, down), 1, 1, fill=False, clip_on=False)
+            frame.set(edgecolor=style.color(3), linewidth=1.5)
+            axis.add_patch(frame)
+
+
+def _nearest_place(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
+    """Place of the value that is nearest to the default; None if it does not have the setting."""
+    wanted = default.get(str(values.name))
+    if isinstance(values[0], str):
+        return list(values).index(str(wanted)) if str(wanted) in values else None
+    return None if wanted is None else int(np.argmin([abs(value - wanted) for value in values]))
+
+
+def draw_share(
+    axis: Axes, table: pd.DataFrame, metric: str = "ece", label: str = "", index: int = 0
+) -> None:
+    """Draw the share of fillings within a distance of the best, for every distance.
+
+    Args:
+        axis: where.
+        table: as of ``fillings``.
+        metric: of the table.
+        label: for a legend.
+        index: of colour.
+    """
+    away = np.sort(distances(table, metric).dropna().to_numpy())
+    shares = np.arange(1, len(away) + 1) / len(table)
+    places = printed_scale(metric) * away
+    axis.step(places, 100 * shares, where="post", color=style.color(index), label=label)
+    unit = {"fraction": "points", "nats": "nats", "score": "score"}[METRICS[metric].unit]
+    name = METRICS[metric].title
+    axis.set(xlabel=f"{name}: distance from the best ({unit})", ylabel="fillings (%)")
+    axis.set_ylim(0, 100)
+    if METRICS[metric].unit == "fraction":
+        axis.set_xlim(0, min(places.max(), 200 * MARGINS[-1]) or 1)
+    axis.set_title(f"n = {len(table)} fillings", fontsize=6.5)
+
+
+def draw_tried(
+    axis: Axes,
+    table: pd.DataFrame,
+    setting: str,
+    metric: str = "ece",
+    default: float | str | None = None,
+    has_log: bool = False,
+    chosen: int | None = None,
+    published: Sequence[float | str] = (),
+) -> None:
+    """Draw every filling of a search against one setting, and where they lie along it.
+
+    Args:
+        axis: where.
+        table: as of ``search.Search.table``; bars are the sd over the seeds.
+        setting: ``slot.key``.
+        metric: of the table.
+        default: the method's own value, which is marked; None for no mark.
+        has_log: whether the setting is searched on a logarithmic scale.
+        chosen: number of the suggestion that gets a star.
+        published: further values that are marked.
+    """
+    scale = printed_scale(metric)
+    rows = table.dropna(subset=[setting, "mean"])
+    along = trend(table, setting)
+    places, names = _places(rows[setting])
+    axis.errorbar(
+        places, scale * rows["mean"], yerr=scale * rows["sd"].fillna(0), linestyle="none",
+        marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7, linewidth=0, zorder=1,
+    )  # fmt: skip
+    line = along["value"].map(names.index) if names else along["value"]
+    low, high = scale * along["low"], scale * along["high"]
+    color = style.color(0)
+    axis.plot(line, scale * along["median"], color=color, marker="s", markersize=3.5, linewidth=1.2)
+    axis.fill_between(line, low, high, color=color, alpha=0.25, linewidth=0)
+    is_chosen = rows["number"] == chosen
+    axis.plot(
+        places[is_chosen], scale * rows.loc[is_chosen, "mean"], linestyle="none", marker="*",
+        markersize=9, color=style.color(3), zorder=3,
+    )  # fmt: skip
+    if names:
+        axis.set_xticks(range(len(names)), names)
+        axis.set_xlim(-0.5, len(names) - 0.5)
+    elif has_log:
+        axis.set_xscale("log")
+    for value, dashes in [*((value, ":") for value in published), (default, "--")]:
+        if value is not None and (not names or str(value) in names):
+            place = names.index(str(value)) if names else float(value)
+            axis.axvline(place, color=style.color(3), linestyle=dashes, linewidth=1, zorder=0)
+    if is_wide(rows["mean"]):
+        axis.set_yscale("log")
+        style.plain_ticks(axis.yaxis)
+    axis.set(xlabel=setting, ylabel=f"select {title(metric)}")
+
+
+def _places(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
+    """Where values stand on an axis, and the names of its places (none where it has numbers)."""
+    if is_numeric(values):
+        return values.astype(float), []
+    names = sorted(set(values.map(str)))
+    # Those of one name side by side, so that they do not hide each other.
+    own = values.map(str)
+    order, sizes = own.groupby(own).cumcount(), own.groupby(own).transform("size")
+    return own.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
+
+
+def is_wide(values: "pd.Series[float]") -> bool:
+    """Whether a metric has values so far apart that it needs a logarithmic axis."""
+    known = values.dropna()
+    return bool(len(known) and known.min() > 0 and known.max() / known.min() >= _WIDE_FROM)

@@ -1,0 +1,126 @@
+"""Parallel coordinates: every suggestion of a search as a line over its settings."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+
+from analysis import style
+from analysis.ladder.tables import printed_scale, title
+from analysis.search.axes import is_wide
+from analysis.search.load import Search
+from analysis.search.sensitivity import is_numeric
+from tune_calib.names import METRICS
+
+_ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
+
+
+def coordinates(search: Search, table: pd.DataFrame) -> pd.DataFrame:
+    """Heights in [0, 1] of every suggestion on the axis of each setting.
+
+    Args:
+        search: the search.
+        table: as of ``Search.table``.
+
+    Returns:
+        Index as of ``table``, a column a setting that has two values, most important first. A
+        range has its smallest tried value at 0 and its largest at 1, on a logarithmic scale where
+        it is searched on one; choices stand at equal distances; NaN where a setting does not
+        matter.
+    """
+    found = {}
+    for name in search.settings:
+        values = table[name].dropna()
+        if values.nunique() > 1:
+            numbers = _numbers(values, search.is_log(name))
+            heights = (numbers - numbers.min()) / (numbers.max() - numbers.min())
+            found[name] = heights.reindex(table.index)
+    return pd.DataFrame(found, index=table.index)
+
+
+def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
+    if not is_numeric(values):
+        names = sorted(set(values.map(str)))
+        return values.map(str).map(names.index).astype(float)
+    plain = values.astype(float)
+    return pd.Series(np.log10(plain), index=values.index) if has_log else plain
+
+
+def draw_parallel(search: Search) -> Figure | None:
+    """Every suggestion that is done as a line over the settings, its colour the metric.
+
+    Returns:
+        None if fewer than two suggestions are done, or fewer than two settings have two values.
+    """
+    metric = search.metrics[0]
+    rows = search.table().dropna(subset="mean")
+    is_less_better = METRICS[metric].direction == "min"
+    # The best are drawn last, on top.
+    rows = rows.sort_values("mean", ascending=not is_less_better, kind="stable")
+    heights = coordinates(search, rows)
+    if len(heights.columns) < 2:
+        return None
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 3.1))
+    values = printed_scale(metric) * rows["mean"]
+    norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
+    cmap = "cividis_r" if is_less_better else "cividis"
+    lines = [list(enumerate(row)) for row in heights.fillna(_ABSENT).to_numpy()]
+    shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
+    shown.set_array(values.to_numpy())
+    axis.add_collection(shown)
+    _mark(axis, lines, rows["number"] == search.chosen, style.color(3))
+    _axes(axis, search, rows, heights)
+    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
+    bar.set_label(f"select {title(metric)}")
+    if isinstance(norm, LogNorm):
+        style.plain_ticks(bar.ax.yaxis)
+    chosen = "" if search.chosen is None else "; thick: the choice"
+    axis.set_title(f"{search.seeds()}; {search.ended()} suggestions{chosen}", fontsize=7)
+    return figure
+
+
+def _mark(axis: Axes, lines: list[Any], chosen: "pd.Series[bool]", color: Any) -> None:
+    marked = [line for line, is_chosen in zip(lines, chosen, strict=True) if is_chosen]
+    axis.add_collection(LineCollection(marked, colors=[color], linewidths=2.2))
+
+
+def _axes(axis: Axes, search: Search, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
+    """A vertical line a setting, with its values written beside it."""
+    for place, name in enumerate(heights):
+        axis.axvline(place, color="0.3", linewidth=0.8, ymin=0, zorder=3)
+        for height, text in _ticks(
+            rows[name].dropna(), heights[name].dropna(), search.is_log(str(name))
+        ):
+            axis.annotate(
+                text, (place, height), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
+                va="center", zorder=4,
+                bbox={"boxstyle": "square,pad=0.1", "fc": "white", "alpha": 0.8, "lw": 0},
+            )  # fmt: skip
+    if heights.isna().any(axis=None):
+        axis.annotate("not used", (0, _ABSENT), xytext=(-4, 0), textcoords="offset points",
+                      fontsize=6.5, ha="right", va="center", annotation_clip=False)  # fmt: skip
+    names = [str(name).replace(".", ".\n", 1) for name in heights]
+    axis.set_xticks(range(len(names)), names, fontsize=7)
+    axis.set(xlim=(-0.05, len(names) - 0.55), ylim=(-0.18, 1.06), yticks=[])
+    for side in axis.spines.values():
+        side.set_visible(False)
+    axis.tick_params(axis="x", length=0)
+
+
+def _ticks(
+    values: "pd.Series[Any]", heights: "pd.Series[float]", has_log: bool
+) -> list[tuple[float, str]]:
+    """Heights and texts: every choice, or both ends and the middle of a range."""
+    if not is_numeric(values) or values.nunique() <= 3:
+        pairs = {(float(height), f"{value:g}" if not isinstance(value, str) else value)
+                 for height, value in zip(heights, values, strict=True)}  # fmt: skip
+        return sorted(pairs)
+    low, high = float(values.min()), float(values.max())
+    middle = (low * high) ** 0.5 if has_log else (low + high) / 2
+    return [(height, f"{value:.2g}") for height, value in ((0, low), (0.5, middle), (1, high))]

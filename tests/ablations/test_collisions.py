@@ -1,0 +1,242 @@
+"""Rungs that a setting makes equal, settings that change nothing, plans that are too large."""
+
+import json
+import re
+
+import pytest
+
+from tests import fake_results
+from tune_calib.errors import UserError
+from tune_calib.ladder import LARGEST_PLAN, Seeds, expand, refuse_large, side_by_side
+from tune_calib.manifests import SWEEP_MANIFEST
+from tune_calib.places import place
+from tune_calib.registry import DATASETS, LADDERS, METHODS
+from tune_calib.results import write_results
+from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.folder import refuse_mended
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.evaluate import CHOSEN, DEFAULTS, _request
+from tune_calib.tuning.search.job import Question, SearchRequest
+from tune_calib.tuning.search.objective import Objective
+
+SEEDS = {
+    "paired": Seeds((0, 1), (0, 1), is_paired=True),
+    "crossed": Seeds((0, 1), (0, 1, 2), is_paired=False),
+}
+
+
+def own_settings(name: str) -> list[tuple[str, str, object]]:
+    """Every setting by which rungs of a ladder differ, with every value that a rung gives it."""
+    found = {
+        (slot, key, json.dumps(value)): (slot, key, value)
+        for rung in LADDERS[name].rungs
+        for slot, asked in rung.slots.items()
+        for key, value in asked.items()
+        if key != "method"
+    }
+    return list(found.values())
+
+
+CROSSED = [
+    (name, setting, seeds, with_controls)
+    for name in LADDERS
+    for setting in own_settings(name)
+    for seeds in SEEDS
+    for with_controls in (False, True)
+]
+
+
+@pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), CROSSED)
+def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, seeds, with_controls):
+    slot, key, value = setting
+    ladder, given = LADDERS[name], {slot: {key: value}}
+    expected = {i for i, rung in enumerate(ladder.rungs) if with_controls or rung.kind != "control"}
+    told = ""
+    try:
+        planned = expand(ladder, {}, given, SEEDS[seeds], with_controls)
+    except UserError as error:
+        told = str(error)
+    if not told:
+        assert {trial.rung for trial in planned} == expected
+        return
+    assert sum(repr(rung.label) in told for rung in ladder.rungs) >= 2
+    assert f"{slot}.{key}={value}" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("mac_cal", {"head": {"tau_decay": 0}}),
+        ("mac_cal", {"head": {"tau0": 0}}),
+        ("fedlas_gate", {"network": {"gate": "positive"}}),
+        ("fedlas", {"network": {"gate": "positive"}}),
+        ("fedlas_indicator", {"network": {"normalise": False}}),
+        ("decoupling", {"head": {"bn_mode": "train"}}),
+    ],
+)
+def test_two_rungs_that_a_setting_makes_one_are_named_before_anything_starts(
+    name, given, refusal, tmp_path
+):
+    ((slot, asked),) = given.items()
+    ((key, value),) = asked.items()
+    setting = f"{slot}.{key}={json.dumps(value)}"
+    told = refusal("ablate", name, "--set", setting, "--out", tmp_path / "out")
+    labels = [rung.label for rung in LADDERS[name].rungs if repr(rung.label) in told]
+    assert len(labels) >= 2
+    assert f"one and the same trial with {slot}.{key}={value}" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_rung_without_head_is_one_trial_under_several_head_seeds():
+    planned = expand(LADDERS["mac_cal"], {}, {}, SEEDS["crossed"], with_controls=False)
+    assert [trial.rung for trial in planned].count(0) == 2
+    assert [trial.rung for trial in planned].count(1) == 6
+
+
+def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
+    default = METHODS["fl"].params().gamma
+    ladder = side_by_side(["fl", "fl"], [{}, {"network": {"gamma": default}}])
+    with pytest.raises(
+        UserError, match=r"'fl' and 'fl gamma=.*' are one and the same trial; leave"
+    ):
+        expand(ladder, {}, {}, SEEDS["paired"], with_controls=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["mac_cal", "--set", "head.shape=linear"], "every rung that knows head.shape sets it"),
+        (["mac_cal", "--set", "head.gradient=dense"], "head.gradient sets it itself"),
+        (["fedlas_indicator", "--set", "network.indicator=max_prob"], "sets it itself"),
+        (["fedlas", "--head-epochs", "3"], "no rung has a setting head.epochs"),
+        (["fedlas_gate", "--set", "posthoc.fit=nll"], "no rung has a setting posthoc.fit"),
+    ],
+)
+def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp_path):
+    assert told in refusal("ablate", *arguments, "--out", tmp_path / "out")
+    ladder, _, setting = arguments[0], *arguments[1:]
+    if "=" in setting:
+        slot, key, value = re.split("[.=]", setting)
+        file = tmp_path / "sweep.yaml"
+        said = f"entries: {{a: {{ladder: {ladder}, set: {{{slot}: {{{key}: {value}}}}}}}}}"
+        file.write_text(said)
+        assert told in refusal("run", file)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", ["ce", "ls", "mac_cal", "temperature"])
+@pytest.mark.parametrize("is_default", [True, False])
+def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, tmp_path):
+    """The defaults of ce are the baseline."""
+    candidates = Candidates(method, {}, {})
+    defaults = candidates.first()[0]
+    point = defaults if is_default else {**defaults, **dict([last_choice(candidates)])}
+    question = Question(method, {}, {}, Seeds((0,), (0,), True), Objective(("ece",), 0.01))
+    request = SearchRequest(
+        question, 4, tmp_path, tmp_path / "store", None, None, 0.0, 1, None, "again"
+    )
+    asked = _request(request, candidates, point, 2, "again", "title")
+    planned = expand(asked.ladder, asked.defaults, asked.given, asked.seeds, False)
+    labels = [rung.label for rung in asked.ladder.rungs]
+    assert len({trial.rung for trial in planned}) == len(labels)
+    is_baseline = method == "ce"
+    assert (CHOSEN in labels) == (not (is_default and is_baseline))
+    assert (DEFAULTS in labels) == (not is_default and not is_baseline)
+
+
+def last_choice(candidates: Candidates) -> tuple[str, object]:
+    """A setting of the space, and a value of it that is not the default."""
+    name, setting = list(candidates.space.settings.items())[-1]
+    return name, next(v for v in setting.levels() if v != candidates.defaults[name])
+
+
+@pytest.mark.parametrize(
+    "counts", [(10**9, None, None), (10**30, None, None), (None, 10**5, 10**5), (None, 10**9, None)]
+)
+def test_a_plan_that_is_too_large_is_refused_by_its_counts(counts):
+    with pytest.raises(UserError, match=f"at most {LARGEST_PLAN:,}"):
+        Seeds.count(*counts)
+
+
+def test_the_rungs_count_too():
+    seeds = Seeds.count(LARGEST_PLAN // 2, None, None)
+    with pytest.raises(UserError, match="300,000 trials are planned"):
+        expand(LADDERS["mac_cal"], {}, {}, seeds, with_controls=False)
+    refuse_large(LARGEST_PLAN)
+
+
+def request_in(out, given=None, seeds=1) -> Request:
+    asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
+    return Request(
+        ladder=LADDERS["mac_cal"],
+        defaults=DATASETS["digits"].cpu_defaults,
+        given=given or asked,
+        seeds=Seeds.count(seeds, None, None),
+        with_controls=False,
+        out=place(str(out)),
+        store=place(str(out)) / "store",
+        data_root=None,
+        address=None,
+        gpus=0.0,
+        command="tune-calib ablate mac_cal",
+    )
+
+
+@pytest.mark.parametrize("changed", [0, 3])
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, seeds, tmp_path):
+    from tune_calib.tuning.ablate import _manifest_of
+
+    out = tmp_path / "out"
+    request = request_in(out)
+    planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
+    manifest = _manifest_of(request, planned)
+    manifest["planned"][changed]["spec_hash"] = "of an earlier version"
+    out.mkdir()
+    (out / SWEEP_MANIFEST).write_text(json.dumps(manifest))
+    before = fake_results_tree(out)
+    label = request.ladder.rungs[changed].label
+    with pytest.raises(UserError, match="other defaults") as told:
+        ablate(request_in(out, seeds=seeds))
+    assert repr(label) in str(told.value)
+    assert "name another --out" in str(told.value)
+    assert fake_results_tree(out) == before
+
+
+def fake_results_tree(out) -> dict[str, bytes]:
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def test_an_old_folder_is_still_reported(tmp_path):
+    from analysis.ladder.report import write_report
+
+    fake_results.write(tmp_path / "out")
+    assert "Invented" in write_report(tmp_path / "out")
+
+
+SELECTS = ("last", "min_val_nll", "best_val_acc")
+EVALUATIONS = [
+    *(("mac_cal", name) for name in ("dense", "expected", "last_mask", "mc")),
+    *(("vtst", name) for name in ("mc", "mean")),
+    ("retrain", None),
+]
+
+
+@pytest.mark.parametrize("processor", [None, "some processor"])
+@pytest.mark.parametrize("select", SELECTS)
+@pytest.mark.parametrize(("method", "evaluation"), EVALUATIONS)
+def test_heads_that_an_earlier_version_evaluated_otherwise_are_not_mixed_with(
+    method, evaluation, select, processor, tmp_path
+):
+    """Theirs is every row that does not tell its processor."""
+    params = {} if evaluation is None else {"evaluation": evaluation}
+    head = {"method": method, "select": select, "params": params}
+    row = {"rung_label": "a head", "head": json.dumps(head), "processor": processor}
+    write_results(tmp_path, "heads", {"trials": [row]})
+    was_wrong = evaluation == "mc" or (select != "last" and evaluation in ("expected", "last_mask"))
+    if processor is not None or not was_wrong:
+        refuse_mended(tmp_path)
+        return
+    with pytest.raises(UserError, match="'a head' that an earlier version"):
+        refuse_mended(tmp_path)

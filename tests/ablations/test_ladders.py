@@ -1,0 +1,90 @@
+"""Every ladder of the registry expands to what it says."""
+
+import pkgutil
+
+import pytest
+
+import ablations
+from analysis.published import published
+from tune_calib.errors import UserError
+from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.registry import DATASETS, LADDERS
+
+TWO = Seeds((0, 1), (0, 1), is_paired=True)
+
+
+@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("name", list(LADDERS))
+def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
+    ladder = LADDERS[name]
+    defaults = DATASETS[dataset].cpu_defaults
+    planned = expand(ladder, defaults, {"data": {"dataset": dataset}}, TWO, with_controls=True)
+    assert [trial.rung for trial in planned] == [
+        i for i in range(len(ladder.rungs)) for _ in TWO.head
+    ]
+    assert len({trial.spec.hash for trial in planned}) == len(planned)
+    assert ladder.rungs[0].kind == "base"
+    assert len({rung.label for rung in ladder.rungs}) == len(ladder.rungs)
+
+
+@pytest.mark.parametrize("name", [name for name in LADDERS if LADDERS[name].published])
+def test_every_row_that_a_ladder_names_is_printed(name):
+    printed = set(published(LADDERS[name].published)["method"])
+    assert {rung.published for rung in LADDERS[name].rungs if rung.published} <= printed
+
+
+def test_every_file_of_ablations_registers_its_ladder():
+    files = {m.name for m in pkgutil.iter_modules(ablations.__path__)}
+    assert {name for name in files if not name.startswith("_")} == set(LADDERS)
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
+    planned = expand(
+        side_by_side(["ce", "tst", "balcal", "temperature"]),
+        {"head": {"lr": 0.05, "gamma": 0.8}},
+        {"network": {"epochs": 7}},
+        TWO,
+        with_controls=False,
+        own_recipes=own_recipes,
+    )
+    specs = {trial.label: trial.spec for trial in planned}
+    assert specs["tst"].head.lr == (1e-4 if own_recipes else 0.05)
+    assert specs["balcal"].network.optimizer == ("adam" if own_recipes else "sgd")
+    assert {spec.network.epochs for spec in specs.values()} == {7}
+    assert specs["temperature"].posthoc.method == "temperature"
+    assert specs["tst"].network_id == specs["ce"].network_id
+
+
+def test_methods_joined_by_plus_are_one_pipeline():
+    ladder = side_by_side(["ls+mac_cal+temperature", "tst+temperature"])
+    first, second = expand(ladder, {}, {}, Seeds((0,), (0,), is_paired=True), with_controls=False)
+    slots = first.spec.network, first.spec.head, first.spec.posthoc
+    assert [slot.method for slot in slots] == ["ls", "mac_cal", "temperature"]
+    assert (second.spec.network.method, second.spec.head.method) == ("ce", "tst")
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "told"),
+    [
+        (["ce", "ls", "ce"], "named twice"),
+        (["ce", "ls+fl"], "two network methods"),
+        (["ce", "ls+mac_call"], "did you mean 'mac_cal'"),
+    ],
+)
+def test_a_pipeline_that_makes_no_sense_is_refused(pipelines, told):
+    with pytest.raises(UserError, match=told):
+        side_by_side(pipelines)
+
+
+def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_train():
+    given = {"network": {"epochs": 14}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], {}, given, TWO, with_controls=False)
+    networks = {trial.label: trial.spec.network for trial in planned}
+    base, longer = networks["joint"], networks["joint, longer"]
+    assert (base.epochs, longer.epochs) == (14, 20)
+    drops = [[round(m * n.epochs) for m in n.milestones] for n in (base, longer)]
+    assert drops[0] == drops[1] == [6, 10]
+    heads = [trial.spec.head for trial in planned if trial.spec.head]
+    recipe = {(h.optimizer, h.lr, h.batch_size, h.epochs, h.select) for h in heads}
+    assert recipe == {("adam", 1e-4, 256, 6, "min_val_nll")}

@@ -1,0 +1,219 @@
+import json
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from analysis.compare.rank_tables import RENDERERS, tidy_ranks
+from analysis.compare.ranks import collect, rank
+from analysis.published import published
+from analysis.tidy import COLUMNS
+from tests import fake_results
+from tune_calib.cli import app
+from tune_calib.errors import UserError
+
+# Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
+# and the print. All others agree to half a unit of the last digit.
+TABLE3_DIFFERS = {
+    ("DFL", "cifar100"): (3.19, 3.15),
+    ("MIT", "cifar100"): (8.1325, 8.05),
+    ("mixup", "cifar100"): (4.8675, 4.86),
+}
+
+
+def frame(values, metric="ece", n=1, **columns):
+    """A tidy frame of {method: [value of each backbone]}."""
+    rows = [
+        {
+            "source": "s", "method": method, "dataset": "d", "variant": "", "backbone": f"b{place}",
+            "split": "test", "metric": metric, "value": value, "status": "done", "note": "",
+            "network_seed": seed, "head_seed": None, "spec_hash": f"{method}{place}{seed}",
+            **columns,
+        }
+        for method, row in values.items()
+        for place, value in enumerate(row)
+        for seed in range(n)
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["ranks", *map(str, arguments)], catch_exceptions=True)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+@pytest.mark.parametrize("metric", ["ece", "aece"])
+@pytest.mark.parametrize("table", ["fedlas/table1", "fedlas/table2"])
+def test_the_printed_ranks_are_reproduced_for_every_method(table, metric):
+    everything = published(table)
+    printed = everything[everything["metric"] == f"rank_{metric}"].set_index("method")["value"]
+    ours = rank(everything, metric).summary["mean_rank"]
+    assert {m: f"{r:.2f}" for m, r in ours.items()} == {m: f"{r:.2f}" for m, r in printed.items()}
+    entries = json.loads(run("--published", table, "--metric", metric, "--json"))
+    assert {e["method"]: f"{e['mean_rank']:.2f}" for e in entries} == {
+        method: f"{value:.2f}" for method, value in printed.items()
+    }
+
+
+def test_the_averages_of_mac_cal_table_3_are_means_of_table_1():
+    means = rank(published("maccal/table1"), "ece").dataset_means
+    table3 = published("maccal/table3")
+    compared = 0
+    for row in table3[table3["metric"] == "ece"].itertuples():
+        # Tiny-ImageNet's average is over networks that table 1 does not have.
+        if row.method in means.index and row.dataset != "tiny_imagenet":
+            mean = 100 * means.loc[row.method, (row.dataset, "", "test")]
+            expected = TABLE3_DIFFERS.get((row.method, row.dataset), (100 * row.value,) * 2)
+            assert mean == pytest.approx(expected[0], abs=0.00501)
+            assert 100 * row.value == pytest.approx(expected[1])
+            compared += 1
+    assert compared == 20
+
+
+@pytest.mark.parametrize(
+    ("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])]
+)
+def test_ties_share_a_place(ranking, places):
+    table = rank(frame({"a": [0.1], "b": [0.1], "c": [0.2]}), "ece", ranking)
+    assert table.summary["mean_rank"].tolist() == places
+    assert table.summary["wins"].tolist() == [1, 1, 0]
+
+
+def test_what_prints_alike_ties_and_the_direction_counts():
+    values = {"a": [0.90001], "b": [0.90002], "c": [0.8]}
+    assert rank(frame(values, "accuracy"), "accuracy").summary["mean_rank"].tolist() == [1, 1, 3]
+    assert rank(frame(values, "ece"), "ece").summary["mean_rank"].to_dict() == {
+        "c": 1, "a": 2, "b": 2
+    }  # fmt: skip
+
+
+def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():
+    nan = float("nan")
+    table = rank(frame({"a": [0.1, 0.2, 0.1], "b": [0.2, nan, 0.2], "c": [nan] * 3}), "ece")
+    assert table.summary["columns"].tolist() == [2, 2]
+    assert table.summary["wins"].tolist() == [2, 0]
+    assert table.notes == (
+        "left out, without any number: c",
+        "d b1 does not count: no number of b",
+    )
+    assert "d b1 does not count" in RENDERERS["plain"](table)
+
+
+def test_seeds_are_averaged_before_ranking_and_counted():
+    table = rank(frame({"a": [0.1], "b": [0.2]}, n=3), "ece")
+    assert table.n.to_numpy().tolist() == [[3], [3]]
+    assert "n = 3 a cell" in RENDERERS["plain"](table)
+
+
+def test_a_label_with_two_meanings_is_refused():
+    first = frame({"a": [0.1], "b": [0.2]})
+    other = first.assign(spec_hash=first["spec_hash"] + "x", source="t")
+    with pytest.raises(UserError, match="'a' is two different methods on d b0"):
+        rank(pd.concat([first, other]), "ece")
+    same = rank(pd.concat([first, first.assign(source="t")]), "ece")
+    assert same.n.max(axis=None) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"a": [0.1, 0.2]}, "one method only"),
+        ({"a": [0.1], "b": [0.2]}, "one column only"),
+        ({"a": [0.1, 0.1], "b": [0.1, 0.1]}, "all methods tie"),
+    ],
+)
+def test_ranks_that_say_little_say_so(values, message):
+    assert any(message in note for note in rank(frame(values), "ece").notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "metric", "ranking", "message"),
+    [
+        ({"a": [0.1]}, "eec", "competition", "unknown metric 'eec'; did you mean 'ece'"),
+        ({"a": [0.1]}, "ece", "dense", "unknown ranking 'dense'; known: competition, average"),
+        ({"a": [0.1]}, "nll", "competition", "no NLL of a column in these results"),
+        ({"a": [float("nan")]}, "ece", "competition", "no ECE of a column in these results"),
+        ({}, "ece", "competition", "no ECE of a column in these results"),
+        (
+            {"a": [0.1, float("nan")], "b": [float("nan"), 0.1]},
+            "ece", "competition", "no column has a number of every method",
+        ),
+    ],
+)  # fmt: skip
+def test_nothing_to_rank_is_one_line(values, metric, ranking, message):
+    with pytest.raises(UserError, match=message) as told:
+        rank(frame(values), metric, ranking)
+    assert "\n" not in str(told.value)
+
+
+def test_every_format_has_every_method_and_marks_the_best():
+    table = rank(published("fedlas/table1"), "ece")
+    for render in RENDERERS.values():
+        assert all(method in render(table) for method in table.values.index)
+    latex = RENDERERS["latex"](table)
+    assert r"\multicolumn{2}{c}{CIFAR-100}" in latex
+    assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}\cmidrule(lr){6-7}" in latex
+    assert {
+        line.count("&") for line in latex.split(r"\midrule")[1].splitlines() if "&" in line
+    } == {8}
+    assert r"\textbf{1.22}" in latex
+    assert "**1.22**" in RENDERERS["markdown"](table)
+    assert "<b>1.22</b>" in RENDERERS["html"](table)
+    assert '<th colspan="2" halign="left">CIFAR-100</th>' in RENDERERS["html"](table)
+
+
+def test_the_csv_has_a_row_for_each_method_and_column_in_fractions():
+    rows = tidy_ranks(rank(published("fedlas/table1"), "ece"))
+    assert len(rows) == 16 * 6
+    first = rows.iloc[0]
+    assert first[["method", "value", "rank", "columns"]].tolist() == ["FeDLaS-MbLS", 0.0122, 1, 6]
+
+
+def test_html_and_latex_escape_names():
+    table = rank(frame({"<a> & b": [0.1], "c_d": [0.2]}), "ece")
+    assert "&lt;a&gt; &amp; b" in RENDERERS["html"](table)
+    assert r"$<$a$>$ \& b" in RENDERERS["latex"](table)
+    assert r"c\_d" in RENDERERS["latex"](table)
+
+
+def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
+    fake_results.write(tmp_path / "one")
+    fake_results.write(tmp_path / "two", bad="diverged")
+    table, notes = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
+    assert len(table) == 24
+    assert notes == ["INCOMPLETE: + two: 3 of 3 diverged (network seed/head seed 0/0, 1/1, 2/2)"]
+    assert run(tmp_path / "one").startswith("method")
+
+
+def test_ood_metrics_are_ranked_over_the_shifted_sets():
+    text = run("--published", "fedlas/table3", "--metric", "auroc", "--markdown")
+    assert "CIFAR-10 ResNet-50 vs SVHN" in text
+    assert "AUROC (%) ↑" in text
+
+
+def test_a_filter_narrows_the_columns(tmp_path):
+    options = ("--published", "fedlas/table1", "--where", "dataset=cifar10")
+    entries = json.loads(run(*options, "--json"))
+    assert {entry["columns"] for entry in entries} == {2}
+    with pytest.raises(UserError, match="no result has dataset 'cifar11'; did you mean 'cifar10'"):
+        run("--published", "fedlas/table1", "--where", "dataset=cifar11")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name folders of sweeps, or --published"),
+        (("x", "--published", "fedlas/table1"), "not both"),
+        (("x",), "x holds no sweep.json"),
+        (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
+        (("--published", "maccal/table3"), "no ECE of a column in these results; only averages"),
+        (("--published", "fedlas/table1", "--json", "--csv"), "one format, not --json and --csv"),
+        (("--published", "fedlas/table1", "--where", "x"), "write column=value"),
+        (("--published", "fedlas/table1", "--split", "val"), "no result has split 'val'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(arguments, message):
+    with pytest.raises(UserError, match=message):
+        run(*arguments)

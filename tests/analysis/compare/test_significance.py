@@ -1,0 +1,343 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from analysis import style
+from analysis.compare.ranks import rank
+from analysis.compare.significance import (
+    Matched,
+    compare,
+    describe,
+    for_report,
+    friedman,
+    judge,
+    over_columns,
+    over_seeds,
+)
+from analysis.compare.significance_tables import RENDERERS, draw_critical_difference
+from analysis.ladder.report import write_report
+from analysis.load import load
+from analysis.published import published
+from tests import fake_results
+from tune_calib.cli import app
+from tune_calib.errors import UserError
+
+RIVALS = ("base", "variant", "variant", "variant")
+
+# Table 6 of Demsar, JMLR 7 (2006): AUC of four variants of C4.5 on 14 data sets. In the row before
+# the last he ranks two values that print as 0.975 apart, so the first is given a digit more.
+DEMSAR = [
+    [0.763, 0.768, 0.771, 0.798], [0.599, 0.591, 0.590, 0.569], [0.954, 0.971, 0.968, 0.967],
+    [0.628, 0.661, 0.654, 0.657], [0.882, 0.888, 0.886, 0.898], [0.936, 0.931, 0.916, 0.931],
+    [0.661, 0.668, 0.609, 0.685], [0.583, 0.583, 0.563, 0.625], [0.775, 0.838, 0.866, 0.875],
+    [1.000, 1.000, 1.000, 1.000], [0.940, 0.962, 0.965, 0.962], [0.619, 0.666, 0.614, 0.669],
+    [0.972, 0.981, 0.97501, 0.975], [0.957, 0.978, 0.946, 0.970],
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    """Figures as SVG alone, since most of a report's time goes into the other formats."""
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+def matched(values, metric="ece"):
+    return Matched(metric, "seed", pd.DataFrame(values))
+
+
+def row(values, test, method="b"):
+    return compare(matched(values), "a", test).set_index("method").loc[method]
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, ["significance", *map(str, arguments)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.stdout
+
+
+def test_mean_sd_and_students_interval():
+    values = np.random.default_rng(1).normal(0.1, 0.02, 5)
+    told = describe(matched({"a": values})).iloc[0]
+    assert told["mean"] == pytest.approx(values.mean())
+    assert told["sd"] == pytest.approx(values.std(ddof=1))
+    low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
+    assert told[["low", "high"]].tolist() == pytest.approx([low, high])
+
+
+def test_an_interval_of_a_mean_stays_within_what_the_metric_can_be():
+    near = describe(matched({"a": [0.001, 0.0, 0.02], "b": [0.999, 1.0, 0.98]}))
+    assert near["low"][0] == 0
+    assert near["high"][1] == 1
+
+
+@pytest.mark.parametrize("test", ["t", "wilcoxon"])
+@pytest.mark.parametrize("n", [3, 5, 6, 7, 10, 20, 60])
+@pytest.mark.parametrize("shift", [0.0, 0.5, 1.0, 2.0])
+def test_an_interval_leaves_0_out_exactly_where_p_says_so_and_holds_its_estimate(test, n, shift):
+    rng = np.random.default_rng(n)
+    a = rng.normal(0.1, 0.01, n)
+    others = {f"b{k}": a + 0.01 * (rng.standard_t(2, n) + shift) for k in range(30)}
+    for told in compare(matched({"a": a, **others}), "a", test).to_dict("records"):
+        if told["statement"]:
+            assert np.isnan([told["p"], told["low"], told["high"]]).all()
+            assert test == "wilcoxon"
+            assert n < 6
+        else:
+            assert told["low"] <= told["difference"] <= told["high"]
+            assert (told["p"] < 0.05) == (not told["low"] <= 0 <= told["high"])
+
+
+def test_the_signed_rank_interval_is_that_of_the_textbook():
+    # Hollander and Wolfe: depression scores of nine patients before and after tranquillizers,
+    # the estimate -0.46 and the interval from -0.786 to -0.010 of at least 95 %.
+    before = np.array([1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30])
+    after = np.array([0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29])
+    told = row({"a": before, "b": after}, "wilcoxon")
+    assert told["difference"] == pytest.approx(-0.46, abs=0.001)
+    assert told["low"] == pytest.approx(-0.786, abs=0.001)
+    assert told["high"] == pytest.approx(-0.010, abs=0.001)
+    assert told["p"] == pytest.approx(0.039, abs=0.001)
+
+
+@pytest.mark.parametrize("d", [[0, 1, 2, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
+def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
+    a = np.linspace(0.1, 0.2, len(d))
+    verdict = judge(matched({"a": a, "b": a + 0.01 * np.array(d)}), "wilcoxon", "a")
+    (told,) = verdict.comparisons.to_dict("records")
+    assert 0 < told["p"] < 0.1
+    assert np.isnan(told["low"])
+    assert "None where differences are 0 or tie" in RENDERERS["plain"](verdict)
+    assert "None where" not in RENDERERS["plain"](judge(verdict.matched, "t", "a"))
+
+
+@pytest.mark.parametrize(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
+def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(test, name):
+    rng = np.random.default_rng(3)
+    values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
+    for form in ("plain", "markdown", "latex", "json"):
+        text = RENDERERS[form](judge(matched(values), test, "a"))
+        assert "not adjusted as p (Holm) is" in text
+        assert name in text or form in ("json", "latex")  # no heads there, broken ones here
+
+
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
+def test_few_values_have_no_interval(values):
+    told = describe(matched({"a": values})).iloc[0]
+    assert np.isnan(told["low"])
+    assert np.isnan(told["high"])
+    assert np.isnan(told["sd"]) == (len(values) == 1)
+
+
+def test_wilcoxon_is_exact():
+    a = np.linspace(0.1, 0.2, 6)
+    told = row({"a": a, "b": a - [0.01, 0.02, 0.03, 0.04, 0.05, 0.06]}, "wilcoxon")
+    assert told["p"] == pytest.approx(2 / 2**6)
+    assert told[["pairs", "better"]].tolist() == [6, 6]
+    assert told["difference"] == pytest.approx(-0.035)
+
+
+def test_t_agrees_with_the_textbook_formula():
+    d = np.array([0.01, 0.03, -0.01, 0.02, 0.02])
+    statistic = d.mean() / (d.std(ddof=1) / np.sqrt(5))
+    told = row({"a": np.full(5, 0.1), "b": 0.1 + d}, "t")
+    assert told["p"] == pytest.approx(2 * stats.t.sf(statistic, 4))
+
+
+def test_holm_multiplies_the_smallest_p_most():
+    rng = np.random.default_rng(0)
+    a = rng.normal(0.1, 0.01, 8)
+    table = compare(
+        matched({"a": a, "b": a + 0.01 + rng.normal(0, 0.002, 8), "c": a[::-1]}), "a", "t"
+    )
+    small, large = sorted(table["p"])
+    assert sorted(table["p_holm"]) == pytest.approx([2 * small, max(2 * small, large)])
+
+
+def test_better_follows_the_direction_of_the_metric():
+    values = {"a": [0.5] * 6, "b": [0.6] * 6}
+    assert compare(matched(values, "accuracy"), "a", "t")["better"].item() == 6
+    assert compare(matched(values, "ece"), "a", "t")["better"].item() == 0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "test", "statement"),
+    [
+        ([0.1] * 5, [0.2, 0.3, 0.4, 0.5, 0.6], "wilcoxon", "too few pairs that differ (5)"),
+        ([0.1] * 6, [0.1, 0.3, 0.4, 0.5, 0.6, 0.7], "wilcoxon", "too few pairs that differ (5)"),
+        ([0.1], [0.2], "t", "too few pairs (1) for a t test, which takes 3 at least"),
+        ([0.1, 0.2], [0.2, 0.4], "t", "too few pairs (2)"),
+        ([0.1] * 4, [0.2] * 4, "t", "all 4 differences are equal"),
+        ([0.1, 0.2, 0.3], [0.2, 0.3, 0.4], "t", "all 3 differences are equal"),
+        ([0.1] * 7, [0.1] * 7, "wilcoxon", "all 7 pairs are equal"),
+        ([0.1] * 7, [0.1] * 7, "t", "all 7 pairs are equal"),
+        ([0.1, np.nan], [np.nan, 0.1], "t", "no pair"),
+        ([np.nan] * 3, [0.1] * 3, "wilcoxon", "no pair"),
+    ],
+)
+def test_too_little_data_gives_a_statement_instead_of_a_p(a, b, test, statement):
+    told = row({"a": a, "b": b}, test)
+    assert told["statement"].startswith(statement)
+    assert np.isnan(told["p"])
+    assert np.isnan(told["p_holm"])
+
+
+def test_friedman_gives_the_ranks_and_the_critical_difference_of_demsar():
+    told = friedman(matched(dict(zip("abcd", np.array(DEMSAR).T, strict=True)), "auroc"))
+    assert told.ranks.round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
+    assert told.critical_difference == pytest.approx(1.25, abs=0.005)
+    # He prints 9.28 without the correction for ties, which SciPy makes.
+    uncorrected = 12 * 14 / (4 * 5) * ((told.ranks**2).sum() - 4 * 25 / 4)
+    assert uncorrected == pytest.approx(9.28, abs=0.01)
+    assert told.statistic > uncorrected
+    assert told.p < 0.05
+
+
+def test_nemenyi_tells_apart_what_is_further_than_the_critical_difference():
+    table = rank(published("fedlas/table1"), "ece")
+    told = friedman(over_columns(table))
+    apart = np.abs(np.subtract.outer(told.ranks.to_numpy(), told.ranks.to_numpy()))
+    differs = told.nemenyi.loc[told.ranks.index, told.ranks.index].to_numpy() < 0.05
+    assert (differs == (apart > told.critical_difference)).all()
+    assert differs.any()
+
+
+@pytest.mark.parametrize(
+    ("values", "statement"),
+    [
+        ({"a": [0.1] * 6, "b": [0.2] * 6}, "three methods, here are 2"),
+        ({"a": [0.1] * 6}, "three methods, here are 1"),
+        ({m: [0.1, 0.2, 0.3, 0.4] for m in "abc"}, "too few blocks (4)"),
+        ({m: [0.1] * 6 for m in "abc"}, "all methods tie in every block"),
+        ({"a": [0.1, np.nan], "b": [np.nan, 0.1], "c": [0.1, 0.1]}, "no block has a number of"),
+    ],
+)
+def test_too_little_data_for_friedman_gives_a_statement(values, statement):
+    told = friedman(matched(values))
+    assert statement in told.statement
+    assert np.isnan(told.p)
+    assert draw_critical_difference(told) is None
+    for render in RENDERERS.values():
+        assert render(judge(matched(values), "friedman"))
+
+
+def test_no_pair_is_told_apart_if_friedman_finds_nothing():
+    values = {m: np.roll([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 2 * i) for i, m in enumerate("abc")}
+    told = friedman(matched(values))
+    assert told.p > 0.05
+    assert told.nemenyi is None
+    style.apply()
+    assert draw_critical_difference(told) is not None
+
+
+def test_what_is_left_out_is_told():
+    values = {m: [0.1 + i, 0.2, 0.3, 0.5 - i, 0.1, np.nan] for i, m in enumerate("abc")}
+    values["a"][5] = 0.1
+    told = friedman(matched({**values, "d": [np.nan] * 6}))
+    assert told.blocks == 5
+    assert told.notes == (
+        "left out, without any number: d",
+        "1 blocks left out: not every method has a number",
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "test", "baseline", "message"),
+    [
+        ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown test 'anova'; known: wilcoxon, t"),
+        ({"a": [0.1], "b": [0.1]}, "t", None, "--test t needs a --baseline, one of a, b"),
+        ({"abc": [0.1], "b": [0.1]}, "t", "abd", "no method 'abd' in these results; did you mean"),
+        ({"a": [0.1]}, "t", "a", "'a' is the only method"),
+        ({"a": [np.nan]}, "t", "a", "no ECE in these results"),
+        ({}, "friedman", None, "no ECE in these results"),
+    ],
+)
+def test_a_mistake_is_one_line(values, test, baseline, message):
+    with pytest.raises(UserError, match=message) as told:
+        judge(matched(values), test, baseline)
+    assert "\n" not in str(told.value)
+
+
+def test_paired_seeds_are_the_blocks(tmp_path):
+    fake_results.write(tmp_path, seeds=4)
+    told = over_seeds(load(tmp_path), "ece")
+    assert told.unit == "network seed"
+    assert told.values["+ two"].tolist() == pytest.approx([0.06, 0.07, 0.08, 0.09])
+
+
+def test_heads_of_several_networks_are_averaged(tmp_path):
+    fake_results.write(tmp_path, seeds=4)
+    sweep = load(tmp_path)
+    sweep.manifest.update(paired_seeds=False, network_seeds=[0, 1], head_seeds=[0, 1])
+    for trial in sweep.manifest["planned"]:
+        trial["head_seed"] = trial["network_seed"] // 2 if trial["rung"] else None
+        trial["network_seed"] %= 2
+    told = over_seeds(sweep, "ece")
+    assert told.unit == "network seed, head seeds averaged"
+    assert told.values["+ two"].tolist() == pytest.approx([0.07, 0.08])
+
+
+def test_on_one_network_the_networks_own_head_stands_in_every_block(tmp_path):
+    fake_results.write(tmp_path, seeds=3)
+    sweep = load(tmp_path)
+    sweep.manifest.update(paired_seeds=False, network_seeds=[0])
+    own = [t for t in sweep.manifest["planned"] if t["rung"] == 0][1:]
+    sweep.manifest["planned"] = [t for t in sweep.manifest["planned"] if t not in own]
+    told = over_seeds(sweep, "ece")
+    assert "one network" in told.unit
+    assert told.values["vanilla"].tolist() == pytest.approx([0.1] * 3)
+    described = describe(told).set_index("method")["n"]
+    assert described.to_dict() == {"vanilla": 1, "+ one": 3, "+ two": 3, "control": 3}
+
+
+def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):
+    fake_results.write(tmp_path, seeds=6, kinds=RIVALS)
+    written = write_report(tmp_path)
+    text = (tmp_path / "tables" / "significance.md").read_text()
+    assert "Declared: Wilcoxon's signed rank test against vanilla, two-sided." in text
+    assert "| + two" in text
+    assert "critical_difference.svg" in written
+    write_report(tmp_path, test="t")
+    text = (tmp_path / "tables" / "significance.md").read_text()
+    assert "all 6 differences are equal: no spread to test against" in text
+
+
+def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
+    fake_results.write(tmp_path / "ladder")
+    assert for_report(load(tmp_path / "ladder"), "t") == []
+    fake_results.write(tmp_path / "one", bad="diverged", bad_rungs=(1, 2, 3), kinds=RIVALS)
+    assert for_report(load(tmp_path / "one"), "t") == []
+
+
+def test_one_seed_is_told_in_the_report(tmp_path):
+    fake_results.write(tmp_path, seeds=1, kinds=RIVALS)
+    assert "critical_difference: not drawn, too few blocks (1)" in write_report(tmp_path)
+    text = (tmp_path / "tables" / "significance.md").read_text()
+    assert "too few pairs that differ (1)" in text
+    assert "No p-value: too few blocks (1)" in text
+
+
+def test_the_command_prints_every_format_and_draws(tmp_path):
+    fake_results.write(tmp_path / "sweep", seeds=6)
+    options = (tmp_path / "sweep", "--test", "t", "--baseline", "vanilla")
+    entry = json.loads(run(*options, "--json"))
+    assert [row["method"] for row in entry["comparisons"]] == ["+ one", "+ two", "control"]
+    assert run(*options, "--csv").startswith("method,n,mean,sd,low,high,pairs,better,difference")
+    assert r"\toprule" in run(*options, "--latex")
+    assert "| against vanilla" in run(*options, "--markdown")
+    assert "against vanilla" in run(*options)
+    run(tmp_path / "sweep", "--test", "friedman", "--figure", tmp_path / "figure")
+    assert (tmp_path / "figure" / "critical_difference.svg").exists()
+    with pytest.raises(UserError, match="no diagram"):
+        run(*options, "--figure", tmp_path / "figure")
+
+
+def test_several_sweeps_and_published_tables_are_tested_over_columns(tmp_path):
+    text = run("--published", "fedlas/table1", "--test", "wilcoxon", "--baseline", "CE")
+    assert "A block is a (data set, backbone) column" in text
+    assert "0.031" in text
+    assert "smallest possible p after Holm is 0.47" in text

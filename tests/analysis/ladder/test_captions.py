@@ -1,0 +1,143 @@
+"""What stands beside numbers is computed from the rows that they are of."""
+
+import pandas as pd
+import pytest
+
+from analysis import style
+from analysis.compare.significance import for_report
+from analysis.ladder.captions import captions_of
+from analysis.ladder.figures.cost import cost_table
+from analysis.ladder.figures.samples import sample_statistics
+from analysis.ladder.ladder import ladder_table, summary
+from analysis.ladder.report import write_report
+from analysis.load import load
+from analysis.settings import by_rung
+from tests import fake_results
+from tests.conftest import small_spec
+from tune_calib.results import read_table, write_results
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+
+RIVALS = ("base", "variant", "variant", "variant")
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    """Figures as SVG alone, since most of a report's time goes into the other formats."""
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+@pytest.mark.parametrize("kinds", [fake_results.KINDS, RIVALS])
+@pytest.mark.parametrize("absent", [(1,), (0,), (1, 2), (3,), (0, 1, 2)])
+def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
+    tmp_path, absent, kinds
+):
+    fake_results.write(tmp_path, absent=absent, kinds=kinds)
+    told = write_report(tmp_path)
+    gaps = [rung for rung in absent if rung < max({0, 1, 2, 3} - {*absent})]
+    assert ("NOT THERE" in told) == bool(gaps)
+    assert all(str(rung + 1) in told.split("NOT THERE")[1].split("of the")[0] for rung in gaps)
+    sweep = load(tmp_path)
+    set_to = by_rung(sweep.trials, sweep.labels).set_index(["setting", "value"])["rungs"]
+    here = [rung for rung in (1, 2, 3) if rung not in absent]
+    for rung in here:
+        alone = here == [rung] and 0 in absent
+        label = fake_results.LABELS[rung]
+        assert set_to["head.gamma", str(0.1 * rung)] == ("all" if alone else label)
+    intervals = pd.read_csv(tmp_path / "tables" / "intervals.csv")
+    assert set(intervals["rung"]) == set(sweep.labels.values())
+
+
+def captions(out):
+    sweep = load(out)
+    return captions_of(sweep, sample_statistics(out), for_report(sweep, "t"))
+
+
+@pytest.mark.parametrize(
+    "lost", [(), ("1-0",), ("1-0", "2-0", "2-1"), ("1-1", "2-1", "3-1", "0-1")]
+)
+@pytest.mark.parametrize("seeds", [1, 2, 6])
+@pytest.mark.parametrize("kinds", [fake_results.KINDS, RIVALS])
+def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
+    fake_results.write(tmp_path, seeds=seeds, kinds=kinds)
+    for name in lost:
+        (tmp_path / "trials" / f"{name}.parquet").unlink(missing_ok=True)
+    sweep, told = load(tmp_path), captions(tmp_path)
+    numbers = sorted({int(n) for n in ladder_table(sweep)["n"] if n})
+    span = f"{numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
+    for name in ("tradeoff", "reliability", "confidence"):
+        assert f"n = {span} trial" in told[name][1] or "1 seed: no spread" in told[name][1]
+    of_q = len(sweep.of_rung(2))  # the only rung whose curves move
+    assert not of_q or f"n = {of_q} trial" in told["sparsity"][1]
+    has_spread = [name for name, (_, text) in told.items() if "mean ± sd" in text.lower()]
+    assert has_spread == (["tradeoff", "reliability"] if numbers[-1] > 1 else [])
+    assert ("± sd" in summary(sweep)) == (numbers[-1] > 1)
+    for name in ("corruption", "prototypes", "norm_confidence"):
+        assert told[name][1].endswith("One trial of each rung, that of the smallest seeds.")
+    if kinds == RIVALS:
+        blocks = min(filter(None, (len(sweep.of_rung(index)) for index in sweep.labels)))
+        assert f"blocks: {blocks}; a block is a network seed." in told["critical_difference"][1]
+
+
+def measured(out, **changes):
+    """Trials of the first two rungs with a time; ``changes`` by the hash of a spec."""
+    rows = read_table(out, "trials").to_pylist()
+    timed = {"wall_s": 30.0, "population": 1, "peak_memory_bytes": 2**30}
+    rows = [row | timed | changes.get(row["spec_hash"], {}) for row in rows if row["rung"] < 2]
+    write_results(out, "~timed", {"trials": rows})
+    for path in (out / "trials").glob("[0-9]*.parquet"):
+        path.unlink()
+    return load(out)
+
+
+def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_the_networks(
+    tmp_path,
+):
+    fake_results.write(tmp_path, seeds=3)
+    posthoc = {"head": None, "posthoc": "{}"}
+    sweep = measured(tmp_path, **{f"1-{seed}": posthoc for seed in range(3)})
+    table = cost_table(sweep).set_index(["rung", "quantity"])
+    assert table.index.to_list() == [(0, "seconds"), (0, "memory_mib"), (1, "memory_mib")]
+    assert "older than the record" in captions(tmp_path)["cost"][1]
+    own = {"1-0": posthoc | {"own_s": 0.5}, "1-1": posthoc | {"own_s": 0.75}}
+    table = cost_table(measured(tmp_path, **own)).set_index(["rung", "quantity"])
+    assert table.loc[(1, "seconds"), ["n", "median"]].tolist() == [2, 0.625]
+    text = captions(tmp_path)["cost"][1]
+    assert "n = 2 to 3 trials of each rung" in text
+    assert "Medians" in text
+    assert "older" not in text
+
+
+def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
+    run = Run(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
+    slots = small_spec().model_dump(mode="json", exclude_none=True)
+
+    def work(name, *specs):
+        trials = [{"spec": spec, "rung": k, "label": "x"} for k, spec in enumerate(specs)]
+        return {"work": {"name": name, "trials": trials}, "run": run}
+
+    def drive(actor):
+        while not actor.step().get("done"):
+            pass
+        actor.cleanup()
+        return {row["rung"]: row for row in read_table(tmp_path, "trials", actor.name).to_pylist()}
+
+    posthoc = slots | {"posthoc": {"method": "temperature"}}
+    network = drive(NetworkTrainable(work("net", slots, posthoc)))
+    # Its training is that of the store; this Ray trial only read it.
+    assert network[0]["own_s"] > network[0]["wall_s"] - 1
+    assert network[1]["own_s"] < network[1]["wall_s"]
+    assert network[1]["own_s"] < network[0]["own_s"]
+    heads = [
+        slots | {"head": {"method": "retrain", "epochs": 2, "augment": "none", "seed": seed}}
+        for seed in range(2)
+    ]
+    told = drive(HeadTrainable(work("heads", *heads)))
+    assert told[0]["own_s"] == told[1]["own_s"]
+    assert 0 < 2 * told[0]["own_s"] < told[0]["wall_s"]
+    first = HeadTrainable(work("first", *heads))
+    first.step()
+    first.save_checkpoint(str(tmp_path))
+    again = HeadTrainable(work("again", *heads))
+    again.load_checkpoint(str(tmp_path))
+    assert [row["own_s"] for row in drive(again).values()] == [None, None]

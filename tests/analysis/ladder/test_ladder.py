@@ -1,0 +1,219 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from analysis import style
+from analysis.ladder import tables
+from analysis.ladder.figures import reliability
+from analysis.ladder.figures import tradeoff as figures
+from analysis.ladder.ladder import ladder_table, published_columns, varied
+from analysis.ladder.report import status, write_report
+from analysis.load import load
+from analysis.published import published
+from tests import fake_results
+from tune_calib.errors import UserError
+from tune_calib.results import write_results
+
+
+@pytest.fixture
+def out(tmp_path):
+    fake_results.write(tmp_path)
+    return tmp_path
+
+
+def cell(table, label, metric, name):
+    return table[(table["label"] == label) & (table["metric"] == metric)][name].item()
+
+
+def test_means_spreads_and_changes(out):
+    table = ladder_table(load(out))
+    assert cell(table, "vanilla", "ece", "mean") == pytest.approx(0.11)
+    assert cell(table, "vanilla", "ece", "sd") == pytest.approx(0.01)
+    assert cell(table, "+ two", "ece", "change_before") == pytest.approx(-0.02)
+    assert cell(table, "+ two", "ece", "change_base") == pytest.approx(-0.04)
+    assert cell(table, "control", "ece", "change_base") == pytest.approx(-0.06)
+    assert table[table["label"] == "control"]["change_before"].isna().all()
+    assert set(table["n"]) == {3}
+
+
+def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_place():
+    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "min") == {"5.00": 1, "7.00": 2}
+    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "max") == {"9.00": 1, "7.00": 2}
+    assert tables.places(["50.00", "50.00"], "min") == {"50.00": 1}
+
+
+def test_markdown_marks_best_and_second_in_percent(out):
+    text = tables.markdown(load(out))
+    lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    assert "**5.00 ± 1.00**" in lines["control"]
+    assert "<u>7.00 ± 1.00</u>" in lines["+ two"]
+    assert "**90.00 ± 0.00**" in lines["vanilla"]
+    assert "| 3.68" in lines["vanilla"].replace("  ", " ")
+    assert "3 seeds, network and head vary together" in text
+
+
+def test_latex_has_the_papers_columns_under_their_own_head(out):
+    text = tables.latex(load(out))
+    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{2}{c}{published", "3.68"):
+        assert word in text
+    bodies = text.split(r"\begin{tabular}{")[1:]
+    assert len(bodies) > 1  # too wide for one
+    for body in bodies:
+        columns = len(body.partition("}")[0])
+        heads, *_ = body.split(r"\midrule")
+        rows = body[len(heads) :].splitlines()
+        assert {line.count("&") for line in rows if "&" in line} == {columns - 1}
+        assert body.count("vanilla") == 1
+    assert text.count("{") == text.count("}")
+
+
+def test_published_numbers_are_fractions():
+    table = published("maccal/table5")
+    rows = table[(table["method"] == "Vanilla") & (table["dataset"] == "cifar10")]
+    assert rows[rows["metric"] == "ece"]["value"].item() == pytest.approx(0.0368)
+    with pytest.raises(UserError, match="maccal/table5"):
+        published("maccal/table99")
+
+
+def test_a_ladder_without_a_published_table_has_no_such_columns(tmp_path):
+    fake_results.write(tmp_path, published=False)
+    sweep = load(tmp_path)
+    assert published_columns(sweep).empty
+    assert "paper" not in tables.markdown(sweep)
+
+
+def test_one_seed_has_no_spread_and_no_complaint(tmp_path):
+    fake_results.write(tmp_path, seeds=1)
+    assert "±" not in tables.markdown(load(tmp_path)).split("mean ±")[0]
+    write_report(tmp_path)
+
+
+@pytest.mark.parametrize("bad", ["diverged", "crashed"])
+def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
+    fake_results.write(tmp_path, bad=bad)
+    text = write_report(tmp_path)
+    assert f"3 x + two: {bad}, the loss is not finite" in text
+    assert f"3 {bad}" in status(tmp_path)
+    assert f"3 {bad}" in (tmp_path / "tables" / "ladder.md").read_text()
+
+
+def test_missing_trials_are_told_loudly(out):
+    (out / "trials" / "2-1.parquet").unlink()
+    assert "INCOMPLETE: 1 of 12 trials missing" in write_report(out)
+    assert "+ two: 2 done, 1 missing" in status(out)
+
+
+def test_no_result_yet_is_a_sentence(out):
+    for path in (out / "trials").iterdir():
+        path.unlink()
+    assert "no result yet" in write_report(out)
+
+
+def test_bins_are_pooled_by_their_counts(out):
+    pooled = reliability.pooled_bins(load(out), 1)
+    assert pooled["count"].tolist() == [0] * 6 + [60] * 9
+    assert pooled["share"].sum() == pytest.approx(1)
+    assert pooled["accuracy"].isna().tolist() == [True] * 6 + [False] * 9
+    assert pooled["accuracy"][14] == pytest.approx(14 / 15)
+
+
+def test_the_trajectory_is_of_rungs_whose_q_moves(out):
+    sweep = load(out)
+    assert [rung["label"] for rung in figures.adaptive_rungs(sweep)] == ["+ two"]
+    assert figures.trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
+
+
+def test_equal_results_give_equal_bytes(out):
+    def content():
+        write_report(out)
+        files = [*(out / "tables").iterdir(), *(out / "figures").iterdir()]
+        return {path.name: path.read_bytes() for path in files}
+
+    first = content()
+    assert {"ladder.md", "ladder.tex", "ladder.csv", "intervals.csv"} <= first.keys()
+    assert {"tradeoff.png", "tradeoff.svg", "tradeoff.pdf"} <= first.keys()
+    assert content() == first
+
+
+def test_what_varied_is_said(out):
+    sweep = load(out)
+    sweep.manifest.update(paired_seeds=False, network_seeds=[0])
+    assert varied(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
+
+
+def test_analysis_needs_neither_torch_nor_ray():
+    imported = "import sys, analysis.ladder.report"
+    program = f"{imported}; sys.exit(any(m in sys.modules for m in ('torch', 'ray')))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_folder_without_a_sweep_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="holds no sweep"):
+        load(tmp_path / "absent")
+
+
+def test_nothing_done_gives_a_table_and_sentences_instead_of_figures(tmp_path):
+    fake_results.write(tmp_path, bad="diverged", bad_rungs=(0, 1, 2, 3))
+    text = write_report(tmp_path)
+    assert "diverged (3/3)" in text
+    for name in ("reliability", "sparsity", "tradeoff"):
+        assert f"{name}: not drawn" in text
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_base_without_numbers_leaves_its_changes_out(tmp_path):
+    fake_results.write(tmp_path, bad="diverged", bad_rungs=(0,))
+    sweep = load(tmp_path)
+    assert ladder_table(sweep).query("metric == 'ece'")["change_base"].isna().all()
+    # The figures must bear an empty first panel and an arrow without a start.
+    assert reliability.draw(sweep) is not None
+    assert figures.draw_tradeoff(sweep) is not None
+
+
+def test_what_is_not_recorded_is_told(out):
+    for folder in ("curves", "bins"):
+        for path in (out / folder).iterdir():
+            path.unlink()
+    sweep = load(out)
+    assert reliability.draw(sweep) is None
+    assert figures.draw_sparsity(sweep) is None
+
+
+def test_a_trial_that_was_run_again_counts_as_done(out):
+    crashed = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "crashed"}
+    write_results(out, "0-earlier", {"trials": [crashed]})
+    assert load(out).statuses(1) == "3 done"
+
+
+def test_published_values_stand_in_the_tidy_table(out):
+    table = ladder_table(load(out))
+    name = "published cifar10 densenet121"
+    assert cell(table, "vanilla", "ece", name) == pytest.approx(0.0368)
+    assert table[table["label"] == "control"][name].isna().all()
+
+
+def test_latex_says_how_trials_ended_and_escapes(tmp_path):
+    fake_results.write(tmp_path, bad="crashed")
+    path = tmp_path / "sweep.json"
+    manifest = json.loads(path.read_text())
+    manifest["rungs"][1]["label"] = "+ q_0 & 5%"
+    path.write_text(json.dumps(manifest))
+    text = tables.latex(load(tmp_path))
+    assert r"+ q\_0 \& 5\%" in text
+    assert "3 done" in text
+    assert "crashed (3/3)" in text
+    assert "$-$2.00" in text
+
+
+def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
+    sweep = load(out)
+    assert figures.chains(sweep) == [[0, 1, 2]]
+    assert "*controls*" in tables.markdown(sweep)
+    sweep.manifest["rungs"][2]["kind"] = "base"
+    assert figures.chains(sweep) == [[0, 1], [2]]
+
+
+def test_a_hundred_rungs_have_marks_of_their_own():
+    assert len({(style.color(i), style.marker(i)) for i in range(100)}) == 100

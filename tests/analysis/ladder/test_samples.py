@@ -1,0 +1,118 @@
+"""Records of single samples: as the losses saw them, safe against a kill, summarised rightly."""
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+from analysis.ladder.figures.samples import sample_statistics
+from tests.conftest import CPU
+from tune_calib.data.splits import load_development
+from tune_calib.engine.runs import NetworkRun
+from tune_calib.engine.samples import read_epochs
+from tune_calib.engine.store import Store
+from tune_calib.engine.tensors import read_tensors, write_tensors
+from tune_calib.errors import DamagedFileError
+from tune_calib.results import SCHEMAS, write_results
+from tune_calib.spec import TrialSpec
+
+EPOCHS = 3
+
+
+def spec_of(**params):
+    network = {"method": "fedlas_ls", "epochs": EPOCHS, "batch_size": 16, "params": params}
+    return TrialSpec.build(data={"train_fraction": 0.3}, network=network)
+
+
+def records(spec, store, killed_each_epoch=False):
+    development = load_development(spec.data, None)
+    run = NetworkRun(spec, store, development, CPU)
+    while run.step() is not None:
+        if killed_each_epoch:
+            run.close()
+            run = NetworkRun(spec, store, development, CPU)
+    run.close()
+    return read_epochs(store, spec.network_id, EPOCHS, spec.hash)
+
+
+@pytest.mark.parametrize("gate", ["learned", "random"])
+def test_a_run_killed_at_every_epoch_loses_no_record(gate, tmp_path):
+    spec = spec_of(gate=gate)
+    whole = records(spec, Store(tmp_path / "whole"))
+    killed = records(spec, Store(tmp_path / "killed"), killed_each_epoch=True)
+    assert whole.equals(killed)
+    sizes = whole.group_by(["split", "epoch"]).aggregate([("sample", "count")]).to_pandas()
+    development = load_development(spec.data, None)
+    for split in ("train", "select"):
+        counts = sizes.loc[sizes["split"] == split, "sample_count"].tolist()
+        assert counts == [len(getattr(development, split))] * EPOCHS
+
+
+def test_the_record_is_what_the_loss_used(tmp_path):
+    table = records(spec_of(gate="oracle"), Store(tmp_path)).to_pandas()
+    assert ((table["gate"] == -1) == table["correct"]).all()
+    train = table[table["split"] == "train"]
+    assert train.groupby("epoch")["sample"].is_monotonic_increasing.all()
+    # Batches are normalised by moments that contain them with weight theta = 0.95.
+    assert abs(train.loc[train["epoch"] == EPOCHS, "indicator"].astype(float).mean()) < 0.1
+
+
+def test_the_confidence_is_the_largest_probability(tmp_path):
+    spec, store = spec_of(indicator="max_prob", normalise=False), Store(tmp_path)
+    table = records(spec, store).to_pandas()
+    assert (table["confidence"] == table["indicator"]).all()
+
+
+def test_an_epoch_without_confidence_is_read(tmp_path):
+    spec, store = spec_of(), Store(tmp_path)
+    records(spec, store)
+    folder = store.folder("samples", spec.network_id) / "0002"
+    tensors, _ = read_tensors(folder)
+    kept = {name: value for name, value in tensors.items() if not name.endswith("confidence")}
+    write_tensors(folder, kept, {})
+    table = read_epochs(store, spec.network_id, EPOCHS, spec.hash).to_pandas()
+    assert table.groupby("epoch")["confidence"].count()[2] == 0
+    assert table.groupby("epoch")["confidence"].count()[3] > 0
+
+
+def test_a_method_that_judges_no_sample_leaves_no_record(tmp_path):
+    network = {"method": "ce", "epochs": EPOCHS}
+    spec = TrialSpec.build(data={"train_fraction": 0.1}, network=network)
+    assert records(spec, Store(tmp_path)).num_rows == 0
+
+
+def test_an_epoch_that_is_absent_is_one_line(tmp_path):
+    spec, store = spec_of(), Store(tmp_path)
+    records(spec, store)
+    (store.folder("samples", spec.network_id) / "0002" / "tensors.safetensors").unlink()
+    with pytest.raises(DamagedFileError, match="0002"):
+        read_epochs(store, spec.network_id, EPOCHS, spec.hash)
+
+
+def test_statistics_of_a_table_worked_by_hand(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "spec_hash": "a",
+            "split": "train",
+            "epoch": [1] * 4 + [2] * 4,
+            "sample": [0, 1, 2, 3, 0, 1, 2, 9],
+            "gate": [1, 1, -1, 0, 1, -1, 1, 1],
+            "indicator": [0.0, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0],
+            "confidence": [0.0, 0.5, 0.75, 1.0, 0.5, 0.5, 0.5, 0.75],
+            "correct": [False, False, True, True, True, True, False, True],
+        }
+    )
+    table = pa.table({name: frame[name].to_numpy() for name in frame}).cast(SCHEMAS["samples"])
+    write_results(tmp_path, "one", {"trials": []}, table)
+    first, second = sample_statistics(tmp_path).to_dict("records")
+    assert (first["n"], first["accuracy"], first["over"], first["under"]) == (4, 0.5, 0.5, 0.25)
+    assert pd.isna(first["flipped"])
+    pair = torch.tensor([[0.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 1.0]])
+    assert first["pearson"] == pytest.approx(torch.corrcoef(pair)[0, 1].item())
+    # The same numbers are ranks but for a shift and ties: Spearman is Pearson of them.
+    assert first["spearman"] == pytest.approx(first["pearson"])
+    assert first["confidence_pearson"] == pytest.approx(0.9827, abs=1e-4)
+    assert first["confidence_spearman"] == pytest.approx(1)
+    assert second["flipped"] == pytest.approx(2 / 3)  # sample 9 was not seen before
+    assert pd.isna(second["pearson"])
+    assert pd.isna(second["spearman"])

@@ -1,0 +1,255 @@
+"""The report page in headless Chromium, opened from disk as a reader opens it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pytest
+
+import analysis
+from analysis.ladder.report import write_report
+from analysis.search.report import write_search_report
+from tests import fake_results
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page_url(tmp_path_factory):
+    """Page of methods side by side, so that every kind of section is there; two trials missing."""
+    out = tmp_path_factory.mktemp("report")
+    kinds = ("base", "variant", "variant", "variant")
+    fake_results.write(out, seeds=6, kinds=kinds)
+    for name in ("2-1", "3-4"):
+        (out / "trials" / f"{name}.parquet").unlink()
+    write_report(out)
+    return (out / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def driver():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not chromedriver:
+        pytest.skip("no chromium with its chromedriver; apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    if os.geteuid() == 0:
+        options.add_argument("--no-sandbox")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    started = webdriver.Chrome(options, webdriver.ChromeService(chromedriver))
+    yield started
+    started.quit()
+
+
+@pytest.fixture
+def opened(driver, page_url):
+    """The page at desktop width, with nothing in the logs but what its opening left there."""
+    for kind in ("browser", "performance"):
+        driver.get_log(kind)
+    set_width(driver, 1280)
+    driver.get("about:blank")
+    driver.get(page_url)
+    return driver
+
+
+def set_width(driver, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def one(driver, selector):
+    return driver.find_element("css selector", selector)
+
+
+def column(driver, table, place):
+    """Texts of a column in the rows that are shown."""
+    script = """
+        const rows = [...document.querySelectorAll(`#${arguments[0]} tbody tr`)];
+        return rows.filter(r => !r.hidden).map(r => r.cells[arguments[1]].textContent);
+    """
+    return driver.execute_script(script, table, place)
+
+
+def head(driver, table, text):
+    """Place and button of the column whose head starts with a text."""
+    for place, button in enumerate(driver.find_elements("css selector", f"#{table} thead button")):
+        if button.text.startswith(text):
+            return place, button
+    raise AssertionError(f"{table} has no column {text}")
+
+
+def test_opening_fetches_nothing_and_complains_of_nothing(opened, page_url):
+    assert opened.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"].endswith("BeSent")]
+    assert page_url in asked
+    assert {url for url in asked if not url.startswith(("data:", "about:"))} == {page_url}
+
+
+def test_every_figure_is_drawn(opened):
+    images = opened.find_elements("css selector", "figure img")
+    assert images
+    script = "return arguments[0].complete && arguments[0].naturalWidth"
+    assert all(opened.execute_script(script, image) > 0 for image in images)
+
+
+def test_a_head_sorts_up_then_down_then_as_it_was(opened):
+    place, button = head(opened, "ladder", "ECE")
+    assert column(opened, "ladder", 0) == ["vanilla", "+ one", "+ two", "control"]
+    before = column(opened, "ladder", place)
+    states = []
+    for _ in range(3):
+        button.click()
+        state = button.find_element("xpath", "..").get_attribute("aria-sort")
+        states.append((state, column(opened, "ladder", place)))
+    numbers = sorted(before, key=lambda text: float(text.split()[0]))
+    assert states == [("ascending", numbers), ("descending", numbers[::-1]), ("none", before)]
+
+
+def test_only_one_column_is_marked_as_sorted_and_gaps_stand_last(opened):
+    for text in ("Accuracy", "ECE", "ECE"):
+        place, button = head(opened, "trial-rows", text)
+        button.click()
+    marked = opened.find_elements("css selector", "#trial-rows th[aria-sort$=scending]")
+    assert [th.get_attribute("aria-sort") for th in marked] == ["descending"]
+    cells = column(opened, "trial-rows", place)
+    assert cells[-2:] == ["-", "-"]
+    numbers = [float(text) for text in cells[:-2]]
+    assert numbers == sorted(numbers, reverse=True)
+    assert len(set(numbers)) > 5
+
+
+def test_words_and_lists_filter_together_and_the_count_is_told(opened):
+    assert one(opened, "#trial-rows output").text == "24 rows"
+    field = one(opened, "#trial-rows input")
+    field.send_keys("CONTROL")
+    assert set(column(opened, "trial-rows", 0)) == {"control"}
+    assert one(opened, "#trial-rows output").text == "6 of 24 rows"
+    one(opened, "#trial-rows select[data-column='3'] option:nth-child(3)").click()
+    assert column(opened, "trial-rows", 3) == ["missing"]
+    field.clear()
+    field.send_keys("no such row")
+    assert column(opened, "trial-rows", 0) == []
+    assert one(opened, "#trial-rows output").text == "0 of 24 rows"
+    assert opened.get_log("browser") == []
+
+
+def test_a_filter_is_kept_when_the_table_is_sorted(opened):
+    one(opened, "#trial-rows input").send_keys("vanilla")
+    head(opened, "trial-rows", "ECE")[1].click()
+    assert set(column(opened, "trial-rows", 0)) == {"vanilla"}
+
+
+def test_links_of_the_contents_lead_to_their_sections(opened):
+    for link in opened.find_elements("css selector", "nav a"):
+        link.click()
+        target = link.get_attribute("href").partition("#")[2]
+        top = opened.execute_script(
+            "return document.getElementById(arguments[0]).getBoundingClientRect().top", target
+        )
+        assert -1 <= top < 900, target
+        opened.execute_script("window.scrollTo(0, 0)")
+
+
+def test_links_to_files_open_them(opened, page_url):
+    links = [
+        link.get_attribute("href")
+        for link in opened.find_elements("css selector", "#files a, figcaption a")
+    ]
+    assert any(link.endswith("tables/ladder.csv") for link in links)
+    assert all(os.path.exists(unquote(urlparse(link).path)) for link in links)
+    one(opened, "#files a[href='figures/tradeoff.svg']").click()
+    assert opened.current_url.endswith("figures/tradeoff.svg")
+    opened.back()
+    assert opened.current_url == page_url
+
+
+def test_the_keyboard_alone_sorts_and_filters(opened):
+    from selenium.webdriver.common.keys import Keys
+
+    reached = []
+    for _ in range(40):
+        opened.switch_to.active_element.send_keys(Keys.TAB)
+        reached.append(opened.switch_to.active_element)
+        if reached[-1].tag_name == "button":
+            break
+    tags = [element.tag_name for element in reached]
+    assert tags[-1] == "button"
+    assert "a" in tags
+    assert "input" in tags
+    outline = opened.execute_script(
+        "return getComputedStyle(arguments[0]).outlineWidth", reached[-1]
+    )
+    assert float(outline.removesuffix("px")) >= 2
+    reached[-1].send_keys(Keys.ENTER)
+    assert column(opened, "ladder", 0) == sorted(column(opened, "ladder", 0))
+    reached[-1].send_keys(Keys.SPACE)
+    assert one(opened, "#ladder th").get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.parametrize("width", [320, 375, 768, 1280])
+def test_no_width_makes_the_page_scroll_sideways(opened, width):
+    set_width(opened, width)
+    seen, widest = opened.execute_script(
+        "return [document.documentElement.clientWidth,"
+        " Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)]"
+    )
+    assert width - seen < 20  # but for a bar to scroll down by
+    assert widest <= seen
+
+
+def test_at_phone_width_a_table_scrolls_in_its_own_container(opened):
+    set_width(opened, 375)
+    sizes = "const box = document.querySelector('#ladder .scroll');"
+    sizes += " return [box.scrollWidth, box.clientWidth, getComputedStyle(box).overflowX]"
+    inner, outer, overflow = opened.execute_script(sizes)
+    assert inner > outer
+    assert overflow == "auto"
+
+
+def test_the_print_has_whole_tables_and_no_controls(opened):
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    shown = opened.execute_script(
+        "const shown = (selector) =>"
+        " getComputedStyle(document.querySelector(selector)).display !== 'none';"
+        " return [shown('nav'), shown('.controls'), shown('table')]"
+    )
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert shown == [False, False, True]
+
+
+@pytest.fixture
+def search_page(driver, tmp_path):
+    """The report of the real search that ships with the package."""
+    example = Path(analysis.__file__).parent / "example" / "search"
+    write_search_report(Path(shutil.copytree(example, tmp_path / "search")))
+    for kind in ("browser", "performance"):
+        driver.get_log(kind)
+    driver.get((tmp_path / "search" / "report.html").as_uri())
+    return driver
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_the_page_of_a_search_sorts_filters_and_complains_of_nothing(search_page, width):
+    set_width(search_page, width)
+    test_every_figure_is_drawn(search_page)
+    table = one(search_page, "#suggestions .table").get_attribute("id")
+    place, button = head(search_page, table, "ECE")
+    button.click()
+    numbers = [
+        float(text.split()[0]) for text in column(search_page, table, place) if text[0] != "-"
+    ]
+    assert numbers == sorted(numbers)
+    assert len(numbers) > 10
+    one(search_page, f"#{table} input").send_keys("no such row")
+    assert column(search_page, table, 0) == []
+    seen, widest = search_page.execute_script(
+        "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
+    )
+    assert widest <= seen
+    assert search_page.get_log("browser") == []

@@ -1,0 +1,274 @@
+"""The report page as a file: self-contained, escaped, stable, complete or loudly not."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from analysis.compare.resampling import over_samples
+from analysis.compare.significance import for_report
+from analysis.ladder import page_tables
+from analysis.ladder.figures.samples import sample_statistics
+from analysis.ladder.report import write_report
+from analysis.load import load
+from analysis.page import page
+from analysis.settings import by_rung, settings
+from tests import fake_results
+from tune_calib.results import SCHEMAS, read_table, write_results
+
+SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
+
+
+class Reader(HTMLParser):
+    """Every tag with its attributes, and whether each tag is closed where it must be."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def values(self, name):
+        return [attrs[name] for _, attrs in self.tags if name in attrs]
+
+
+@pytest.fixture
+def out(tmp_path):
+    fake_results.write(tmp_path / "one")
+    return tmp_path / "one"
+
+
+def written(out, **options):
+    write_report(out, **options)
+    return (out / "report.html").read_text()
+
+
+def rendered(out):
+    """The page without figures, which take most of the time."""
+    sweep = load(out)
+    verdicts = for_report(sweep, "wilcoxon")
+    return page.render(
+        page.Report(sweep, out, [], sample_statistics(out), over_samples(sweep), verdicts)
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with all of its report, which no test changes."""
+    folder = tmp_path_factory.mktemp("whole")
+    fake_results.write(folder)
+    write_report(folder)
+    return folder
+
+
+def change(out, **entries):
+    path = out / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):
+    read = Reader((whole / "report.html").read_text())
+    assert read.open == []
+    ids = read.values("id")
+    assert len(ids) == len(set(ids))
+    for link in read.values("href"):
+        assert link == "data:," or link[1:] in ids or (whole / link).is_file(), link
+    assert all(source.startswith("data:image/") for source in read.values("src"))
+    assert [tag for tag, _ in read.tags if tag in ("iframe", "object", "form")] == []
+
+
+def test_headings_are_in_order_and_every_control_has_a_label(whole):
+    read = Reader((whole / "report.html").read_text())
+    levels = [tag for tag, _ in read.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels.count("h1") == 1
+    assert set(levels) == {"h1", "h2"}
+    for place, (tag, _) in enumerate(read.tags):
+        if tag in ("input", "select"):
+            assert read.tags[place - 1][0] == "label"
+        if tag == "th" and read.tags[place][1].get("scope") == "col":
+            assert read.tags[place + 1] == ("button", {"type": "button"})
+
+
+def test_equal_results_give_equal_bytes_wherever_they_lie(whole, tmp_path):
+    first = (whole / "report.html").read_text()
+    fake_results.write(tmp_path / "elsewhere" / "two")
+    assert written(tmp_path / "elsewhere" / "two") == first
+    assert str(whole) not in first
+
+
+def test_every_string_is_escaped(out):
+    evil = "</script><img src=x onerror=alert(1)> & \"'"
+    rungs = json.loads((out / "sweep.json").read_text())["rungs"]
+    rungs[1] |= {"label": evil, "ingredient": evil}
+    change(out, rungs=rungs, title=evil, setting=evil, command=evil)
+    row = {"spec_hash": "3-0", "rung": 3, "rung_label": evil, "status": "crashed", "message": evil}
+    write_results(out, "3-0", {"trials": [{**row, "data": '{"dataset":"digits"}'}]})
+    text = rendered(out)
+    assert "<img src=x" not in text
+    assert text.count("</script>") == 1
+    # Title, heading, setting, command; in the tables label, ingredient and message.
+    assert text.count("&lt;/script&gt;&lt;img src=x") > 6
+
+
+@pytest.mark.parametrize("bad", ["diverged", "crashed", "stopped"])
+def test_trials_that_ended_badly_are_named(tmp_path, bad):
+    fake_results.write(tmp_path, bad=bad)
+    text = rendered(tmp_path)
+    assert f"of 12 planned, 9 done, 3 {bad}" in text
+    assert f"+ two: 3 of 3 {bad} (network seed/head seed 0/0, 1/1, 2/2)" in text
+    (table,) = page_tables.unfinished(load(tmp_path))
+    assert {record["why"] for record in table.records} == {"the loss is not finite"}
+    assert [record["spec"] for record in table.records] == ["2-0", "2-1", "2-2"]
+
+
+def test_missing_trials_are_named(out):
+    (out / "trials" / "2-1.parquet").unlink()
+    assert "of 12 planned, 11 done, 1 missing" in rendered(out)
+    (table,) = page_tables.unfinished(load(out))
+    assert table.records[0]["why"] == "no result on disk"
+
+
+def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
+    assert "all 12 planned trials are done" in rendered(out)
+    assert page_tables.unfinished(load(out)) == []
+
+
+def test_what_is_not_drawn_is_said_on_the_page(tmp_path):
+    fake_results.write(tmp_path, bad="diverged", bad_rungs=(0, 1, 2, 3))
+    text = written(tmp_path)
+    assert "reliability: not drawn" in text
+    assert "<img" not in text
+
+
+def test_the_print_stands_beside_ours_and_the_command_says_so(out):
+    text = written(out, published="maccal/table5")
+    assert "paper: CIFAR-10 DenseNet-121" in text
+    assert "tune-calib report DIR --published maccal/table5" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "sort"),
+    [
+        ("7.84 ± 1.56", 7.84),
+        ("-0.51", -0.51),
+        ("+5.70", 5.7),
+        ("< 0.0001", 0.0001),
+        ("1e-05", 1e-05),
+        ("1.0 to 2.0", 1.0),
+        ("5 done", None),
+        ("-", None),
+        ("", None),
+        ("67066fb2efa3c221", None),
+    ],
+)
+def test_a_cell_is_sorted_by_the_number_it_starts_with(text, sort):
+    table = page_tables.Table("key", "caption", [{"a": text}])
+    assert table.rows[0][0].sort == sort
+
+
+def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
+    cells = ("1.0", "2.0", "-", "diverged (3/3)")
+    table = page_tables.Table("key", "caption", [{"a": "x", "b": cell, "c": "x"} for cell in cells])
+    assert [table.is_number(place) for place in range(3)] == [False, True, False]
+
+
+def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
+    monkeypatch.setattr(page_tables, "MAX_ROWS", 5)
+    table = page_tables.trials(load(out))
+    assert len(table.rows) == 5
+    assert "The first 5 of 12" in table.caption
+
+
+def test_methods_side_by_side_have_tables_of_significance(tmp_path):
+    kinds = ("base", "variant", "variant", "variant")
+    fake_results.write(tmp_path, seeds=6, published=False, kinds=kinds)
+    text = rendered(tmp_path)
+    for key in ("spread", "comparisons", "friedman"):
+        assert f'id="{key}"' in text
+
+
+def test_records_of_single_samples_have_a_table(out):
+    frame = pd.DataFrame(
+        {
+            "spec_hash": "1-0",
+            "split": ["train"] * 4 + ["select"] * 4,
+            "epoch": [1, 1, 2, 2] * 2,
+            "sample": [0, 1] * 4,
+            "gate": [1, -1] * 4,
+            "indicator": [0.0, 1.0] * 4,
+            "confidence": [0.5, 1.0] * 4,
+            "correct": [False, True] * 4,
+        }
+    )
+    table = pa.table({name: frame[name].to_numpy() for name in frame}).cast(SCHEMAS["samples"])
+    write_results(out, "more", {"trials": []}, table)
+    assert 'id="single-samples"' in rendered(out)
+
+
+def test_a_heavy_svg_gives_way_to_its_png(whole, monkeypatch):
+    monkeypatch.setattr(page, "_MAX_SVG_BYTES", 1)
+    drawn = sorted((whole / "figures").iterdir())
+    sweep = load(whole)
+    rest = sample_statistics(whole), over_samples(sweep)
+    text = page.render(page.Report(sweep, whole, drawn, *rest))
+    sources = Reader(text).values("src")
+    assert {source.split(";")[0] for source in sources} == {"data:image/png"}
+
+
+def test_rungs_that_differ_in_one_setting_have_a_report(out):
+    for path in sorted((out / "trials").iterdir()):
+        (row,) = read_table(out, "trials", path.stem).to_pylist()
+        write_results(
+            out, path.stem, {"trials": [{**row, "head": SLOT % (0.5 + row["rung"] / 10)}]}
+        )
+    assert "head.gamma" in rendered(out)
+
+
+def test_environment_and_revision_come_from_the_rows(out):
+    versions = json.dumps({"torch": "9.9", "numpy": "2.4"})
+    for name, revision in (("1-0", "abc+"), ("1-1", "def")):
+        rung = {"rung": 1, "rung_label": "+ one", "data": '{"dataset":"digits"}'}
+        told = {"versions": versions, "git_revision": revision, "device": "cpu", "threads": 2}
+        row = {"spec_hash": name, "status": "done", **rung, **told}
+        write_results(out, name, {"trials": [row]})
+    text = rendered(out)
+    (table,) = page_tables.environment(load(out).trials)
+    assert {"what": "torch", "value": "9.9", "trials": "2"} in table.records
+    assert [r["value"] for r in table.records if r["what"] == "git revision"] == ["abc+", "def"]
+    assert "git checkout abc\n" in text
+    assert "several revisions" in text
+    assert "not committed" in text
+
+
+def test_settings_are_flat_without_seeds_and_told_by_rung():
+    trials = pd.DataFrame(
+        {
+            "rung": [0, 1, 1],
+            "data": ['{"dataset":"digits"}'] * 3,
+            "head": [None, SLOT % 0.5, SLOT % 0.75],
+        }
+    )
+    frame = settings(trials)
+    assert list(frame) == [
+        "data.dataset", "head.method", "head.epochs", "head.gamma", "head.milestones", "head.width"
+    ]  # fmt: skip
+    assert frame["head.gamma"].tolist() == [None, 0.5, 0.75]
+    assert frame["head.width"].tolist() == [None, "null", "null"]
+    assert frame["head.milestones"][1] == "[0.5]"
+    told = by_rung(trials, {0: "base", 1: "step"})
+    assert told[told["setting"] == "data.dataset"]["rungs"].tolist() == ["all"]
+    assert told[told["setting"] == "head.gamma"].values.tolist() == [
+        ["head.gamma", "0.5", "step"],
+        ["head.gamma", "0.75", "step"],
+    ]

@@ -1,0 +1,245 @@
+"""The report of a search, on results that are invented and on the example that ships."""
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+from typer.testing import CliRunner
+
+from analysis import style
+from analysis.search import figures as search_figures
+from analysis.search import parallel
+from analysis.search import tables as search_tables
+from analysis.search.load import is_whole, load_search
+from analysis.search.report import write_search_report
+from tests import fake_results
+from tests.analysis.page.test_page import Reader
+from tune_calib.cli import app
+from tune_calib.errors import UserError
+
+EXAMPLE = Path(search_tables.__file__).parents[1] / "example" / "search"
+LINEAR = {"head.shape": "linear", "head.lr": 0.001}
+NARROW = {"head.shape": "bottleneck", "head.width": 64, "head.lr": 0.05}
+POINTS = [fake_results.DEFAULTS, LINEAR, NARROW, {**LINEAR, "head.lr": 0.1}]
+ECES = [0.06, 0.2, 0.04, 0.05]
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+@pytest.fixture
+def out(tmp_path):
+    shares = {"head.lr": 0.7, "head.shape": 0.3}
+    fake_results.write_search(tmp_path / "one", POINTS, ECES, importance=shares)
+    return tmp_path / "one"
+
+
+def test_a_suggestion_beyond_the_guard_is_no_best_to_be_near(out):
+    path = out / "outcome.json"
+    outcome = json.loads(path.read_text())
+    outcome["suggestions"][2]["is_within"] = False  # the lowest ECE, 0.04
+    path.write_text(json.dumps(outcome))
+    search = load_search(out)
+    rows = search_tables.share_rows(search)
+    assert [row["suggestions"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
+    assert {row["of"] for row in rows} == {"4"}
+    (line,) = search_figures.draw_shares(search).axes[0].lines
+    assert len(line.get_xdata()) == 2
+
+
+def test_a_suggestion_is_a_row_with_the_spread_over_its_seeds(out):
+    table = load_search(out).table()
+    assert table["mean"].tolist() == pytest.approx(ECES)
+    assert table["sd"].tolist() == pytest.approx([0.01 / 2**0.5] * 4)
+    assert table["head.width"].tolist()[::2] == ["null", 64]
+    assert table["head.width"].isna().tolist() == [False, True, False, True]
+    assert table["is_within"].tolist() == [True, False, True, True]
+    assert load_search(out).table("accuracy")["mean"].tolist() == pytest.approx(
+        [0.9 - ece / 2 for ece in ECES]
+    )
+
+
+def test_settings_stand_in_the_order_of_their_importance(out):
+    assert load_search(out).settings == ["head.lr", "head.shape", "head.width"]
+
+
+def test_the_best_so_far_counts_only_what_keeps_the_accuracy(tmp_path):
+    fake_results.write_search(tmp_path, [LINEAR, *POINTS], [0.3, *ECES])
+    search = load_search(tmp_path)
+    best = search_figures.best_so_far(search.table(), "ece").tolist()
+    assert best[2:] == pytest.approx([0.06, 0.04, 0.04])
+    assert best[0] != best[0]  # nothing within the guard yet
+
+
+def test_the_front_is_what_no_other_beats_in_both(out):
+    table = load_search(out).table()
+    points = table.assign(ece=[0.06, 0.2, 0.04, 0.04], accuracy=[0.9, 0.8, 0.85, 0.85])
+    best = search_figures.front(points, ["ece", "accuracy"])
+    assert best["number"].tolist() == [2, 0]  # 3 equals 2, the earlier one stands for both
+
+
+def test_the_best_table_names_baseline_defaults_and_the_choice(out):
+    rows = search_tables.best_rows(load_search(out))
+    names = [row["suggestion"] for row in rows]
+    assert names == ["baseline, cross entropy", "0 (defaults)", "2 (chosen)", "3"]
+    assert rows[2]["ECE (%) ↓"] == "4.00 ± 0.71"
+    assert rows[3]["head.width"] == "-"
+
+
+def test_importance_says_where_it_was_searched_and_what_is_published(out):
+    rows = search_tables.importance_rows(load_search(out))
+    assert rows[0] == {
+        "setting": "head.lr",
+        "importance for ECE (%)": "70.0",
+        "searched in": "0.0001 to 0.1, log",
+        "default": "0.01",
+        "other published": "0.1",
+        "chosen": "0.05",
+    }
+    assert rows[2]["searched in"] == "null | 64; only if head.shape is bottleneck"
+
+
+def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
+    search = load_search(out)
+    heights = parallel.coordinates(search, search.table())
+    assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
+    assert heights["head.width"].isna().tolist() == [False, True, False, True]
+    assert heights["head.shape"].tolist() == [0, 1, 0, 1]
+
+
+def test_figures_mark_default_choice_and_what_failed(tmp_path):
+    statuses = ["done", "stopped", "done", "diverged"]
+    eces = [0.06, None, 0.04, None]
+    fake_results.write_search(tmp_path, POINTS, eces, statuses, planned=6)
+    search = load_search(tmp_path)
+    style.apply()
+    figure = search_figures.draw_history(search)
+    labels = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {"stopped (1; no value)", "diverged (1; no value)", "chosen"} <= labels
+    assert "the method's defaults" in labels
+    assert "2 done, 1 diverged, 1 stopped, 2 missing" in figure.axes[0].get_title()
+    plt.close("all")
+
+
+def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
+    fake_results.write_search(tmp_path, POINTS, ECES)
+    fake_results.add_flags(tmp_path / "trials" / "all.parquet", "chance")
+    told = write_search_report(tmp_path)
+    assert "† chance (8 trials): accuracy on select" in told
+    search = load_search(tmp_path)
+    marked = [row["suggestion"] for row in search_tables.all_rows(search)]
+    assert all(name.endswith(" †") for name in marked)
+    for name in ("best", "suggestions"):
+        assert "† chance (8 trials)" in search_tables.notes(search)[name]
+    assert "† chance (8 trials)" in (tmp_path / "tables" / "best.md").read_text()
+    assert "chance,chance" in (tmp_path / "tables" / "suggestions.csv").read_text()
+
+
+def test_a_report_is_complete_and_its_links_lead_somewhere(out):
+    told = write_search_report(out)
+    assert "Complete: all 4 planned suggestions ended (n = 4)." in told
+    read = Reader((out / "report.html").read_text())
+    assert read.open == []
+    for link in read.values("href"):
+        is_there = link[1:] in read.values("id") or (out / link).is_file()
+        # One format alone is drawn here.
+        assert link == "data:," or is_there or link.endswith((".png", ".pdf")), link
+    for name in ("best", "importance", "share"):
+        assert (out / "tables" / f"{name}.md").exists()
+        assert r"\toprule" in (out / "tables" / f"{name}.tex").read_text()
+
+
+def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path):
+    write_search_report(out)
+    shares = {"head.lr": 0.7, "head.shape": 0.3}
+    fake_results.write_search(tmp_path / "b" / "two", POINTS, ECES, importance=shares)
+    write_search_report(tmp_path / "b" / "two")
+    files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    assert len(files) > 10
+    for name in files:
+        assert (out / name).read_bytes() == (tmp_path / "b" / "two" / name).read_bytes(), name
+
+
+NONE_DONE = {
+    "history: not drawn, no suggestion is done",
+    "front: not drawn, no suggestion is done",
+    "no suggestion keeps the accuracy within the guard: there is no choice",
+}
+
+
+@pytest.mark.parametrize(
+    ("points", "eces", "statuses", "says"),
+    [
+        ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
+        (POINTS[:2], [None, None], ["stopped", "stopped"], NONE_DONE),
+        (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
+        (
+            [{"head.lr": 0.01}, {"head.lr": 0.1}],
+            [0.05, 0.06],
+            None,
+            {"parallel: not drawn, no two settings have two values each"},
+        ),
+        (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
+        (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
+        ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
+    ],
+    ids=["one", "stopped", "failed", "one setting", "ties", "zeros", "one point"],
+)
+def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
+    fake_results.write_search(tmp_path, points, eces, statuses)
+    told = write_search_report(tmp_path)
+    for text in says:
+        assert text in told
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_published_table_stands_beside_no_search(out):
+    told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
+    assert "this folder holds a search" in str(told.exception)
+    told = CliRunner().invoke(app, ["report", str(out)])
+    assert "2 (chosen)" in told.stdout
+
+
+def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):
+    fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
+    assert not is_whole(tmp_path)
+    told = write_search_report(tmp_path)
+    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in told
+    assert "5 suggestions have not ended" in told
+
+
+def test_several_metrics_have_a_front_of_their_own(tmp_path):
+    fake_results.write_search(tmp_path, POINTS, ECES, metrics=("accuracy", "ece"))
+    style.apply()
+    figure = search_figures.draw_front(load_search(tmp_path))
+    assert figure.axes[0].get_ylabel() == "select Accuracy (%) ↑"
+    assert figure.axes[0].get_xlabel() == "select ECE (%) ↓"
+    plt.close("all")
+
+
+def test_damage_and_mistakes_are_one_line(out):
+    with pytest.raises(UserError, match="no NLL on select"):
+        load_search(out).table("nll")
+    (out / "outcome.json").write_text("{")
+    with pytest.raises(UserError, match="is not whole"):
+        load_search(out)
+    (out / "outcome.json").write_text(json.dumps({"version": 99}))
+    with pytest.raises(UserError, match="a later tune-calib wrote: update it"):
+        load_search(out)
+    (out / "outcome.json").unlink()
+    with pytest.raises(UserError, match=r"holds no outcome\.json"):
+        load_search(out)
+
+
+def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
+    search = load_search(EXAMPLE)
+    table = search.table()
+    assert is_whole(EXAMPLE)
+    assert table["n"].unique().tolist() == [3]
+    assert (table["drop"] - search.guard <= 1e-9).tolist() == table["is_within"].tolist()
+    best = table[table["is_within"]].sort_values("mean")["number"]
+    assert search.chosen == best.iloc[0]
+    assert sum(search.outcome["importance"]["shares"]["ece"].values()) == pytest.approx(1)

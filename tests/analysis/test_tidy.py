@@ -1,0 +1,114 @@
+import pytest
+
+from analysis.ladder.report import write_report
+from analysis.load import load
+from analysis.published import beside, published, published_tables
+from analysis.tidy import COLUMNS, choose, complaints, tidy, unfinished
+from tests import fake_results
+from tune_calib.errors import UserError
+
+
+@pytest.fixture
+def out(tmp_path):
+    fake_results.write(tmp_path)
+    return tmp_path
+
+
+def test_ours_and_theirs_have_one_shape(out):
+    ours, theirs = tidy(load(out)), published("fedlas/table1")
+    assert list(ours) == list(theirs) == list(COLUMNS)
+    assert (ours.dtypes == theirs.dtypes).all()
+
+
+def test_a_row_for_each_trial_and_metric(out):
+    frame = tidy(load(out))
+    assert len(frame) == 12 * 5
+    row = choose(frame, method="+ two", metric="ece", network_seed=1).iloc[0]
+    assert row["value"] == pytest.approx(fake_results.value(2, 1))
+    assert row[["dataset", "variant", "backbone", "split", "status"]].tolist() == [
+        "digits", "label_noise=0.2", "small_cnn", "test", "done",
+    ]  # fmt: skip
+
+
+def test_metrics_and_split_can_be_asked_for(out):
+    frame = tidy(load(out), metrics=["ece", "nll"], split="test")
+    assert sorted(frame["metric"].unique()) == ["ece", "nll"]
+    assert tidy(load(out), split="select").empty
+
+
+@pytest.mark.parametrize("bad", ["diverged", "crashed", "stopped"])
+def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
+    fake_results.write(tmp_path, bad=bad)
+    (tmp_path / "trials" / "1-2.parquet").unlink()
+    sweep = load(tmp_path)
+    frame = tidy(sweep, metrics=["ece"], split="test")
+    assert len(frame) == 12
+    assert frame["value"].notna().equals(frame["status"] == "done")
+    missing = unfinished(sweep).query("status == 'missing'").iloc[0]
+    assert missing[["method", "network_seed", "spec_hash"]].tolist() == ["+ one", 2, "1-2"]
+    assert complaints(sweep) == [
+        "+ one: 1 of 3 missing (network seed/head seed 2/2)",
+        f"+ two: 3 of 3 {bad} (network seed/head seed 0/0, 1/1, 2/2)",
+    ]
+
+
+def test_a_trial_that_is_done_but_has_not_the_metric_is_told(out):
+    sweep = load(out)
+    sweep.trials.loc[4, "test/ece"] = float("nan")
+    told = ["+ one: 1 of 3 done without ECE (network seed/head seed 1/1)"]
+    assert complaints(sweep, "ece") == told
+    assert complaints(sweep) == complaints(sweep, "nll") == []
+    assert len(tidy(sweep, ["ece"], "test")) == 11
+
+
+def test_a_whole_sweep_has_no_complaints(out):
+    assert complaints(load(out)) == []
+
+
+def test_a_filter_takes_one_value_or_several(out):
+    frame = tidy(load(out))
+    assert set(choose(frame, method=["vanilla", "+ two"])["method"]) == {"vanilla", "+ two"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"metrik": "ece"}, "no column 'metrik' in the results; did you mean 'metric'"),
+        ({"method": "vanila"}, "no result has method 'vanila'; did you mean 'vanilla'"),
+        ({"dataset": "svhn"}, "no result has dataset 'svhn'; known: digits"),
+    ],
+)
+def test_a_filter_that_fits_nothing_is_one_line(out, wanted, message):
+    with pytest.raises(UserError, match=message):
+        choose(tidy(load(out)), **wanted)
+
+
+def test_published_tables_are_all_there_and_ood_stands_on_its_split():
+    assert len(published_tables()) == 9
+    row = choose(published("fedlas/table3"), dataset="cifar10", split="ood/svhn").iloc[0]
+    assert (row["metric"], row["status"]) == ("auroc", "published")
+    assert set(published("maccal/table2")["split"]) == {"ood/average"}
+
+
+def test_a_sweep_can_stand_beside_another_table(out):
+    sweep = load(out)
+    sweep.manifest["rungs"][1]["label"] = "fedlas_ls"
+    shown = beside(sweep, "fedlas/table1")
+    assert [rung["published"] for rung in shown.rungs] == [None, "FeDLaS-LS", None, None]
+    with pytest.raises(UserError, match="prints none of this sweep's methods"):
+        beside(load(out), "fedlas/table4")
+    assert "printed in maccal/table5" in write_report(out, "maccal/table5")
+
+
+def test_a_rank_reads_no_more_than_it_needs(out):
+    whole, part = load(out), load(out, "ece")
+    assert "test/nll" not in part.trials
+    assert "versions" not in part.trials
+    assert tidy(part, ["ece"], "test").equals(tidy(whole, ["ece"], "test"))
+
+
+def test_damaged_curves_do_not_stand_in_the_way_of_ranks(out):
+    (out / "curves" / "1-0.parquet").write_bytes(b"PAR1")
+    assert len(tidy(load(out), ["ece"], "test")) == 12
+    with pytest.raises(UserError, match=r"1-0\.parquet is not a whole Parquet file"):
+        load(out).curves  # noqa: B018

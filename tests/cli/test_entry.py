@@ -1,0 +1,240 @@
+"""What surrounds every command: paths, streams, empty and doubled options, signals."""
+
+import io
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from analysis import style
+from tests import fake_results
+from tests.conftest import small_spec
+from tests.tuning.test_ablate import run_of
+from tune_calib.cli import app, main
+from tune_calib.errors import UserError
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.trainables import NetworkTrainable
+from tune_calib.tuning.sweep.entries import works_of
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.run import Ended, run_sweep
+
+COMMANDS = typer.main.get_command(app).commands
+OPTIONS = [
+    (name, option.opts[0], option.multiple)
+    for name, command in COMMANDS.items()
+    for option in command.params
+    if option.param_type_name == "option" and not option.is_flag
+]
+
+
+@pytest.fixture
+def out(tmp_path):
+    fake_results.write(tmp_path / "sweep")
+    return tmp_path / "sweep"
+
+
+@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        ("FILE", "name another place"),
+        ("FILE/below", "name another place"),
+        ("x" * 300, "take a shorter name"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--out", "--store"])
+def test_a_path_that_the_system_refuses_is_one_line(
+    command, place, told, option, tmp_path, refusal
+):
+    (tmp_path / "FILE").touch()
+    before = ["--out", tmp_path / "out"] if option == "--store" else []
+    assert told in refusal(*command, *before, option, tmp_path / place)
+
+
+@pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
+def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal):
+    path = out / name
+    path.mkdir() if name == "report.html" else path.touch()
+    said = refusal("report", out)
+    assert str(path) in said
+    assert "name another place" in said
+
+
+@pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
+def test_a_folder_of_figures_that_cannot_be_is_one_line(folder, tmp_path, refusal):
+    (tmp_path / "FILE").touch()
+    table = ["--published", "fedlas/table1", "--test", "friedman"]
+    assert "cannot use" in refusal("significance", *table, "--figure", tmp_path / folder)
+
+
+def test_output_on_a_full_disk_is_one_line(out):
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tune_calib.cli", "status", str(out)]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(b"error: cannot write")
+    assert ended.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+    def printed(encoding):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(out)])
+        assert not ended.value.code
+        return stream.buffer.getvalue()
+
+    whole = printed("utf-8")
+    told = whole.decode()
+    assert "Δ" in told
+    # Typer takes ASCII for a terminal that is not configured, and writes UTF-8.
+    bare = told.encode(encoding, errors="replace") if encoding != "ascii" else whole
+    assert printed(encoding) == bare
+
+
+def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out):
+    import analysis.ladder.report
+
+    for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
+
+        def broken(*_, defect=defect):
+            raise defect
+
+        monkeypatch.setattr(analysis.ladder.report, "load", broken)
+        with pytest.raises(type(defect)):
+            main(["status", str(out)])
+
+
+def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(f"out: {tmp_path}/out\nentries: {{a: {{methods: [ce]}}}}")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a-digits").touch()
+    file = read_sweep_file(path)
+    (ended,) = run_sweep(file, works_of(file), "again", None)
+    assert isinstance(ended, Ended)
+    assert "a file lies where a folder should" in ended.failures[0]
+
+
+@pytest.mark.parametrize(("command", "option", "_"), OPTIONS)
+@pytest.mark.parametrize("nothing", ["", " ", "="])
+def test_an_empty_option_is_refused(command, option, _, nothing, refusal):
+    words = [f"{option}="] if nothing == "=" else [option, nothing]
+    assert f"{option} is empty" in refusal(command, "x", *words)
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(name, option) for name, option, multiple in OPTIONS if not multiple]
+)
+def test_an_option_of_one_value_is_given_once(command, option, refusal):
+    assert f"{option} is given twice" in refusal(command, "x", option, "1", option, "2")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["list", "methods", "--json", "--markdown"], "one format"),
+        (["compare", "ce+"], "'ce+' has an empty part"),
+        (["compare", "+ls"], "'+ls' has an empty part"),
+        (["ablate", "mac_cal", "--set", "head.lr=1", "--set", "head.lr=2"], "given twice"),
+        (["ablate", "mac_cal", "--epochs", "3", "--set", "network.epochs=3"], "given twice"),
+        (["ablate", "mac_cal", "--set", "data.dataset=cifar10"], "given twice"),
+        (["ablate", "mac_cal", "--set", "head.lr="], "null is none"),
+        (["ablate", "mac_cal", "--set", "network.epochs=true"], "must be a number"),
+        (["ablate", "mac_cal", "--set", "network.drop_last=1"], "must be true or false"),
+        (["search", "temperature", "--set", "posthoc.fit=nll"], "nothing is left to search"),
+    ],
+)
+def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told in refusal(*words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
+    assert "unknown --test 'foo'" in refusal("report", out, "--test", "foo")
+    assert "side by side" in refusal("report", out, "--test", "t")
+
+
+WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
+    slots = {
+        "data": small_spec().data,
+        "network": small_spec().network,
+        "head": small_spec(method="mac_cal").head,
+    }
+    told = []
+    for slot, model in slots.items():
+        for key in type(model).model_fields:
+            given = {"network": {}, "head": {"method": "mac_cal"}}
+            given[slot] = {**given.get(slot, {}), key: value}
+            try:
+                taken = getattr(getattr(TrialSpec.build(**given), slot), key)
+            except UserError as error:
+                told.append(str(error))
+            else:
+                assert isinstance(taken, bool) == isinstance(value, bool)
+    assert len(told) > 10
+    assert not [text for text in told if "Input" in text or "valid" in text or len(text) > 1000]
+
+
+def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(tmp_path / "home"))
+    config = {**small_spec().model_dump(mode="json"), "run": run_of(tmp_path / "out", trained)}
+    actor = NetworkTrainable(config)
+    actor.reset(config)
+    actor.cleanup()
+    assert not (tmp_path / "home").exists()
+
+
+STOPPED = """
+import time
+from tune_calib.cli.options import stoppable
+def work():
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        time.sleep(60)  # Ray takes its time to end
+stoppable("THIS COMMAND", work)
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2, 3])
+def test_however_often_it_is_stopped_the_way_on_is_told(signals):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "begun\n"
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    process.kill()
+    assert "go on with: THIS COMMAND" in process.communicate(timeout=60)[1]
+
+
+def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
+    from tune_calib.ladder import Seeds, expand
+    from tune_calib.registry import LADDERS
+    from tune_calib.remarks import shown
+    from tune_calib.tuning.caption import describe
+    from tune_calib.wording import counted
+
+    given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
+    ladder = LADDERS["mac_cal"]
+    told = describe(expand(ladder, {}, given, Seeds.count(1, None, None), False), ladder, False)
+    assert "small_cnn, ce, 1 epoch: " in told
+    assert "heads 1 epoch: " in told
+    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.5000")

@@ -1,0 +1,201 @@
+"""What no machine, cluster or plan can give is refused at once, in one line."""
+
+import contextlib
+import os
+import socket
+import time
+
+import pytest
+import yaml
+from ray.cluster_utils import Cluster
+from typer.testing import CliRunner
+
+from tests.conftest import small_spec
+from tune_calib.cli import app
+from tune_calib.cli.options import _share
+from tune_calib.errors import UserError
+from tune_calib.tuning.backend.launch import Resources, ray_session, refuse_here, slots
+from tune_calib.yaml_text import UnfoldedError, value_of
+
+QUICK_S = 30.0
+"""Of a refusal, the start of the program included, on a busy machine."""
+TOO_MANY = 4 * (os.cpu_count() or 1) + 4096
+
+
+def laughs(levels: int) -> str:
+    """A list that its aliases unfold to 9 ** levels values, in one line."""
+    inside = "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}], " for n in range(1, levels + 1)
+    )
+    return f"{{a0: &a0 [1], {inside}}}"
+
+
+@pytest.mark.parametrize("k", range(1, 200))
+def test_every_share_of_a_gpu_is_taken_and_counts_as_many_trials(k):
+    for given in (1 / k, float(repr(1 / k)), _share(f"1/{k}")):
+        assert Resources(1, given).per_gpu == k
+
+
+@pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
+def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
+    with pytest.raises(UserError, match="0, 1 or 1/k"):
+        Resources(1, gpus)
+    for command in (["ablate", "mac_cal"], ["compare", "ce"], ["search", "mac_cal"]):
+        said = refusal(*command, f"--gpus={gpus}", "--out", tmp_path / "out")
+        assert "0, 1 or 1/k" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--set", f"network.threads={TOO_MANY}"], f"needs {TOO_MANY} CPU cores"),
+        (["--gpus", "1"], "1 GPUs"),
+        (["--gpus", "1/49"], "0.0204082 GPUs"),
+        (["--address", "127.0.0.1:9"], "no Ray cluster at --address 127.0.0.1:9"),
+        (["--address", "ray://127.0.0.1:9"], "no Ray cluster at --address ray://127.0.0.1:9"),
+        (["--address", "127.0.0.1:99999"], "no Ray cluster at"),
+        (["--address", "nowhere"], "no Ray cluster at --address nowhere"),
+        (["--seeds", str(10**9)], "at most 100,000"),
+        (["--network-seeds", str(10**5), "--head-seeds", str(10**5)], "at most 100,000"),
+        (["--set", f"network.lr={laughs(9)}"], "unfolds to more than"),
+        (["--set", f"network.lr={'[' * 5000}"], "network.lr"),
+        (["--set", f"network.lr={'9' * 5000}"], "is not a value"),
+        (["--set", "network.backbone=!!binary aGFsbG8="], "is not a value"),
+    ],
+)
+def test_a_command_that_asks_for_too_much_is_refused_at_once(
+    command, asked, told, refusal, tmp_path
+):
+    import torch
+
+    if "--gpus" in asked and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    started = time.monotonic()
+    assert told in refusal(*command, *asked, "--epochs", 1, "--out", tmp_path / "out")
+    assert time.monotonic() - started < QUICK_S
+    if asked != ["--address", "nowhere"]:  # which Ray refuses
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"seeds: {10**9}\nentries: {{a: {{methods: [ls]}}}}", "line 1"),
+        (f"entries: {{a: {{methods: [ls], seeds: {10**9}}}}}", "at most 100,000"),
+        (f"entries: {{a: {{methods: [ls], seeds: {{networks: {10**9}}}}}}}", "at most 100,000"),
+        (f"entries: {{a: {{methods: [ls], search: {{trials: {10**9}}}}}}}", "at most 100,000"),
+        (f"entries: {{a: {{methods: [tst], search: {{heads: {10**9}}}}}}}", "at most 100,000"),
+        (
+            f"entries: {{a: {{methods: [ls], search: {{trials: 3, seeds: {10**9}}}}}}}",
+            "at most 100,000",
+        ),
+        (f"x: {laughs(9)}\nentries: {{}}", "unfolds to more than"),
+        ("entries: &a {b: *a}", "an alias stands in what it names"),
+        ("entries: {a: {methods: [ls], resources: {cpus: 2}}}", "set: {network: {threads: 4}}"),
+        (
+            f"entries: {{a: {{methods: [ls], set: {{network: {{threads: {TOO_MANY}}}}}}}}}",
+            f"a trial needs {TOO_MANY} CPU cores",
+        ),
+        ("entries: {a: {methods: [ls], resources: {gpus: -1}}}", "must be at least 0"),
+    ],
+)
+def test_a_sweep_file_that_asks_for_too_much_is_refused_at_once(text, told, refusal, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(f"out: {tmp_path / 'out'}\n{text}")
+    started = time.monotonic()
+    said = refusal("run", file)
+    assert told.replace("line 1", "at most 100,000") in said
+    assert time.monotonic() - started < QUICK_S
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_for_a_larger_machine_starts_no_threads(tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"out: {tmp_path / 'out'}\nset: {{network: {{threads: {TOO_MANY}}}}}\n"
+        "entries: {a: {methods: [ls, mac_cal]}}"
+    )
+    before = len(os.listdir("/proc/self/task"))
+    result = CliRunner().invoke(app, ["run", str(file), "--dry-run"])
+    assert result.exception is None
+    assert "unknown: no such GPU or cores here" in result.stdout
+    assert len(os.listdir("/proc/self/task")) < before + 100
+
+
+def test_aliases_within_reason_are_read():
+    text = "a: &a {x: 1}\nb: [*a, *a]\nc: {<<: *a, y: 2}"
+    assert value_of(text) == yaml.safe_load(text)
+    assert len(str(value_of(laughs(4)))) > 9**4
+    with pytest.raises(UnfoldedError):
+        value_of(laughs(5))
+
+
+def test_a_cluster_that_does_not_answer_is_told_within_seconds():
+    """A port that is taken, and where nobody listens."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        started = time.monotonic()
+        with (
+            pytest.raises(UserError, match=f"no Ray cluster at --address 127.0.0.1:{port}"),
+            ray_session(f"127.0.0.1:{port}"),
+        ):
+            pass
+    assert time.monotonic() - started < QUICK_S
+
+
+@pytest.mark.ray
+def test_what_no_node_has_is_refused_and_what_one_has_is_taken():
+    """Two nodes of two cores have no room for a trial of four."""
+    cluster = Cluster()
+    cluster.add_node(num_cpus=2, num_gpus=1)
+    cluster.add_node(num_cpus=2)
+    try:
+        for wrong in (Resources(4), Resources(1, 1 / 7), Resources(3, 1.0)):
+            fits = wrong.cpus <= 2
+            with contextlib.ExitStack() as stack:
+                if not fits:
+                    told = "the largest node of the Ray cluster has 2 CPU cores and 1 GPUs"
+                    stack.enter_context(pytest.raises(UserError, match=told))
+                stack.enter_context(ray_session(cluster.address, needs=[Resources(1), wrong]))
+                assert fits
+                assert slots(wrong) == 4
+    finally:
+        cluster.shutdown()
+
+
+def test_a_machine_knows_what_it_has():
+    refuse_here(None, [Resources(os.cpu_count() or 1)])
+    refuse_here("10.0.0.1:6379", [Resources(TOO_MANY, 1.0)])
+    with pytest.raises(UserError, match="name an --address"):
+        refuse_here(None, [Resources(1), Resources(TOO_MANY)])
+    assert small_spec().network.threads == 1
+
+
+def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch):
+    import ray
+
+    def fails(**_):
+        raise RuntimeError("no space left\nfor a session")
+
+    monkeypatch.setattr(ray, "init", fails)
+    with (
+        pytest.raises(UserError, match=r"^Ray does not start here: no space left$"),
+        ray_session(None),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
+    """The system counts in KiB, or on macOS in bytes."""
+    import resource
+    import sys
+
+    from tune_calib.tuning.backend.rows import _peak_memory
+
+    monkeypatch.setattr(sys, "platform", system)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert _peak_memory("cpu") == pytest.approx(peak * factor, rel=0.01)

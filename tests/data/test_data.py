@@ -1,0 +1,364 @@
+"""Data: splits, loaders and their errors, cache."""
+
+import io
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from tune_calib.data.augment import normalise
+from tune_calib.data.base import Split
+from tune_calib.data.cache import load_source
+from tune_calib.data.datasets import cifar10
+from tune_calib.data.huggingface import read_images
+from tune_calib.data.splits import (
+    Development,
+    load_development,
+    load_test,
+)
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.registry import DATASETS
+from tune_calib.spec import DataSlot
+
+REAL_CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
+
+CIFAR10 = DataSlot(dataset="cifar10")
+
+
+def encode(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, **({"lossless": True} if kind == "WEBP" else {}))
+    return buffer.getvalue()
+
+
+def pictures(samples: int, seed: int, size: int = 32) -> np.ndarray:
+    shape = (samples, size, size, 3)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def write_parquet(
+    path: Path, pixels: np.ndarray, labels: list[int], column: str = "img", kind: str = "PNG"
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images = [{"bytes": encode(image, kind), "path": None} for image in pixels]
+    layout = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table({column: pa.array(images, layout), "label": pa.array(labels, pa.int64())})
+    pq.write_table(table, path)
+    return path
+
+
+def labels_of(samples: int) -> list[int]:
+    return [i % 10 for i in range(samples)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    write_parquet(folder / "train.parquet", pictures(200, 0), labels_of(200))
+    write_parquet(folder / "test.parquet", pictures(30, 1), labels_of(30))
+    return folder
+
+
+def is_one_line(error: pytest.ExceptionInfo[UserError]) -> bool:
+    return "\n" not in str(error.value)
+
+
+def parts(development: Development) -> list[Split]:
+    return [development.train, development.select, development.calib]
+
+
+# --- digits
+
+
+def test_digits_are_split_as_documented():
+    development, test = load_development(DataSlot(), None), load_test(DataSlot(), None)
+    order = np.random.RandomState(1).permutation(1797)
+    assert test.indices.tolist() == order[:797].tolist()
+    assert development.select.indices.tolist() == order[797:1047].tolist()
+    assert development.calib.indices.tolist() == order[1047:1297].tolist()
+    assert development.train.indices.tolist() == order[1297:].tolist()
+    everything = torch.cat([s.indices for s in [*parts(development), test]])
+    assert sorted(everything.tolist()) == list(range(1797))
+
+
+def test_digits_have_the_declared_format_and_constants():
+    info, train = DATASETS["digits"], load_development(DataSlot(), None).train
+    assert train.images.dtype == torch.uint8
+    assert train.labels.dtype == train.indices.dtype == torch.int64
+    assert train.images.shape == (500, info.channels, info.size, info.size)
+    assert int(train.images.max()) == 255
+    normalised = normalise(train.images, info)
+    assert abs(float(normalised.mean())) < 1e-3
+    assert abs(float(normalised.std()) - 1) < 1e-2
+
+
+def test_splits_move_to_a_device_together():
+    development = load_development(DataSlot(), None).to("meta")
+    assert all(s.images.device.type == "meta" for s in parts(development))
+
+
+# --- CIFAR-10
+
+
+def test_cifar_split_has_the_published_ids_and_leaves_numpy_alone():
+    before = np.random.get_state()[1].tolist()
+    train, validation = cifar10.split(50_000)
+    assert np.random.get_state()[1].tolist() == before
+    assert train[:5].tolist() == [45573, 39021, 36044, 45885, 19497]
+    assert validation[:5].tolist() == [26247, 35067, 34590, 16668, 12196]
+    assert len(validation) == 5000
+    assert sorted(torch.cat([train, validation]).tolist()) == list(range(50_000))
+
+
+def test_tiny_cifar_is_read_exactly_and_split_without_overlap(root: Path):
+    development = load_development(CIFAR10, root)
+    assert [len(s) for s in parts(development)] == [180, 10, 10]
+    everything = torch.cat([s.indices for s in parts(development)])
+    assert sorted(everything.tolist()) == list(range(200))
+    pixels = torch.from_numpy(pictures(200, 0)).permute(0, 3, 1, 2)
+    for split in parts(development):
+        assert torch.equal(split.images, pixels[split.indices])
+        assert torch.equal(split.labels, split.indices % 10)
+    test = load_test(CIFAR10, root)
+    assert torch.equal(test.images, torch.from_numpy(pictures(30, 1)).permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
+def test_every_lossless_encoding_gives_the_pixels(tmp_path: Path, kind: str):
+    path = write_parquet(tmp_path / "train.parquet", pictures(5, 0), labels_of(5), kind=kind)
+    images = read_images([path], 3, 32, 10).images
+    assert torch.equal(images, torch.from_numpy(pictures(5, 0)).permute(0, 3, 1, 2))
+
+
+def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path):
+    path = write_parquet(tmp_path / "train.parquet", pictures(1, 0), [0], kind="EPS")
+    with pytest.raises(DamagedFileError, match="row 0 is no image") as error:
+        read_images([path], 3, 32, 10)
+    assert is_one_line(error)
+
+
+@pytest.mark.parametrize("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
+def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: str):
+    folder, pixels = tmp_path / place, pictures(40, 0)
+    for shard in range(2):
+        rows = slice(20 * shard, 20 * shard + 20)
+        name = f"train-{shard:05d}-of-00002.parquet"
+        write_parquet(folder / name, pixels[rows], labels_of(20), "image")
+    write_parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), "image")
+    source = cifar10.load(tmp_path)
+    assert torch.equal(source.train.images, torch.from_numpy(pixels).permute(0, 3, 1, 2))
+    assert source.train.indices.tolist() == list(range(40))
+
+
+@pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-10 is not here")
+def test_the_real_cifar10(tmp_path: Path):
+    development = load_development(CIFAR10, REAL_CIFAR10, tmp_path)
+    assert [len(s) for s in parts(development)] == [45_000, 2_500, 2_500]
+    assert development.train.indices[:2].tolist() == [45573, 39021]
+    assert development.select.indices[:2].tolist() == [26247, 35067]
+    test = load_test(CIFAR10, REAL_CIFAR10, tmp_path)
+    assert test.labels.bincount().tolist() == [1000] * 10
+    info = DATASETS["cifar10"]
+    mean = (test.images.float() / 255).mean((0, 2, 3))
+    assert torch.allclose(mean, torch.tensor(info.mean), atol=0.01)
+
+
+# --- errors of the user
+
+
+def test_no_root_says_how_to_get_the_data():
+    with pytest.raises(DataNotFoundError, match=r"--data-root.*train\.parquet.*CIFAR10") as error:
+        load_development(CIFAR10, None)
+    assert is_one_line(error)
+
+
+def test_absent_and_empty_roots_are_named(tmp_path: Path):
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(DataNotFoundError, match=str(path)) as error:
+            load_development(CIFAR10, path)
+        assert is_one_line(error)
+
+
+def test_half_a_data_set_is_refused(root: Path):
+    (root / "test.parquet").unlink()
+    with pytest.raises(DataNotFoundError, match=r"no test\.parquet"):
+        load_development(CIFAR10, root)
+
+
+def test_missing_shards_are_refused(root: Path):
+    (root / "train.parquet").rename(root / "train-00000-of-00002.parquet")
+    with pytest.raises(DataNotFoundError, match="1 of 2"):
+        load_development(CIFAR10, root)
+
+
+def test_truncated_parquet_is_refused(root: Path):
+    path = root / "train.parquet"
+    content = path.read_bytes()
+    for length in (0, 3, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(DamagedFileError, match=str(path)) as error:
+            load_development(CIFAR10, root)
+        assert is_one_line(error)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"x": [1, 2]},
+        {"img": [b"a", b"b"], "label": [0, 1]},
+        {"img": [{"path": "a"}], "label": [0]},
+        {"img": [{"bytes": b"a"}], "fine_label": [0]},
+        {"img": [{"bytes": b"a"}], "label": ["cat"]},
+    ],
+)
+def test_foreign_columns_are_refused(root: Path, columns: dict):
+    pq.write_table(pa.table(columns), root / "train.parquet")
+    with pytest.raises(DamagedFileError, match="expected img or image") as error:
+        load_development(CIFAR10, root)
+    assert is_one_line(error)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_labels_out_of_range_are_refused(root: Path, label: int):
+    write_parquet(root / "train.parquet", pictures(20, 0), [label] + [0] * 19)
+    with pytest.raises(DamagedFileError, match=rf"label {label}, expected 0\.\.9"):
+        load_development(CIFAR10, root)
+
+
+def test_wrong_image_size_is_refused(root: Path):
+    write_parquet(root / "train.parquet", pictures(20, 0, size=64), labels_of(20))
+    with pytest.raises(DamagedFileError, match="64x64 pixels, expected 32x32"):
+        load_development(CIFAR10, root)
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
+def test_damaged_images_are_refused(root: Path, content: bytes):
+    pq.write_table(pa.table({"img": [{"bytes": content}], "label": [0]}), root / "train.parquet")
+    with pytest.raises(DamagedFileError, match="row 0 is no image"):
+        load_development(CIFAR10, root)
+
+
+def test_nulls_and_empty_files_are_refused(root: Path):
+    kind = pa.struct([("bytes", pa.binary())])
+    for images, labels, message in (
+        ([None, {"bytes": b"a"}], [0, 1], "without image bytes"),
+        ([{"bytes": None}], [0], "without image bytes"),
+        ([{"bytes": b"a"}], [None], "without image bytes"),
+        ([], [], "no rows"),
+    ):
+        table = pa.table({"img": pa.array(images, kind), "label": pa.array(labels, pa.int64())})
+        pq.write_table(table, root / "train.parquet")
+        with pytest.raises(DamagedFileError, match=message):
+            load_development(CIFAR10, root)
+
+
+def test_too_few_images_are_refused(root: Path):
+    write_parquet(root / "train.parquet", pictures(10, 0), labels_of(10))
+    with pytest.raises(DamagedFileError, match="too few"):
+        load_development(CIFAR10, root)
+
+
+@pytest.mark.parametrize("below", ["", "cifar-10-batches-py"])
+def test_a_wrong_torchvision_folder_is_one_line_and_never_unpickled(tmp_path: Path, below: str):
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    for name in ["test_batch", *(f"data_batch_{i}" for i in range(1, 6))]:
+        (folder / name).write_bytes(b"cos\nabort\n(tR.")
+    with pytest.raises(DamagedFileError, match="checksums") as error:
+        load_development(CIFAR10, tmp_path / below)
+    assert is_one_line(error)
+
+
+def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
+    # A real one cannot be made small: torchvision compares the MD5 of every file.
+    folder = tmp_path / "cifar-10-batches-py"
+    folder.mkdir()
+    (folder / "test_batch").write_bytes(b"")
+    seen = []
+
+    def stub(root: str, train: bool, download: bool):
+        seen.append((root, train, download))
+        return SimpleNamespace(data=pictures(20, int(train)), targets=labels_of(20))
+
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", stub)
+    source = cifar10.load(tmp_path)
+    assert seen == [(str(tmp_path), True, False), (str(tmp_path), False, False)]
+    assert torch.equal(
+        source.train.images[3], torch.from_numpy(pictures(20, 1)[3]).permute(2, 0, 1)
+    )
+    assert source.test.labels.dtype == torch.int64
+
+
+def test_grey_images_can_be_read(tmp_path: Path):
+    path = write_parquet(tmp_path / "train.parquet", pictures(3, 0, size=8), [0, 1, 2])
+    assert read_images([path], channels=1, size=8, classes=3).images.shape == (3, 1, 8, 8)
+
+
+# --- cache
+
+
+def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkeypatch):
+    cache = tmp_path / "cache"
+    first = load_development(CIFAR10, root, cache)
+    assert [p.suffix for p in cache.iterdir()] == [".safetensors"]
+    monkeypatch.setattr(cifar10, "read_images", lambda *_: pytest.fail("decoded again"))
+    second = load_development(CIFAR10, root, cache)
+    plain = parts(first) + parts(second)
+    for a, b in zip(plain[:3], plain[3:], strict=True):
+        assert torch.equal(a.images, b.images)
+        assert torch.equal(a.labels, b.labels)
+    assert len(load_test(CIFAR10, root, cache)) == 30
+
+
+def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
+    cache = tmp_path / "cache"
+    load_development(CIFAR10, root, cache)
+    write_parquet(root / "train.parquet", pictures(100, 3), labels_of(100))
+    assert len(load_development(CIFAR10, root, cache).train) == 90
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "foreign"])
+def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
+    cache, info = tmp_path / "cache", DATASETS["cifar10"]
+    expected = load_source(info, root, cache).train.images.clone()
+    (path,) = cache.iterdir()
+    content = bytearray(path.read_bytes())
+    if damage == "flipped":
+        content[-10] ^= 1
+    path.write_bytes(
+        {
+            "empty": b"",
+            "truncated": content[: len(content) // 2],
+            "flipped": content,
+            "foreign": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ",
+        }[damage]
+    )
+    source = load_source(info, root, cache)
+    assert torch.equal(source.train.images, expected)
+    assert torch.equal(source.test.labels, torch.arange(30) % 10)
+    assert list(cache.iterdir()) == [path]
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot write") as error:
+        load_development(CIFAR10, root, tmp_path / "file" / "cache")
+    assert is_one_line(error)
+
+
+# --- what a data slot does to train
+
+
+def test_cache_and_root_may_be_read_only(root: Path, tmp_path: Path):
+    cache = tmp_path / "cache"
+    load_development(CIFAR10, root, cache)
+    copy = shutil.copytree(cache, tmp_path / "copy")
+    copy.chmod(0o555)
+    assert len(load_development(CIFAR10, root, copy).train) == 180
+    copy.chmod(0o755)

@@ -1,0 +1,261 @@
+"""Rows say where they were computed; portable trials; a sweep that goes on elsewhere."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tests.conftest import CPU, small_spec
+from tests.tuning.test_ablate import QUICK, cli
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.machine import environment_of, machine, processor, require_environment
+from tune_calib.engine.runs import NetworkRun, ensure_bank
+from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.errors import UserError
+from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.portable import PORTABLE
+from tune_calib.registry import DATASETS
+from tune_calib.results import read_table, write_results
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.resumed import tell_other_machine
+
+PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
+NEW = ("processor", "instruction_set", "gpu")
+
+
+def drive(actor) -> None:
+    while not actor.step().get("done"):
+        pass
+
+
+def network_row(store: Store, out) -> dict:
+    spec = small_spec().model_dump(mode="json")
+    run = Run(out=str(out), store=str(store.root), git_revision=None).plain()
+    drive(NetworkTrainable({**spec, "run": run}))
+    return read_table(out, "trials").to_pylist()[0]
+
+
+def test_a_row_tells_processor_instruction_set_threads_and_versions(trained, tmp_path):
+    row = network_row(trained, tmp_path)
+    assert {name: row[name] for name in NEW} == machine()
+    assert row["processor"]
+    assert row["instruction_set"] == torch.backends.cpu.get_cpu_capability()
+    assert row["threads"] == 1
+    assert {"torch", "numpy", "python", "scikit-learn", "pillow"} <= json.loads(
+        row["versions"]
+    ).keys()
+
+
+def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
+    """Not where its artifact was read later."""
+    store = Store(tmp_path / "store")
+    shutil.copytree(trained.root, store.root)
+    manifest = store.folder("networks", small_spec().network_id) / MANIFEST
+    elsewhere = {"processor": "another", "instruction_set": "NEON", "gpu": None}
+    about = {**json.loads(manifest.read_text()), "machine": elsewhere, "threads": 2}
+    manifest.write_text(json.dumps(about))
+    row = network_row(store, tmp_path / "out")
+    assert {name: row[name] for name in NEW} == elsewhere
+    assert row["threads"] == 2
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
+    network_row(trained, tmp_path)
+    (path,) = tmp_path.glob("trials/*.parquet")
+    table = pq.read_table(path)
+    old = table.drop_columns(list(NEW))
+    if mixed:
+        pq.write_table(old, path.with_name("old.parquet"))
+    else:
+        pq.write_table(old, path)
+    read = read_table(tmp_path, "trials")
+    assert [set(read[name].to_pylist()) for name in NEW] == [
+        {None, value} if mixed else {None} for value in machine().values()
+    ]
+    assert read_table(tmp_path, "trials", keep=lambda name: name == "gpu").column_names == ["gpu"]
+    tell_other_machine(tmp_path, None)
+
+
+ROW = {"spec_hash": "a", "device": "cpu", "head_method": None, "threads": 1, "status": "done"}
+HERE = {"processor": processor(), "instruction_set": torch.backends.cpu.get_cpu_capability()}
+
+
+@pytest.mark.parametrize(
+    ("row", "network", "told"),
+    [
+        ({}, {}, ""),
+        ({"instruction_set": "AVX1"}, {}, "(AVX1), and this is"),
+        ({"processor": "An EPYC"}, {}, "holds trials of An EPYC"),
+        ({"processor": "An EPYC", "device": "cuda"}, {}, ""),
+        ({"processor": "An EPYC"}, {"portable": True}, ""),
+        ({"processor": None, "instruction_set": None}, {}, ""),
+        ({"threads": 2}, {}, "an earlier version trained on 2 threads"),
+        ({"threads": 2}, {"threads": 2}, ""),
+        ({"threads": 1, "head_method": "tst"}, {"threads": 2}, ""),
+        ({"threads": None}, {}, ""),
+    ],
+)
+def test_going_on_on_another_kind_of_machine_is_told_in_a_line(
+    row, network, told, tmp_path, capsys
+):
+    content = {**ROW, **HERE, **row, "network": json.dumps(network)}
+    write_results(tmp_path, "a", {"trials": [content]})
+    tell_other_machine(tmp_path, None)
+    said = capsys.readouterr().err
+    assert told in said
+    assert len(said.splitlines()) == bool(told)
+
+
+def test_portable_is_part_of_the_identity_and_its_default_is_not():
+    plain, portable = TrialSpec.build(network={}), TrialSpec.build(network={"portable": True})
+    assert plain.network_id != portable.network_id
+    assert "portable" not in plain.canonical_json()
+    assert TrialSpec.build(**json.loads(portable.canonical_json())) == portable
+    with pytest.raises(UserError, match="threads=1"):
+        TrialSpec.build(network={"portable": True, "threads": 2})
+
+
+def test_portable_trials_are_not_mixed_with_others():
+    plain, portable = TrialSpec.build(network={}), TrialSpec.build(network={"portable": True})
+    assert environment_of([plain, plain]) == {}
+    assert environment_of([portable]) == PORTABLE
+    with pytest.raises(UserError, match="for all or none"):
+        environment_of([plain, portable])
+
+
+@pytest.mark.parametrize("kind", [NetworkTrainable, HeadTrainable])
+def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(kind, trained, tmp_path):
+    head = {"head": {"method": "retrain", "epochs": 1}} if kind is HeadTrainable else {}
+    run = Run(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
+    with pytest.raises(UserError, match="ATEN_CPU_CAPABILITY=avx2"):
+        kind({**PORTABLE_SPEC, **head, "run": run})
+    require_environment(small_spec())
+
+
+WEIGHTS = """
+import hashlib, sys, torch
+torch.set_num_threads(1)
+from tests.conftest import CPU, small_spec
+from tune_calib.data.splits import load_development
+from tune_calib.engine.network import NetworkTrainer
+spec = small_spec()
+trainer = NetworkTrainer(spec, load_development(spec.data, None), CPU)
+next(trainer)
+tensors = trainer.network.state_dict().values()
+digest = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in tensors)).hexdigest()
+print(torch.backends.cpu.get_cpu_capability(), digest)
+"""
+
+
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() != "AVX512", reason="equal where there is AVX2 alone"
+)
+def test_the_environment_changes_the_numbers_of_a_wider_processor():
+    found = {}
+    for name, more in {"plain": {}, "portable": PORTABLE, "again": PORTABLE}.items():
+        said = subprocess.run(
+            [sys.executable, "-c", WEIGHTS],
+            env={**os.environ, **more},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found[name] = said.stdout.split()
+    assert found["plain"][0] == "AVX512"
+    assert found["portable"][0] == "AVX2"
+    assert found["portable"] == found["again"]
+    assert found["plain"][1] != found["portable"][1]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_portable_reaches_every_trial_and_the_pictures(tmp_path):
+    out = tmp_path / "out"
+    done = cli("compare", "ce", "--portable", *QUICK[:2], "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = read_table(out, "trials").to_pylist()
+    assert [row["instruction_set"] for row in rows] == ["AVX2"]
+    assert all(json.loads(row["network"])["portable"] for row in rows)
+    drawn = cli("pictures", out)
+    assert drawn.returncode == 0, drawn.stderr
+    assert "ce: 15 corruptions" in drawn.stdout
+
+
+READING = ["compare", "ce", "retrain", *QUICK]
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A store with all that ``READING`` needs, which cannot be written: for root by a mount."""
+    root = tmp_path / "store"
+    given = {"data": {"dataset": "digits"}, "network": {"epochs": 2, "augment": "none"}}
+    given["head"] = {"epochs": 2, "augment": "none"}
+    defaults = DATASETS["digits"].cpu_defaults
+    seeds = Seeds.count(1, None, None)
+    spec = expand(side_by_side(["ce", "retrain"]), defaults, given, seeds, False)[1].spec
+    splits = load_development(spec.data, None), load_test(spec.data, None)
+    run = NetworkRun(spec, Store(root), splits[0], CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    ensure_bank(spec, bank_key(spec, spec.head), Store(root), lambda: splits, CPU)
+    if os.geteuid() != 0:
+        subprocess.run(["chmod", "-R", "a-w", str(root)], check=True)
+        yield root
+        subprocess.run(["chmod", "-R", "u+w", str(root)], check=True)
+        return
+    bind = ["mount", "--bind", str(root), str(root)]
+    if subprocess.run(bind, capture_output=True, check=False).returncode:
+        pytest.skip("root is stopped by a read-only mount alone, and cannot mount here")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(root)], check=True)
+        yield root
+    finally:
+        subprocess.run(["umount", "-l", str(root)], check=True)
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
+    out = tmp_path / "out"
+    done = cli(*READING, "--out", out, "--store", read_only)
+    assert done.returncode == 0, done.stderr
+    assert read_table(out, "trials")["status"].to_pylist() == ["done", "done"]
+
+
+@pytest.mark.parametrize(
+    ("more", "lacks"),
+    [
+        (["--seeds", "2"], "networks/"),
+        (["--set", "head.bn_mode=train"], "banks/"),
+    ],
+)
+def test_what_such_a_store_lacks_is_told_at_once(more, lacks, read_only, tmp_path, refusal):
+    out = tmp_path / "out"
+    said = refusal(*READING, *more, "--out", out, "--store", read_only)
+    assert f"{read_only} cannot be written, and lacks {lacks}" in said
+    assert {path.name for path in out.iterdir()} == {".driver.lock"}
+
+
+def test_a_search_of_networks_needs_a_store_that_it_can_write(read_only, tmp_path, refusal):
+    out = tmp_path / "out"
+    said = refusal("search", "ls", *QUICK[:2], "--out", out, "--store", read_only)
+    assert f"{read_only} cannot be written, and lacks" in said
+    assert {path.name for path in out.iterdir()} == {".driver.lock"}
+
+
+def test_a_network_that_is_whole_is_opened_while_another_holds_its_lock(trained):
+    spec = small_spec()
+    with trained.lock("network", spec.network_id):
+        run = NetworkRun(spec, trained, load_development(spec.data, None), CPU)
+        assert run.step() is None
+        run.close()

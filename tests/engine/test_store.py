@@ -1,0 +1,108 @@
+import dataclasses
+import threading
+
+import pytest
+import torch
+
+from tests.conftest import CPU, small_spec
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine import store as store_module
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
+from tune_calib.engine.store import Store, if_whole, read_manifest
+from tune_calib.engine.tensors import read_tensors, write_tensors
+from tune_calib.errors import DamagedFileError, UserError
+
+
+def test_an_artifact_comes_back_with_its_manifest(tmp_path):
+    write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {"epoch": 7})
+    tensors, about = read_tensors(tmp_path / "a")
+    assert torch.equal(tensors["x"], torch.arange(3))
+    assert about["epoch"] == 7
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "manifest.json"])
+def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
+    write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {})
+    path = tmp_path / "a" / name
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DamagedFileError):
+        read_manifest(tmp_path / "a")
+    assert if_whole(tmp_path / "a", read_manifest) is None
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot write"):
+        write_tensors(tmp_path / "file" / "a", {"x": torch.arange(3)}, {})
+
+
+def test_two_who_need_a_network_train_it_once(tmp_path):
+    spec = small_spec()
+    store = Store(tmp_path)
+    epochs = []
+
+    def need():
+        run = NetworkRun(spec, store, load_development(spec.data, None), CPU)
+        while run.step() is not None:
+            epochs.append(1)
+        run.close()
+
+    threads = [threading.Thread(target=need) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(epochs) == spec.network.epochs
+
+
+def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
+    spec = small_spec(method="retrain")
+    before = bank.select().features.clone()
+    damaged = bank.folder / "select.arrow"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+
+    def splits():
+        return load_development(spec.data, None), load_test(spec.data, None)
+
+    rebuilt = ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
+    assert torch.equal(rebuilt.select().features, before)
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
+    spec, hashed, checksum = small_spec(method="retrain"), [], store_module._checksum
+    monkeypatch.setattr(
+        store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
+    )
+    ensure = ensure_development_bank if is_search else ensure_bank
+    ensure(spec, bank_key(spec, spec.head), trained, None, CPU)
+    assert len(hashed) == len(set(hashed)) == len(list(bank.folder.glob("*.arrow")))
+
+
+def test_a_network_is_hashed_once_on_opening(trained, monkeypatch):
+    spec, hashed, checksum = small_spec(), [], store_module._checksum
+    monkeypatch.setattr(
+        store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
+    )
+    NetworkRun(spec, trained, load_development(spec.data, None), CPU).close()
+    assert len(hashed) == 1
+
+
+def test_the_bank_holds_what_the_network_says(trained, bank):
+    spec = small_spec()
+    network = load_network(spec, trained, CPU).network
+    split = bank.test()
+    logits = split.features @ network.head.weight.T + network.head.bias
+    assert torch.allclose(logits, split.logits, atol=1e-5)
+    assert torch.equal(split.labels, load_test(spec.data, None).labels)
+
+
+def test_a_network_of_another_copy_of_the_data_is_refused(trained):
+    spec = small_spec()
+    splits = load_development(spec.data, None)
+    other = dataclasses.replace(splits, train=splits.train.take(torch.arange(499, -1, -1)))
+    with pytest.raises(UserError, match="another copy of digits"):
+        NetworkRun(spec, trained, other, CPU)
+    NetworkRun(spec, trained, splits, CPU).close()

@@ -1,0 +1,97 @@
+"""One spec has one number of threads, whatever else is planned."""
+
+import json
+
+import pytest
+import torch
+
+from tests.conftest import small_spec
+from tune_calib.engine.population import population_key
+from tune_calib.engine.store import Store
+from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.registry import LADDERS
+from tune_calib.results import read_table, write_results
+from tune_calib.spec import TrialSpec, canonical_json
+from tune_calib.tuning.backend.feed import resources_of
+from tune_calib.tuning.backend.plan import HEAD_THREADS, make_plan
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.dry_run.clock import Clock
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+@pytest.mark.parametrize("threads", [None, 1, 3])
+@pytest.mark.parametrize("name", ["mac_cal", "fedlas"])
+def test_threads_follow_from_the_spec_alone(name, threads, seeds):
+    given = {} if threads is None else {"network": {"threads": threads}}
+    planned = expand(LADDERS[name], {}, given, Seeds.count(seeds, None, None), True)
+    plan = make_plan(planned, set())
+    assert {trial.threads for trial in plan.networks} == {threads or 1}
+    assert {trial.config()["threads"] for trial in plan.networks} == {threads or 1}
+    assert {trial.threads for trial in plan.populations} <= {HEAD_THREADS}
+    asked = {need.cpus for need in resources_of(plan, 0.0)}
+    assert asked == {threads or 1, *([HEAD_THREADS] if plan.populations else [])}
+
+
+def test_methods_beside_each_other_may_have_threads_of_their_own():
+    ladder = side_by_side(["ce", "ls"], [{}, {"network": {"threads": 2}}])
+    plan = make_plan(expand(ladder, {}, {}, Seeds.count(1, None, None), False), set())
+    assert [trial.threads for trial in plan.networks] == [1, 2]
+    assert [need.cpus for need in resources_of(plan, 0.0)] == [1, 2]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("head", [False, True])
+def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, head, tmp_path):
+    network = {**small_spec().network.model_dump(mode="json"), "threads": threads}
+    slots = {"head": {"method": "retrain", "epochs": 1, "augment": "none"}} if head else {}
+    run = Run(out=str(tmp_path / "out"), store=str(tmp_path / "store"), git_revision=None).plain()
+    torch.set_num_threads(3)
+    try:
+        actor = (HeadTrainable if head else NetworkTrainable)(
+            {"network": network, **slots, "run": run}
+        )
+        while not actor.step().get("done"):
+            pass
+    finally:
+        torch.set_num_threads(1)
+    assert read_table(tmp_path / "out", "trials")["threads"].to_pylist() == [
+        HEAD_THREADS if head else threads
+    ]
+    (manifest,) = (tmp_path / "store" / "networks").glob("*/manifest.json")
+    assert json.loads(manifest.read_text())["threads"] == threads
+
+
+WIDE = {"method": "mac_cal", "shape": "bottleneck", "width": 256}
+
+
+def spec_of(head: dict) -> TrialSpec:
+    params = {key: head[key] for key in head.keys() - {"method"}}
+    return TrialSpec.build(network={}, head={"method": head["method"], "params": params})
+
+
+def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
+    """Rows of linear heads say nothing of a bottleneck of 256."""
+    linear = spec_of({"method": "mac_cal", "shape": "linear"})
+    row = {
+        "spec_hash": "a",
+        "data": canonical_json(linear.data),
+        "backbone": linear.network.backbone,
+        "head": canonical_json(linear.head),
+        "head_method": "mac_cal",
+        "status": "done",
+        "wall_s": 1e6 * linear.head.epochs,
+        "population": 1,
+    }
+    write_results(tmp_path / "out" / "earlier", "a", {"trials": [row]})
+    clock = Clock(tmp_path / "out", Store(tmp_path / "store"), None, torch.device("cpu"))
+    known, new = (
+        clock.heads(linear, [linear.head]),
+        clock.heads(spec_of(WIDE), [spec_of(WIDE).head]),
+    )
+    assert known.seconds == pytest.approx(1e6)
+    assert "earlier rows" in known.source
+    assert new.seconds < 1e5
+    longer = linear.head.model_copy(update={"epochs": 7})
+    assert population_key(longer) != population_key(linear.head)
+    assert clock.heads(linear, [longer]).seconds == pytest.approx(1e6)

@@ -1,0 +1,55 @@
+"""Every vector of the authors' programs that the project claims to have, compared.
+
+Vectors lie in ``tests/parity`` and in the directories of ``PARITY_DIR``.
+"""
+
+import importlib
+import json
+import os
+import pkgutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tests.parity_compare
+from tests.parity_compare.metrics import COMPARERS as METRIC_COMPARERS
+from tune_calib.registry import METHODS
+
+OPEN = Path(__file__).parents[1] / "parity"
+DIRECTORIES = [OPEN, *map(Path, filter(None, os.environ.get("PARITY_DIR", "").split(os.pathsep)))]
+VECTORS = sorted(path for folder in DIRECTORIES for path in folder.rglob("*.json"))
+
+
+def comparers() -> dict[str, Callable[[dict[str, Any]], None]]:
+    found: dict[str, Callable[[dict[str, Any]], None]] = {}
+    for module in pkgutil.iter_modules(tests.parity_compare.__path__):
+        found |= importlib.import_module(f"tests.parity_compare.{module.name}").COMPARERS
+    return found
+
+
+COMPARERS = comparers()
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
+def test_vector(path):
+    case = json.loads(path.read_text())
+    method = case["method"]
+    if method in COMPARERS:
+        COMPARERS[method](case)
+    elif method in METHODS:
+        pytest.fail(f"{method} is in the project, but nothing compares its vectors")
+    else:
+        pytest.skip(f"{method} is not in the project")
+
+
+def test_the_open_vectors_are_there():
+    methods = [json.loads(path.read_text())["method"] for path in OPEN.glob("*.json")]
+    assert len(methods) == 150
+    assert sum(method in METRIC_COMPARERS for method in methods) == 60
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES[1:], ids=str)
+def test_a_directory_that_was_named_holds_vectors(directory):
+    assert list(directory.rglob("*.json"))

@@ -1,0 +1,97 @@
+"""Every method has a space, every key of it is a field, every first point lies in it."""
+
+import json
+
+import pytest
+
+from tests.tuning.test_ablate import cli
+from tune_calib.recipes import suited_to
+from tune_calib.registry import DATASETS, METHODS, SPACES
+from tune_calib.space import Space, choice, uniform
+from tune_calib.spec import HeadSlot, NetworkSlot, PostHocSlot
+from tune_calib.tuning.search.candidates import Candidates
+
+SLOTS = {"network": NetworkSlot, "head": HeadSlot, "posthoc": PostHocSlot}
+
+
+def test_every_method_has_a_space_and_every_space_a_method():
+    assert set(SPACES) == set(METHODS)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_key_is_a_setting_of_the_method_or_of_its_slot(name):
+    info = METHODS[name]
+    assert SPACES[name].settings
+    for key in SPACES[name].settings:
+        slot, field = key.split(".")
+        assert slot == info.kind
+        assert field in {*info.params.model_fields, *SLOTS[slot].model_fields}
+        assert field not in {"seed", "method", "params", "epochs"}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_condition_names_a_setting_before_it_and_values_that_this_can_take(name):
+    before = {}
+    for key, setting in SPACES[name].settings.items():
+        for other, values in setting.only_if.items():
+            assert all(before[other].holds(value) for value in values)
+        before[key] = setting
+
+
+def published(candidates):
+    space, defaults = candidates.space, candidates.defaults
+    return [space.active({**defaults, **point}) for point in space.first]
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("suited", [False, True])
+@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
+    given = {"data": {"dataset": dataset}}
+    defaults = suited_to(given) if suited else {}
+    candidates = Candidates(name, given, defaults, own_recipes=own_recipes)
+    points = candidates.first()
+    space = SPACES[name]
+    assert points[0] == space.active(candidates.defaults)
+    assert len(points) == 1 + sum(point != points[0] for point in published(candidates))
+    for point in points:
+        assert space.holds(point)
+        assert point == space.active(point)
+        assert candidates.trials(point, 0)
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_point_of_the_grid_makes_a_spec_of_its_own(name):
+    candidates = Candidates(name, {})
+    points = list(zip(range(300), SPACES[name].grid(), strict=False))
+    hashes = {candidates.trials(point, 0)[0].spec.hash for _, point in points}
+    assert len(hashes) == len(points)
+
+
+def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along():
+    space = Space(
+        {
+            "head.shape": choice("linear", "bottleneck"),
+            "head.width": choice(64, 256, head__shape=("bottleneck",)),
+            "head.lr": uniform(0.1, 0.2),
+        }
+    )
+    assert list(space.without({"head.shape": "linear"}).settings) == ["head.lr"]
+    left = space.without({"head.shape": "bottleneck"})
+    assert list(left.settings) == ["head.width", "head.lr"]
+    assert left.settings["head.width"].matters({})
+    assert len(list(space.grid())) == 3 + 2 * 3
+
+
+def test_spaces_are_listed():
+    listed = json.loads(cli("list", "spaces", "--json").stdout)
+    assert [entry["name"] for entry in listed] == sorted(METHODS)
+    (one,) = json.loads(cli("list", "spaces", "mac_cal", "--json").stdout)
+    assert one["settings"]["head.width"]["only_if"] == {"head.shape": ["bottleneck"]}
+    assert one["settings"]["head.gamma"]["low"] == 0.7
+    printed = cli("list", "spaces", "mac_cal").stdout
+    assert "only if head.shape is bottleneck" in printed
+    unknown = cli("list", "spaces", "mac_call")
+    assert unknown.returncode == 2
+    assert "did you mean 'mac_cal'" in unknown.stderr

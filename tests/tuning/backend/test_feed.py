@@ -1,0 +1,64 @@
+"""Order of the Ray trials of a plan."""
+
+import pytest
+from ray.exceptions import RayActorError
+from ray.tune.search import Searcher
+
+from tests.conftest import small_spec
+from tune_calib.ladder import Seeds, expand
+from tune_calib.registry import LADDERS
+from tune_calib.tuning.backend.feed import PlanFeed
+from tune_calib.tuning.backend.launch import MAX_FAILURES
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.backend.pool import Job
+from tune_calib.tuning.backend.rows import Run
+
+
+@pytest.fixture
+def feed(trained, tmp_path):
+    """Two networks with heads; the store holds the first network, the second never ends well."""
+    asked = small_spec().network
+    given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
+    planned = expand(LADDERS["mac_cal"], {}, given, Seeds((0, 1), (0,), False), False)
+    plan = make_plan(planned, set())
+    assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
+    run = Run(out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l")
+    return plan, PlanFeed(plan, run)
+
+
+def names(feed, ids):
+    return [feed.suggest(number)["work"]["name"] for number in ids]
+
+
+def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(feed):
+    plan, feed = feed
+    first, second = plan.networks
+    assert names(feed, "ab") == [first.name, second.name]
+    assert feed.suggest("c") is None
+    feed.on_trial_complete("a", {})
+    heads = [trial.name for trial in plan.populations if trial.network_id == first.network_id]
+    assert names(feed, "cdefg"[: len(heads)]) == heads
+    assert feed.suggest("z") is None  # the second network is not finished
+
+
+def test_heads_of_a_network_that_failed_do_not_start(feed):
+    _, feed = feed
+    names(feed, "ab")
+    feed.on_trial_complete("b", None, error=True)
+    assert feed.suggest("c") is None
+    feed.on_trial_complete("a", {})
+    while (suggested := feed.suggest("h")) is not Searcher.FINISHED:
+        work = suggested["work"]
+        assert work["kind"] == "head"
+        assert work["trials"][0]["spec"]["network"]["seed"] == 0
+        feed.on_trial_complete("h", {})
+
+
+def test_a_trial_whose_actor_dies_begins_again_and_preemptions_do_not_count():
+    job = Job(trial=None)
+    for _ in range(MAX_FAILURES):
+        assert job.begins_again(RayActorError())
+        assert job.begins_again(RayActorError(preempted=True))
+    assert job.begins_again(RayActorError(preempted=True))
+    assert not job.begins_again(RayActorError())
+    assert not Job(trial=None).begins_again(ValueError("its own fault"))

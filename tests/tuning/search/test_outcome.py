@@ -1,0 +1,96 @@
+"""What the driver stores of a search: the space, every suggestion, the choice, importance."""
+
+import json
+
+import pytest
+
+from tests.tuning.search.test_search import ECE, GIVEN, row, study_in
+from tune_calib.cli.searches import report
+from tune_calib.errors import UserError
+from tune_calib.ladder import Seeds
+from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.job import Question, SearchRequest, manifest_of
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.outcome import write_outcome
+
+
+def told(out, count, value, objective=ECE):
+    """A search by random whose suggestions got a verdict each, and its outcome."""
+    study = study_in(out, "random", objective=objective)
+    trials = SearchTrials(out, Candidates("mac_cal", GIVEN), objective, study)
+    for baseline in trials.candidates.baseline():
+        trials.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
+    for number in range(count):
+        verdict = value(study.suggestion(number).point)
+        study.tell(number, verdict)
+        trials.verdicts[number] = verdict
+    write_outcome(trials, count, count)
+    return json.loads((out / SEARCH_OUTCOME).read_text())
+
+
+def by_q0(point):
+    return Verdict("done", (abs(point["head.q0"] - 0.6),), 0.0)
+
+
+def test_what_decides_is_the_most_important(tmp_path):
+    outcome = told(tmp_path, 60, by_q0)
+    shares = outcome["importance"]["shares"]["ece"]
+    assert next(iter(shares)) == "head.q0"
+    assert shares["head.q0"] > 0.4
+    assert sum(shares.values()) == pytest.approx(1)
+    assert outcome["importance"]["top"] == 6
+    assert outcome["baseline"] == {"ece": 0.1, "accuracy": 0.9}
+
+
+def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
+    objective = Objective(("accuracy",), 0.01)
+    low = told(tmp_path, 60, lambda p: Verdict("done", (-abs(p["head.q0"] - 0.6),), 0.0), objective)
+    assert next(iter(low["importance"]["shares"]["accuracy"])) == "head.q0"
+
+
+def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
+    def verdict(point):
+        return Verdict("diverged") if point["head.q0"] > 0.6 else by_q0(point)
+
+    outcome = told(tmp_path, 8, verdict)
+    entries = outcome["suggestions"]
+    failed = [entry for entry in entries if entry["status"] == "diverged"]
+    assert failed
+    assert all(entry["drop"] is None and not entry["is_within"] for entry in failed)
+    assert entries[0]["point"] == outcome["defaults"]
+    assert entries[1]["point"] == outcome["published"][0]
+    values = {e["number"]: 0.6 - e["point"]["head.q0"] for e in entries if e["is_within"]}
+    assert outcome["chosen"] == min(values, key=lambda number: (values[number], number))
+    assert outcome["settings"]["head.lr"]["log"] is True
+
+
+@pytest.mark.parametrize(
+    ("count", "value", "says"),
+    [
+        (5, by_q0, "5 suggestions are done, and importance needs 20"),
+        (20, lambda point: Verdict("done", (0.5,), 0.0), "no setting tells"),
+        (20, lambda point: Verdict("stopped", epoch=1), "0 suggestions are done"),
+    ],
+    ids=["few", "ties", "stopped"],
+)
+def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
+    importance = told(tmp_path, count, value)["importance"]
+    assert importance["shares"] == {}
+    assert importance["statement"].startswith(says)
+
+
+def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
+    question = Question("mac_cal", {}, GIVEN, Seeds((0,), (0,), True), ECE)
+    rest = {"address": None, "gpus": 0.0, "at_once": 1, "study_storage": None, "command": "it"}
+    request = SearchRequest(question, 8, tmp_path, tmp_path / "store", None, **rest)
+    (tmp_path / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(request)))
+    with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
+        report(tmp_path)
+
+
+def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
+    (tmp_path / SEARCH_MANIFEST).write_text("[]")
+    with pytest.raises(UserError, match="not such a file as tune-calib writes"):
+        report(tmp_path)

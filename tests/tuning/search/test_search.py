@@ -1,0 +1,328 @@
+"""A search without Ray's processes: objective, storage, study, batches, interruptions."""
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.tuning.test_ablate import UNSTABLE_COLUMNS
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.results import read_table
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.heads import search_heads
+from tune_calib.tuning.search.ledger import MismatchError, SearchTrials
+from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.storage import (
+    JOURNAL,
+    is_network_path,
+    open_storage,
+    without_password,
+)
+from tune_calib.tuning.search.study import SearchStudy, points_of
+
+ECE = Objective(("ece",), 0.01)
+GIVEN = {
+    "network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"},
+    "head": {"augment": "none", "epochs": 2},
+}
+
+
+def row(status="done", seed=0, **values):
+    metrics = {f"select/{name}": value for name, value in values.items()}
+    return {"status": status, "epoch": 3, "network_seed": seed, **metrics}
+
+
+def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():
+    baseline = {0: 0.9, 1: 0.8}
+    two = [row(seed=0, ece=0.1, accuracy=0.9), row(seed=1, ece=0.2, accuracy=0.77)]
+    verdict = ECE.verdict(two, baseline)
+    assert verdict.values == pytest.approx((0.15,))
+    assert verdict.drop == pytest.approx(0.015)
+    assert ECE.excess(verdict) > 0
+    assert ECE.verdict([two[0], row("diverged")], baseline).status == "diverged"
+    assert ECE.verdict([two[0], row("stopped")], baseline) == Verdict("stopped", epoch=3)
+    assert ECE.verdict([two[0], None], baseline).status == "crashed"
+
+
+def test_a_drop_of_exactly_the_guard_is_within():
+    verdict = ECE.verdict([row(ece=0.1, accuracy=0.88)], {0: 0.89})
+    assert ECE.excess(verdict) <= 0
+
+
+def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard():
+    both = Objective(("ece", "accuracy"), 0.01)
+    verdicts = {
+        0: Verdict("done", (0.05, 0.90), 0.0),
+        1: Verdict("done", (0.03, 0.88), 0.0),
+        2: Verdict("done", (0.04, 0.87), 0.0),
+        3: Verdict("done", (0.01, 0.80), 0.1),
+        4: Verdict("diverged"),
+        5: Verdict("done", (0.03, 0.88), 0.0),
+    }
+    for order in itertools.permutations(verdicts):
+        shuffled = {n: verdicts[n] for n in order}
+        assert both.pareto(shuffled) == [1, 0]
+        assert both.chosen(shuffled) == 1
+    assert Objective(("ece", "accuracy"), 0.2).chosen(verdicts) == 3
+    assert both.chosen({3: verdicts[3]}) is None
+
+
+@pytest.mark.parametrize(
+    ("metrics", "guard", "told"),
+    [
+        (("ecee",), 0.01, "did you mean 'ece'"),
+        (("ece", "ece"), 0.01, "twice"),
+        (("auroc",), 0.01, "select alone"),
+        (("ece",), 2.0, "--guard"),
+        (("ece",), float("nan"), "--guard"),
+    ],
+)
+def test_an_objective_that_cannot_be_is_refused(metrics, guard, told):
+    with pytest.raises(UserError, match=told):
+        Objective(metrics, guard)
+
+
+def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> SearchStudy:
+    out.mkdir(exist_ok=True)
+    candidates = Candidates("mac_cal", given)
+    space = candidates.space
+    points = points_of(space, sampler, candidates.first())
+    return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
+
+
+def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
+    """Suggestions, told three behind with values that depend on them alone."""
+    points = []
+    for number in range(count):
+        points.append(dict(study.suggestion(number).point))
+        last = number - 3
+        if last >= 0 and not study.suggestion(last).is_finished:
+            value = points[last]["head.lr"]
+            study.tell(last, Verdict("done", (value,) * len(study._study.directions), value / 10))
+    return points
+
+
+@pytest.mark.parametrize("metrics", [("ece",), ("ece", "accuracy")])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metrics):
+    objective = Objective(metrics, 0.01)
+    first = asked_and_told(study_in(tmp_path / "a", sampler, objective=objective), 24)
+    assert asked_and_told(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
+    other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
+    published = len(Candidates("mac_cal", GIVEN).first())
+    assert other[:published] == first[:published]
+    assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
+
+
+def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
+    whole = asked_and_told(study_in(tmp_path / "whole"), 18)
+    journal = (tmp_path / "whole" / JOURNAL).read_bytes()
+    chance = random.Random(0)
+    for cut in [0, *(chance.randrange(len(journal)) for _ in range(40))]:
+        out = tmp_path / f"cut-{cut}"
+        out.mkdir()
+        (out / JOURNAL).write_bytes(journal[:cut])
+        (out / f"{JOURNAL}.lock").symlink_to(out / JOURNAL)
+        assert asked_and_told(study_in(out), 18) == whole, cut
+
+
+def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
+    study = study_in(tmp_path)
+    for number, status in enumerate(("diverged", "crashed", "stopped", "done")):
+        study.suggestion(number)
+        study.tell(number, Verdict(status, (0.5,) if status == "done" else (), 0.0))
+    assert study.states() == ["diverged", "crashed", "stopped", "done"]
+    trials = study._study.get_trials()
+    assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
+    assert [trial.value for trial in trials] == [None, None, None, 0.5]
+    assert [trial.user_attrs.get("worst") for trial in trials] == [[1.0], [1.0], None, None]
+    assert trials[3].constraints == {"accuracy": pytest.approx(-0.01)}
+
+
+def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
+    study = study_in(tmp_path)
+    point = study.suggestion(0).point
+    study.tell(0, Verdict("crashed"))
+    assert study.retry("crashed") == [1]
+    assert study.retry("crashed") == []
+    assert study.suggestion(1).point == point
+    assert study.retried() == {1: 0}
+    second = Candidates("mac_cal", GIVEN).first()[1]
+    assert study.suggestion(2).point == second
+
+
+def test_sqlite_on_a_network_path_is_refused_and_elsewhere_it_works(tmp_path):
+    mounts = "/dev/sda1 / ext4 rw 0 0\nserver:/x /mnt/shared\\040disk nfs4 rw 0 0\n"
+    assert is_network_path(Path("/mnt/shared disk/a/study.db"), mounts)
+    assert not is_network_path(Path("/mnt/study.db"), mounts)
+    open_storage(f"sqlite:///{tmp_path}/study.db", tmp_path)
+    assert (tmp_path / "study.db").exists()
+
+
+@pytest.mark.parametrize(
+    "url", ["nonsense", "sqlite:////nowhere/at/all.db", "postgresql://u:p@h/d"]
+)
+def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, tmp_path):
+    with pytest.raises(UserError, match="study-storage") as told:
+        open_storage(url, tmp_path)
+    assert "\n" not in str(told.value)
+    assert "u:p@" not in str(told.value)
+
+
+def test_a_password_is_starred_wherever_it_stands():
+    text = "search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
+    assert "s3" not in without_password(text)
+    assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
+
+
+def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
+    given = {
+        "head": {"shape": "linear", "lr": 0.1, "weight_decay": 0.0, "q_min": 0.3, "gamma": 1.0}
+    }
+    study = study_in(tmp_path, "grid", given=given)
+    points = [dict(study.suggestion(number).point) for number in range(28)]
+    assert points[0] == {"head.q0": 0.5, "head.tau0": 0.05, "head.tau_decay": 5.0}
+    assert len({tuple(point.values()) for point in points}) == 28
+    assert all(set(point) == set(points[0]) for point in points)
+
+
+class ProcessPool:
+    """In the place of Ray's actors: the same Trainable in this process, ended in any order."""
+
+    def __init__(self, run: Run, chance: random.Random, dies_after: float = float("inf")) -> None:
+        self.run, self.chance, self.left = run, chance, dies_after
+        self.jobs = []
+
+    def submit(self, trial):
+        self.jobs.append(trial)
+
+    def wait(self):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        trial = self.jobs.pop(self.chance.randrange(len(self.jobs)))
+        config = {"run": self.run.plain(), "work": trial.config(), "epochs_per_step": 99}
+        drive(HeadTrainable(config))
+        return trial, None
+
+
+def drive(actor):
+    while not actor.step().get("done"):
+        pass
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return Store(tmp_path_factory.mktemp("search") / "store")
+
+
+def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given=GIVEN, order=0):
+    run = Run(str(out), str(store.root), git_revision=None, is_search=True)
+    candidates = Candidates("mac_cal", given)
+    trials = SearchTrials(out, candidates, ECE, study_in(out, given=given))
+    trials.read()
+    for baseline in candidates.baseline():
+        if baseline.spec.hash not in trials.rows:
+            config = baseline.spec.model_dump(mode="json", include={"data", "network"})
+            drive(NetworkTrainable({**config, "run": run.plain()}))
+    trials.read()
+    search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
+    return trials
+
+
+def rows(out: Path) -> list[dict]:
+    table = read_table(out, "trials").drop_columns(list(UNSTABLE_COLUMNS))
+    return sorted(table.to_pylist(), key=lambda row: row["spec_hash"])
+
+
+@pytest.fixture(scope="module")
+def whole(store, tmp_path_factory):
+    return searched(tmp_path_factory.mktemp("search") / "whole", store)
+
+
+def test_a_search_reads_no_test_split(whole, store):
+    columns = set(read_table(whole.out, "trials").column_names)
+    assert "select/ece" in columns
+    assert not any(name.startswith("test/") for name in columns)
+    assert set(read_table(whole.out, "bins")["split"].to_pylist()) == {"select"}
+    assert not list(store.root.glob("banks/*/test.arrow"))
+    spec = whole.candidates.trials({}, 0)[0].spec
+    bank = ensure_development_bank(spec, bank_key(spec, spec.head), store, None, None)
+    assert not hasattr(bank, "test")
+    assert set(bank.evaluated()) == {"select", "calib"}
+    actor = NetworkTrainable.__new__(NetworkTrainable)
+    actor.run = Run("out", "store", is_search=True)
+    with pytest.raises(ValueError, match="test split"):
+        actor.test_split()
+
+
+def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_path):
+    spec = whole.candidates.trials({}, 0)[0].spec
+    store, cpu = Store(tmp_path), torch.device("cpu")
+    run = NetworkRun(spec, store, load_development(spec.data, None), cpu)
+    while run.step() is not None:
+        pass
+    run.close()
+    key = bank_key(spec, spec.head)
+    shut = ensure_development_bank(spec, key, store, lambda: load_development(spec.data, None), cpu)
+    features = shut.select().features.clone()
+
+    def splits():
+        return load_development(spec.data, None), load_test(spec.data, None)
+
+    opened = ensure_bank(spec, key, store, splits, cpu)
+    assert len(opened.test().labels) == len(load_test(spec.data, None))
+    assert torch.equal(opened.select().features, features)
+
+
+def test_counts_agree_at_the_end_or_it_is_an_error(whole):
+    assert "20 planned = 20 trials of the study (20 done); 21 specs, 21 result rows" in (
+        whole.reconcile(20)
+    )
+    with pytest.raises(MismatchError, match="another number of trials"):
+        whole.reconcile(21)
+
+
+def test_the_order_in_which_actors_end_changes_nothing(whole, store, tmp_path):
+    again = searched(tmp_path / "again", store, order=1)
+    assert rows(again.out) == rows(whole.out)
+    assert again.verdicts == whole.verdicts
+
+
+@pytest.mark.parametrize("dies_after", [0, 1, 3, 5, 8])
+def test_interrupted_and_run_again_gives_the_same_search(whole, store, tmp_path, dies_after):
+    out = tmp_path / "interrupted"
+    with pytest.raises(KeyboardInterrupt):
+        searched(out, store, dies_after=dies_after)
+    written = {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
+    again = searched(out, store)
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    assert rows(out) == rows(whole.out)
+    assert again.verdicts == whole.verdicts
+    again.reconcile(20)
+
+
+def test_more_trials_are_added_to_a_search(store, tmp_path):
+    out = tmp_path / "more"
+    searched(out, store, planned=8)
+    first = rows(out)
+    trials = searched(out, store, planned=12)
+    assert "12 planned" in trials.reconcile(12)
+    assert {row["spec_hash"] for row in first} < {row["spec_hash"] for row in rows(out)}
+
+
+def test_heads_that_diverge_fail_in_the_study_and_do_not_win(store, tmp_path):
+    setting = {"lr": 1e30, "clip_grad_norm": None}
+    given = {**GIVEN, "head": {**GIVEN["head"], **setting}}
+    trials = searched(tmp_path / "out", store, planned=8, given=given)
+    assert set(trials.study.states()) == {"diverged"}
+    assert trials.objective.chosen(trials.verdicts) is None
+    trials.reconcile(8)

@@ -1,0 +1,290 @@
+"""Searches that go on elsewhere: longer, at the end of their space, on another machine."""
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+from ray.tune.search import Searcher
+
+from tests.tuning.search.test_search import GIVEN, row
+from tune_calib.cli import searches as commands
+from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.registry import METHODS, SPACES
+from tune_calib.results import write_results
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.dry_run.needs import needs_of
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.driver import open_trials
+from tune_calib.tuning.search.heads import search_heads
+from tune_calib.tuning.search.job import Question, as_begun, manifest_of, refuse_other_specs
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.networks import StudySearcher
+from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.storage import JOURNAL
+from tune_calib.tuning.search.summary import status
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.run import planned_works, search_request
+
+SAMPLERS = ["tpe", "random", "nsga2", "grid"]
+POPULATION, LAG = 4, 2
+
+
+class Untrained(SearchTrials):
+    """Trials whose rows are made up from their specs instead of trained."""
+
+    def collect(self, trial, error):
+        for planned in trial.trials:
+            score = int(planned.spec.hash, 16) % 1000 / 1000
+            values = dict.fromkeys(self.objective.metrics, score)
+            self.rows[planned.spec.hash] = row(**{**values, "accuracy": 0.5 + score / 2})
+
+
+class Queue:
+    """In the place of Ray's actors."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def submit(self, trial):
+        self.jobs.append(trial)
+
+    def wait(self):
+        return self.jobs.pop(), None
+
+
+def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
+    kind = Candidates(method, {}).kind
+    known = {"network", kind} if kind == "head" else {"network"}
+    given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
+    seeds = Candidates(method, given)._seeds
+    return Question(method, {}, given, seeds, Objective(metrics, 0.5), sampler, 3)
+
+
+def any_request(out):
+    """A request to a folder, whose question is still to be put in."""
+    read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
+    return replace(search_request(read, planned_works(read)[0], "it"), out=out)
+
+
+def open_untrained(out, question) -> Untrained:
+    """The search of a folder, or a new one, whose baseline is there."""
+    out.mkdir(exist_ok=True)
+    request = replace(any_request(out), question=question)
+    trials = open_trials(request, question.candidates())
+    found = Untrained(out, trials.candidates, trials.objective, trials.study)
+    for baseline in found.candidates.baseline():
+        values = dict.fromkeys(question.objective.metrics, 0.5)
+        found.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
+    return found
+
+
+def searched(out, question, asked) -> Untrained:
+    """A search of some length, or what a folder lacks of it."""
+    trials = open_untrained(out, question)
+    planned = trials.study.planned(asked)
+    for number in range(len(trials.study.states())):  # rows that an earlier session wrote
+        for planned_trial in trials.to_start([trials.study.suggestion(number)]):
+            trials.collect(type("Done", (), {"trials": [planned_trial]}), None)
+    trials._started.clear()
+    if trials.candidates.kind == "head":
+        search_heads(trials, Queue(), planned, POPULATION, LAG, 8)
+        return trials
+    feed = StudySearcher(trials, planned, Run("out", "store", git_revision=None))
+    name = 0
+    while feed.suggest(str(name)) != Searcher.FINISHED:
+        feed.on_trial_complete(str(name))
+        name += 1
+    return trials
+
+
+def points(trials) -> list[dict]:
+    study = trials.study
+    return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
+
+
+@pytest.mark.parametrize("metrics", [("ece",), ("ece", "accuracy")], ids=len)
+# The second generation of nsga2 begins at 50.
+@pytest.mark.parametrize("lengths", [(2, 9, 27, 30), (52, 58)], ids=str)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_search_that_was_made_longer_is_the_search_of_that_length(
+    tmp_path, sampler, lengths, metrics
+):
+    question = question_of("mac_cal", sampler, metrics=metrics)
+    whole = searched(tmp_path / "whole", question, lengths[-1])
+    for length in lengths:
+        longer = searched(tmp_path / "longer", question, length)
+    assert points(longer) == points(whole)
+    assert longer.verdicts == whole.verdicts
+
+
+def few_points(method) -> dict:
+    """Settings that leave a method only those that are no real numbers."""
+    given = {"network": {"backbone": "small_cnn", "epochs": 1}}
+    candidates = Candidates(method, {})
+    for name, setting in candidates.space.settings.items():
+        if setting.values() is None:
+            slot, _, key = name.partition(".")
+            given.setdefault(slot, {})[key] = candidates.defaults[name]
+    return given
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("method", list(SPACES))
+def test_a_finite_space_comes_to_its_end(tmp_path, method, sampler):
+    question = question_of(method, sampler, few_points(method))
+    trials = searched(tmp_path / "out", question, 200)
+    space, study = trials.candidates.space, trials.study
+    assert space.size <= 6
+    found = points(trials)
+    assert len({tuple(point.items()) for point in found}) == space.size
+    assert study.finished() == len(found) == study.planned(200) < 200
+    assert len({tuple(point.items()) for point in found[:-1]}) < space.size or space.size == 1
+    again = searched(tmp_path / "out", question, 300)
+    assert points(again) == found
+    assert again.study.planned(300) == len(found)
+    assert again.objective.chosen(again.verdicts) == trials.objective.chosen(trials.verdicts)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sampler):
+    question = question_of("temperature", sampler)
+    study = searched(tmp_path / "out", question, 1).study
+    study.suggestion(1)
+    study.tell(1, Verdict("crashed"))
+    assert study.retry("crashed") == [2]
+    found = points(searched(tmp_path / "out", question, 50))
+    assert found[2] == found[1]
+    assert {point["posthoc.fit"] for point in found} == {"nll", "grid_ece", "grid_nll"}
+
+
+@pytest.mark.parametrize("asked", [2, 60], ids=["half", "whole"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("method", ["temperature", "ls", "mac_cal"])
+def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method, sampler, asked):
+    text = (
+        f"out: {tmp_path / 'out'}\nentries: {{a: {{methods: [{method}], "
+        f"search: {{trials: {asked}, sampler: {sampler}}}}}}}"
+    )
+    read = read_file(tmp_path, text)
+    (work,) = planned_works(read)
+    request = search_request(read, work, "it")
+    request.out.mkdir(parents=True)
+    (request.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(request)))
+    trials = searched(request.out, request.question, asked)
+    write_results(request.out, "all", {"trials": [stored(h, r) for h, r in trials.rows.items()]})
+    left = needs_of(work, request.out)
+    assert left.planned == left.done == len(points(trials)) <= asked
+    assert (left.heads, left.searched) == (0, 0)
+    told = status(request.out)
+    assert f"{left.done} of {left.done} suggestions ended ({left.done} done)" in told
+    assert "finished" in told
+    assert "go on" not in told
+    assert ("no more points" in told) == (left.done < asked)
+    (request.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(replace(request, trials=99))))
+    is_at_end = trials.study.planned(99) == left.done
+    assert ("go on: tune-calib resume" in status(request.out)) != is_at_end
+
+
+def stored(spec_hash, values) -> dict:
+    return {"schema_version": 1, "spec_hash": spec_hash, "rung": 0, **values}
+
+
+def read_file(folder, text):
+    path = folder / "sweep.yaml"
+    path.write_text(text)
+    return read_sweep_file(path)
+
+
+SEARCHES = """
+out: OUT
+entries:
+  few: {methods: [mac_cal, ls, temperature], search: {trials: 8}}
+  one: {methods: [mac_cal, ls], search: {trials: 8, at_once: 1}}
+  heads: {methods: [mac_cal], search: {heads: 8}, set: {network: {threads: 2}}}
+  timed: {methods: [mac_cal, fl], search: {hours: 1, population: 3}}
+"""
+MACHINES = [1, 2, 64]
+
+
+def asked_on(cores, tmp_path, monkeypatch):
+    """The searches of a sweep file and of the command line on a machine with some cores."""
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
+    asked = {work.name: search_request(read, work, "it") for work in planned_works(read)}
+    monkeypatch.setattr(commands, "_search", lambda request, retry: asked.update(typed=request))
+    for at_once in (None, 1, 3):
+        commands.search("mac_cal", at_once=at_once, out=str(tmp_path / "typed"))
+        asked[f"typed {at_once}"] = asked.pop("typed")
+    return asked
+
+
+@pytest.mark.parametrize("there", MACHINES)
+@pytest.mark.parametrize("here", MACHINES)
+def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, here, there):
+    begun = asked_on(here, tmp_path, monkeypatch)
+    moved = asked_on(there, tmp_path, monkeypatch)
+    assert len(begun) == 11
+    for name, request in begun.items():
+        out = tmp_path / "at" / name
+        out.mkdir(parents=True)
+        manifest = manifest_of(replace(request, out=out))
+        (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+        again = manifest_of(as_begun(replace(moved[name], out=out)))
+        assert again["search"] == manifest["search"]
+        assert again["question"] == manifest["question"]
+    assert len({request.question.lag for request in begun.values()}) == 1
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+@pytest.mark.parametrize("cores", MACHINES)
+def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cores, lag):
+    for name, request in asked_on(cores, tmp_path, monkeypatch).items():
+        out = tmp_path / "at" / name
+        out.mkdir(parents=True)
+        old = replace(request, out=out, question=replace(request.question, lag=lag))
+        (out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(old)))
+        again = as_begun(replace(request, out=out))
+        assert again.question.lag == lag
+        assert manifest_of(again)["search"] == manifest_of(old)["search"]
+
+
+CHANGES = {
+    "a setting that is searched": ("mac_cal", {"slot_defaults": {"lr": 0.013}}),
+    "its recipe": ("mac_cal", {"slot_defaults": {"epochs": 3}}),
+    "the baseline": ("ce", {"slot_defaults": {"lr": 0.2}}),
+}
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["manifest", "rows"])
+@pytest.mark.parametrize("change", [None, *CHANGES])
+def test_a_search_of_a_version_with_other_defaults_is_refused(
+    tmp_path, monkeypatch, capsys, refusal, change, tells
+):
+    """By resume, by evaluate and by the report of what has ended."""
+    out = tmp_path / "out"
+    # By the authors' recipes, which are defaults of the program and no part of the question.
+    question = replace(question_of("mac_cal", given={"network": {"epochs": 1}}), own_recipes=True)
+    trials = searched(out, question, 3)
+    request = replace(any_request(out), question=question, trials=9)
+    manifest = manifest_of(replace(request, out=tmp_path / "new"))
+    if not tells:
+        del manifest["specs"]
+    (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+    rungs = {t.spec.hash: -1 for t in trials.candidates.baseline()}
+    rungs |= {trials.hashes(trials.study.suggestion(n))[0]: n for n in range(3)}
+    rows = [{**stored(h, r), "rung": rungs[h]} for h, r in trials.rows.items()]
+    write_results(out, "all", {"trials": rows})
+    if change is None:
+        refuse_other_specs(out, question.candidates())
+        assert "specs" in manifest_of(request)
+        return
+    name, changes = CHANGES[change]
+    monkeypatch.setitem(METHODS._records, name, replace(METHODS[name], **changes))
+    stored_bytes = (out / JOURNAL).read_bytes()
+    capsys.readouterr()
+    for command in ("resume", "evaluate", "report"):
+        told = refusal(command, out)
+        assert "other settings than this one" in told
+        assert ("the baseline" in told) == (change == "the baseline")
+    assert (out / JOURNAL).read_bytes() == stored_bytes

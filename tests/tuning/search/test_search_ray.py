@@ -1,0 +1,295 @@
+"""Searches through a real local Ray: repeatable, resumable, shut off from the test split."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.tuning.test_ablate import QUICK, UNSTABLE_COLUMNS, cli
+from tune_calib.results import read_table
+
+# Each test starts Ray several times; on two busy cores that takes its time.
+pytestmark = pytest.mark.timeout(300)
+
+HEADS = ["search", "mac_cal", *QUICK, "--trials", 16, "--population", 4, "--at-once", 2]
+COMMAND = [sys.executable, "-m", "tune_calib.cli"]
+
+
+def rows(out: Path) -> list[dict]:
+    table = read_table(out, "trials").drop_columns([*UNSTABLE_COLUMNS, "sweep"])
+    return sorted(table.to_pylist(), key=lambda row: row["spec_hash"])
+
+
+def stamps(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted search of heads, and what it printed."""
+    out = tmp_path_factory.mktemp("searches") / "whole"
+    done = cli(*HEADS, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def started(out: Path, store: Path, rows_first: int = 1) -> subprocess.Popen:
+    """The same search in a folder of its own, some result files later."""
+    command = [*COMMAND, *map(str, HEADS), "--out", str(out), "--store", str(store)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 90
+    while len(list(out.glob("trials/heads-*.parquet"))) < rows_first:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.ray
+def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
+    out, printed = whole
+    assert "16 planned = 16 trials of the study (16 done); 17 specs, 17 result rows" in printed
+    assert "chosen: trial" in printed
+    assert len(rows(out)) == 17
+    assert not any(name.startswith("test/") for name in rows(out)[0])
+    manifest = json.loads((out / "search.json").read_text())
+    assert manifest["rule"] == "best ECE on select with at most 1 points of accuracy lost"
+
+
+@pytest.mark.ray
+def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(whole):
+    out, _ = whole
+    stored = (out / "outcome.json").read_text()
+    outcome = json.loads(stored)
+    assert [entry["number"] for entry in outcome["suggestions"]] == list(range(16))
+    assert outcome["importance"]["statement"].startswith("16 suggestions are done")
+    (out / "outcome.json").unlink()
+    told = cli("report", out)
+    assert told.returncode == 0, told.stderr
+    assert "all 16 planned suggestions ended" in told.stdout
+    assert (out / "outcome.json").read_text() == stored
+    assert (out / "report.html").exists()
+
+
+@pytest.mark.ray
+def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(whole, tmp_path):
+    out, printed = whole
+    again = cli(*HEADS, "--out", tmp_path / "again", "--store", tmp_path / "another-store")
+    assert again.returncode == 0, again.stderr
+    assert rows(tmp_path / "again") == rows(out)
+    assert printed.splitlines()[:6] == again.stdout.splitlines()[:6]
+
+
+@pytest.mark.ray
+def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(whole):
+    out, printed = whole
+    before = stamps(out)
+    for command in ([*HEADS, "--out", out], ["resume", out]):
+        again = cli(*command)
+        assert again.returncode == 0, again.stderr
+        assert stamps(out) == before
+        assert again.stdout.replace("0 Ray trials", "") == "".join(
+            printed.replace(f"{len(before) - 1} Ray trials", "")
+        )
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+    ],
+)
+def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
+    reference, _ = whole
+    out = tmp_path / "stopped"
+    process = started(out, reference / "store")
+    sent = time.monotonic()
+    process.send_signal(number)
+    _, told = process.communicate()
+    assert time.monotonic() - sent < 20
+    if number != signal.SIGKILL:
+        assert process.returncode == 128 + number
+        assert f"go on with: tune-calib resume {out}" in told.splitlines()[-1]
+        assert "Traceback" not in told
+    left = stamps(out)
+    assert 0 < len(rows(out)) < 17
+    again = cli("resume", out)
+    assert again.returncode == 0, again.stderr
+    assert {path: stamp for path, stamp in stamps(out).items() if path in left} == left
+    assert rows(out) == rows(reference)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_killed_actor_costs_nothing(whole, tmp_path):
+    reference, _ = whole
+    out = tmp_path / "killed"
+    process = started(out, reference / "store")
+    actors = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "_Worker" in " ".join(child.cmdline())
+    ]
+    assert actors
+    os.kill(actors[0].pid, signal.SIGKILL)
+    _, told = process.communicate()
+    assert process.returncode == 0, told
+    assert rows(out) == rows(reference)
+
+
+@pytest.mark.ray
+def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
+    reference, _ = whole
+    out = shutil.copytree(reference, tmp_path / "chosen")
+    command = [*HEADS, "--out", out]
+    first = cli("evaluate", out, "--seeds", 1)
+    assert first.returncode == 0, first.stderr
+    assert "| chosen" in first.stdout
+    assert "optimism" in first.stdout
+    seeds = {row["network_seed"] for row in rows(out / "evaluation")}
+    assert seeds == {1}, "fresh seeds"
+    assert all(row["test/ece"] is not None for row in rows(out / "evaluation"))
+    again = cli("evaluate", out, "--seeds", 2)
+    assert again.returncode == 2
+    assert "test was read once, under 1 fresh seed" in again.stderr
+    extended = cli("evaluate", out, "--seeds", 2, "--extend")
+    assert extended.returncode == 0, extended.stderr
+    assert {row["network_seed"] for row in rows(out / "evaluation")} == {1, 2}
+    told = "test was read 2 times: under 1 fresh seed, then 2 fresh seeds"
+    assert told in extended.stdout
+    assert told in (out / "evaluation" / "report.html").read_text()
+    closed = cli(*command)
+    assert closed.returncode == 2
+    assert "evaluated on test" in closed.stderr
+    choice = json.loads((out / "evaluated.json").read_text())
+    (out / "evaluated.json").write_text(json.dumps({**choice, "trial": 99}))
+    refused = cli("evaluate", out, "--seeds", 1)
+    assert refused.returncode == 2
+    assert "test is read once" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
+    out = tmp_path / "few"
+    command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    assert "4 specs, 4 result rows" in done.stdout
+    assert "40 were asked for, and there are no more points" in done.stdout
+    told = cli("status", out).stdout
+    assert "finished" in told
+    assert "go on" not in told
+    before = stamps(out)
+    assert cli("resume", out, "--trials", 80).returncode == 0
+    assert stamps(out) == before
+    assert "80 were asked for, and there are no more points" in cli("report", out).stdout
+
+
+NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--metric", "nll"]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_of_networks_stops_trials_and_never_tells_their_values(tmp_path):
+    out = tmp_path / "asha"
+    command = [*NETWORKS, "--trials", 7, "--scheduler", "asha", "--out", out]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    table = rows(out)
+    stopped = [row for row in table if row["status"] == "stopped"]
+    assert len(table) == 8
+    assert stopped
+    assert {row["epoch"] for row in stopped} <= {1, 2, 3}
+    assert all(row["select/nll"] is None for row in stopped)
+    curves = read_table(out, "curves").to_pandas()
+    for row in stopped:
+        own = curves[(curves["spec_hash"] == row["spec_hash"]) & (curves["name"] == "select/nll")]
+        assert len(own) == row["epoch"]
+    assert f"{len(stopped)} stopped" in done.stdout
+    before = stamps(out)
+    assert cli(*command).returncode == 0
+    assert stamps(out) == before
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
+    command = [*NETWORKS, "--trials", 4, "--at-once", 1]
+    for name in ("first", "second"):
+        done = cli(*command, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    assert rows(tmp_path / "first") == rows(tmp_path / "second")
+    third = tmp_path / "third"
+    text = [*COMMAND, *map(str, command), "--out", str(third)]
+    process = subprocess.Popen(text, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(list(third.glob("trials/*.parquet"))) < 3 and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    assert cli("resume", third).returncode == 0
+    assert rows(third) == rows(tmp_path / "first")
+
+
+@pytest.mark.ray
+def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
+    setting = ["--set", "network.clip_grad_norm=null", "--at-once", 2]
+    command = ["search", "brier", "--epochs", 1, *setting, "--trials", 2]
+    done = cli(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
+    assert done.returncode == 2
+    assert "the baseline network diverged" in done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("scheduler", ["none", pytest.param("asha", marks=pytest.mark.slow)])
+def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path, scheduler):
+    setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
+    command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
+    done = cli(*command, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
+    assert "no trial kept the accuracy" in done.stdout
+    statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
+    assert statuses.pop("baseline") == "done"
+    assert set(statuses.values()) == {"diverged"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["search", "mac_call"], "did you mean 'mac_cal'"),
+        (["search", "mac_cal", "--sampler", "tpee"], "did you mean 'tpe'"),
+        (["search", "mac_cal", "--metric", "ecee"], "did you mean 'ece'"),
+        (["search", "mac_cal", "--metric", "fpr95"], "select alone"),
+        (["search", "mac_cal", "--guard", "-1"], "--guard"),
+        (["search", "mac_cal", "--trials", "0"], "--trials"),
+        (["search", "mac_cal", "--population", "0"], "--population"),
+        (["search", "mac_cal", "--at-once", "0"], "--at-once"),
+        (["search", "mac_cal", "--scheduler", "asha"], "trains none"),
+        (["search", "ls", "--scheduler", "asha", "--metric", "aece"], "one --metric of"),
+        (["search", "mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
+        (["search", "mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
+        (["search", "mac_cal", "--gpus", "0.4"], "1/k"),
+        (["search", "mac_cal", "--dataset", "cifar10"], "--data-root"),
+        (["search", "mac_cal", "--study-storage", "nonsense"], "--study-storage"),
+        (["search", "mac_cal", "--retry", "diverged"], "--retry"),
+        (["resume", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere"], "nowhere"),
+        (["evaluate", "nowhere", "--seeds", "0"], "--seeds"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, told, tmp_path, monkeypatch, refusal):
+    monkeypatch.chdir(tmp_path)
+    out = ["--out", tmp_path / "out"] if arguments[0] == "search" else []
+    assert told in refusal(*arguments, *out)

@@ -1,0 +1,160 @@
+"""Who looks at a search beside its driver changes nothing, and takes nothing for what it is not."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from analysis import style
+from tests.tuning.search.test_search_again import any_request, question_of, searched, stored
+from tune_calib.cli import main
+from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.results import write_results
+from tune_calib.tuning.folder import LOCK
+from tune_calib.tuning.search.driver import open_trials
+from tune_calib.tuning.search.job import manifest_of
+from tune_calib.tuning.search.storage import JOURNAL
+
+DRIVER = """
+import sys
+from pathlib import Path
+from tune_calib.tuning.folder import only_driver
+with only_driver(Path(sys.argv[1])):
+    print("at work", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+def write_rows(trials, numbers) -> None:
+    """The result files of some suggestions and of the baseline, as their Ray trials leave them."""
+    rungs = {trial.spec.hash: -1 for trial in trials.candidates.baseline()}
+    for number in numbers:
+        point = trials.study.suggestion(number).point
+        for trial in trials.candidates.trials(point, number):
+            rungs.setdefault(trial.spec.hash, number)
+    rows = []
+    for spec_hash, rung in rungs.items():
+        about = {"dataset": "digits", "backbone": "small_cnn", "rung": rung}
+        rows.append({**stored(spec_hash, trials.rows[spec_hash]), **about})
+    write_results(trials.out, "all", {"trials": rows})
+
+
+@pytest.fixture
+def half(tmp_path):
+    """A search that was stopped half-way, and its driver's view of it."""
+    out = tmp_path / "out"
+    question = question_of("mac_cal", "random")
+    request = replace(any_request(out), question=question, trials=12)
+    manifest = manifest_of(request)
+    trials = searched(out, question, 5)
+    trials.study.suggestion(5)
+    (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+    write_rows(trials, range(5))
+    return trials
+
+
+def contents(out) -> dict:
+    written = (SEARCH_OUTCOME, "report.html")
+    return {
+        path: path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and path.name not in written and path.parent == out
+    }
+
+
+def told(*arguments, capsys) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert not ended.value.code, captured.err
+    return captured.out
+
+
+@pytest.mark.parametrize("tail", [b"", b'{"op_code":5,"worker_id":"', b'{"op_code":5}'], ids=len)
+@pytest.mark.parametrize("command", ["report", "status"])
+def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, command, tail):
+    out, journal = half.out, half.out / JOURNAL
+    with journal.open("ab") as file:
+        file.write(tail)
+    (out / f"{JOURNAL}.lock").touch()
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(out)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert driver.stdout.readline() == "at work\n"
+    before = contents(out)
+    assert {journal, out / LOCK, out / f"{JOURNAL}.lock"} <= before.keys()
+    text = told(command, out, capsys=capsys)
+    assert contents(out) == before
+    assert driver.poll() is None
+    driver.communicate()
+    assert "5 done" in text
+    assert "7 missing" in text or "5 of 12 suggestions ended" in text
+
+
+def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(half):
+    """What is told after the rows were read has rows that were not."""
+    request = replace(any_request(half.out), question=question_of("mac_cal", "random"), trials=12)
+    reader = open_trials(request, half.candidates, is_read_only=True)
+    read = reader.read
+
+    def read_and_be_overtaken():
+        hashes = read()
+        for number in range(5, 9):
+            suggestion = half.study.suggestion(number)
+            for planned in half.to_start([suggestion]):
+                half.collect(type("Done", (), {"trials": [planned]}), None)
+            half.settle(suggestion)
+        return hashes
+
+    reader.read = read_and_be_overtaken
+    reader.judge_ended()
+    assert len(reader.verdicts) == 5
+    assert {verdict.status for verdict in reader.verdicts.values()} == {"done"}
+
+
+def test_a_reader_writes_no_study(half):
+    before = (half.out / JOURNAL).read_bytes()
+    request = replace(any_request(half.out), question=question_of("mac_cal", "tpe"))
+    (half.out / SEARCH_MANIFEST).unlink()
+    with pytest.raises(Exception, match="no study of this search"):
+        open_trials(request, request.question.candidates(), is_read_only=True)
+    assert (half.out / JOURNAL).read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["report", "status"])
+def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal, command):
+    out, url = half.out, f"sqlite:///{half.out}/study.db"
+    (out / JOURNAL).unlink()
+    question = question_of("mac_cal", "random")
+    request = replace(any_request(out), question=question, study_storage=url)
+    trials = open_trials(request, question.candidates())
+    for number in range(5):
+        suggestion = trials.study.suggestion(number)
+        trials.read()
+        trials.settle(suggestion)
+    path = out / SEARCH_MANIFEST
+    stars = {"study_storage": "postgresql://me:***@host/db"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | stars))
+    capsys.readouterr()
+    if command == "report":
+        assert "name it with --study-storage URL" in refusal(command, out)
+    else:
+        assert "name it with --study-storage URL" in told(command, out, capsys=capsys)
+    text = told(command, out, "--study-storage", url, capsys=capsys)
+    assert "5 done" in text
+    assert not (out / JOURNAL).exists()
+
+
+@pytest.mark.parametrize("command", ["report", "status"])
+def test_the_storage_of_a_study_that_is_not_is_refused(tmp_path, refusal, command):
+    assert "is of a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")

@@ -1,0 +1,239 @@
+"""What is said of a choice: its baseline, chance, how it was made, and how often test was read."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from analysis import style
+from analysis.search.load import load_search
+from analysis.search.report import write_search_report
+from tests import fake_results
+from tests.analysis.search.test_search_report import POINTS
+from tests.tuning.search.test_search import row
+from tests.tuning.search.test_search_again import any_request, open_untrained, question_of, searched
+from tune_calib.errors import UserError
+from tune_calib.manifests import SWEEP_MANIFEST
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.remarks import BASELINE_AT_CHANCE
+from tune_calib.results import read_table, write_results
+from tune_calib.tuning.search.driver import Found
+from tune_calib.tuning.search.evaluate import EVALUATION, Evaluated, _record, optimism
+from tune_calib.tuning.search.job import manifest_of
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.summary import describe
+
+ON_SELECT = [name for name in METRICS if name not in ("auroc", "fpr95")]
+NO_GAIN = "no suggestion within the guard is better than the baseline in "
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+def end_of(out, metrics, baseline, tried, flags=None) -> str:
+    """What a search prints whose suggestions all have the same values."""
+    question = question_of("temperature", metrics=metrics)
+    trials = open_untrained(out, question)
+    for row_of in trials.rows.values():
+        row_of.update({f"select/{name}": baseline for name in metrics}, **(flags or {}))
+    number = 0
+    while trials.study.has(number):
+        suggestion = trials.study.suggestion(number)
+        for planned in trials.to_start([suggestion]):
+            trials.rows[planned.spec.hash] = row(
+                **{"accuracy": 0.9, **dict.fromkeys(metrics, tried)}
+            )
+        trials.settle(suggestion)
+        number += 1
+    return describe(Found(trials, "", []))
+
+
+@pytest.mark.parametrize("others", [(), ("mce",)], ids=["alone", "several"])
+@pytest.mark.parametrize("metric", ON_SELECT)
+@pytest.mark.parametrize(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)], ids=str)
+def test_a_choice_that_is_no_gain_is_told_for_every_metric(
+    tmp_path, metric, others, baseline, tried
+):
+    metrics = (metric, *(name for name in others if name != metric))
+    text = end_of(tmp_path / "out", metrics, baseline, tried)
+    is_gain = tried > baseline if METRICS[metric].direction == "max" else tried < baseline
+    assert "chosen: trial 0" in text
+    assert (f"{NO_GAIN}{METRICS[metric].title} on select" in text) != is_gain
+    assert ("the choice is no better than the baseline in MCE (" in text) == (
+        len(metrics) == 2 and tried >= baseline
+    )
+    if not is_gain and METRICS[metric].unit == "fraction":
+        assert f"the choice has {100 * tried:.2f} %, the baseline {100 * baseline:.2f} %" in text
+
+
+@pytest.mark.parametrize(
+    ("eces", "is_gain"), [([0.07, 0.09], True), ([0.09, 0.1], False), ([0.08, 0.3], False)]
+)
+def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
+    fake_results.write_search(tmp_path, POINTS[:2], eces)
+    assert load_search(tmp_path).chosen == 0
+    text = write_search_report(tmp_path)
+    for told in (text, (tmp_path / "report.html").read_text()):
+        assert (NO_GAIN in told) != is_gain
+        assert BASELINE_AT_CHANCE not in told
+
+
+FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+@pytest.mark.parametrize("guard", [0.01, 0.5, 1.0])
+def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
+    objective = Objective(("ece",), guard)
+    fine = row(ece=0.1, accuracy=0.9)
+    low = {**row(ece=0.01, accuracy=0.9 - guard), "flags": flags}
+    verdicts = {
+        number: objective.verdict([one], {0: 0.9}) for number, one in enumerate([fine, low])
+    }
+    is_chance = "chance" in (flags or "")
+    assert objective.chosen(verdicts) == (0 if is_chance else 1)
+    assert (objective.excess(verdicts[1]) > 0) == is_chance
+    assert objective.pareto({1: verdicts[1]}) == ([] if is_chance else [1])
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_a_baseline_at_chance_is_told(tmp_path, flags):
+    is_chance = "chance" in (flags or "")
+    text = end_of(tmp_path / "out", ("ece",), 0.3, 0.2, {"flags": flags})
+    assert (BASELINE_AT_CHANCE in text) == is_chance
+    fake_results.write_search(tmp_path / "page", POINTS[:1], [0.07])
+    search = load_search(tmp_path / "page")
+    search.trials.loc[len(search.trials)] = {"spec_hash": "b", "rung": -1}
+    search.trials["flags"] = [None] * (len(search.trials) - 1) + [flags]
+    assert (search.remarks() == [BASELINE_AT_CHANCE]) == is_chance
+
+
+def asked(out, *lengths) -> dict:
+    """The manifest of a search that was asked for in some lengths, each by a command."""
+    question = question_of("mac_cal")
+    for count in lengths:
+        request = replace(any_request(out), question=question, trials=count)
+        manifest = manifest_of(replace(request, command=f"search --trials {count}"))
+        out.mkdir(exist_ok=True)
+        (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("lengths", "commands"),
+    [((8,), [8]), ((8, 16), [8, 16]), ((8, 8, 16, 9, 40), [8, 16, 40]), ((16, 8), [16])],
+)
+def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, lengths, commands):
+    manifest = asked(tmp_path / "asked", *lengths)
+    assert manifest["trials"] == max(lengths)
+    assert manifest["command"] == f"search --trials {lengths[0]}"
+    fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
+    path = tmp_path / SEARCH_MANIFEST
+    told = {key: manifest[key] for key in ("command", "commands")}
+    path.write_text(json.dumps(json.loads(path.read_text()) | told))
+    write_search_report(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "\n".join(f"search --trials {count}" for count in commands) in page
+
+
+def test_the_page_of_an_earlier_version_tells_how_many_were_asked_for(tmp_path):
+    fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
+    assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
+    manifest = asked(tmp_path / "asked", 8)
+    del manifest["commands"]
+    (tmp_path / "asked" / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+    told = [one["trials"] for one in asked(tmp_path / "asked", 20)["commands"]]
+    assert told == [8, 20]
+
+
+CHOICE = {"trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
+
+
+def read(out, seeds, extend=False, choice=CHOICE):
+    command = {"seeds": seeds, "command": f"evaluate --seeds {seeds}"}
+    return [one["seeds"] for one in _record(out, choice, command, extend)]
+
+
+@pytest.mark.parametrize("extend", [False, True])
+@pytest.mark.parametrize("version", ["now", "before"])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
+    if version == "now":
+        assert read(tmp_path, 2) == [2]
+    else:  # kept the choice alone; its sweep tells the seeds
+        (tmp_path / SEARCH_EVALUATED).write_text(json.dumps(CHOICE))
+        fake_results.write(tmp_path / EVALUATION)
+        path = tmp_path / EVALUATION / SWEEP_MANIFEST
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))
+    if seeds == 2:
+        assert read(tmp_path, 2, extend) == [2]
+    elif seeds == 3 and extend:
+        assert read(tmp_path, 3, extend) == [2, 3]
+        assert read(tmp_path, 3) == [2, 3]
+        with pytest.raises(UserError, match="2 times: under 2 fresh seeds, then 3 fresh seeds"):
+            read(tmp_path, 2, extend)
+    else:
+        with pytest.raises(UserError, match=r"read once, under 2 fresh seeds.*--seeds 2") as error:
+            read(tmp_path, seeds, extend)
+        assert "\n" not in str(error.value)
+    with pytest.raises(UserError, match="the choice is now trial 4"):
+        read(tmp_path, 2, extend, {**CHOICE, "trial": 4})
+
+
+@pytest.mark.parametrize("reads", [[2], [2, 5]], ids=len)
+def test_the_page_says_how_often_test_was_read(tmp_path, reads):
+    fake_results.write_search(tmp_path, POINTS[:2], [0.07, 0.09])
+    for seeds in reads:
+        read(tmp_path, seeds, extend=True)
+    write_search_report(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert ("test was read once, under 2 fresh seeds" in page) == (len(reads) == 1)
+    assert ("under 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
+
+
+@pytest.mark.parametrize("gap", [0.05, -0.05])
+@pytest.mark.parametrize("metric", ON_SELECT)
+def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
+    """Whether a larger or a smaller value is better; and a choice that is no gain is told."""
+    sign = 1 if METRICS[metric].direction == "min" else -1
+    values = {"baseline": 0.4 - sign * 0.1, "defaults": 0.4, "chosen": 0.4}
+    rows = [
+        {
+            **{"schema_version": 1, "spec_hash": label, "rung_label": label, "status": "done"},
+            **{f"{split}/{name}": 0.7 for split in ("select", "test") for name in ("accuracy",)},
+            **{f"select/{metric}": 0.4, f"test/{metric}": value + sign * gap},
+        }
+        for label, value in values.items()
+    ]
+    write_results(tmp_path, "all", {"trials": rows})
+    accuracy = {"select/accuracy": 0.7}
+    believed = {
+        k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
+    }
+    told = optimism(Evaluated(tmp_path, (metric,), [{"seeds": 2}], believed, []))
+    for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
+        gaps = [line.split("|")[-2].strip() for line in text.splitlines() if "chosen" in line]
+        assert gaps[0] == f"{gap:.4f}"
+        assert "positive: select looked better than test" in text
+        assert "test was read once, under 2 fresh seeds" in text
+        assert (
+            f"on test the choice is no better than the baseline in {METRICS[metric].title}" in text
+        )
+    assert read_table(tmp_path, "trials").num_rows == 3
+
+
+def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
+    trials = searched(tmp_path / "out", question_of("temperature"), 64)
+    asked_for = trials.study.planned(64)
+    assert len({tuple(v.values) for v in trials.verdicts.values()}) == 3
+    fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
+    path = tmp_path / "page" / "outcome.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"asked": 64}))
+    manifest = tmp_path / "page" / SEARCH_MANIFEST
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"trials": 64}))
+    assert "64 were asked for, and there are no more points" in write_search_report(
+        tmp_path / "page"
+    )
+    assert 3 <= asked_for < 64

@@ -1,0 +1,325 @@
+"""Sweep files: what they mean, what a mistake in one says, and what a dry run promises."""
+
+import json
+import random
+import re
+
+import pytest
+from pydantic import TypeAdapter
+from typer.testing import CliRunner
+
+from tests.test_readme import README
+from tune_calib.cli import app
+from tune_calib.errors import UserError
+from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.registry import DATASETS, LADDERS
+from tune_calib.tuning.dry_run.forecast import forecast
+from tune_calib.tuning.dry_run.needs import needs_of
+from tune_calib.tuning.search.driver import search
+from tune_calib.tuning.search.job import manifest_of
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.format import SweepFile
+from tune_calib.tuning.sweep.run import planned_works, question_of, search_request
+
+WHOLE = """
+out: OUT
+datasets: [digits]
+backbones: [small_cnn, resnet8]
+seeds: 2
+set:
+  network: {epochs: 1, augment: none}
+  head: {epochs: 1, gamma: 0.8}
+resources: {gpus: 1/2}
+entries:
+  losses:
+    methods:
+      - ce
+      - ls+mac_cal+temperature
+      - {method: fl, set: {network: {gamma: 1}}}
+  steps:
+    ladder: mac_cal
+    controls: true
+    backbones: [small_cnn]
+    seeds: {networks: 1, heads: 5}
+    resources: {gpus: 0}
+  tuned:
+    methods: [ls, {method: mac_cal, set: {head: {q0: 0.5}}}]
+    search: {trials: 40, sampler: random, metric: [ece, nll], guard: 0.02, seeds: 2}
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(text):
+        path = tmp_path / "sweep.yaml"
+        path.write_text(text.replace("OUT", str(tmp_path / "out")))
+        return read_sweep_file(path)
+
+    return read
+
+
+@pytest.fixture
+def works(read):
+    return {work.name: work for work in planned_works(read(WHOLE))}
+
+
+def test_every_entry_stands_on_every_data_set_and_backbone(works):
+    assert list(works) == [
+        "losses-digits-small_cnn",
+        "losses-digits-resnet8",
+        "steps-digits-small_cnn",
+        "tuned-ls-digits-small_cnn",
+        "tuned-mac_cal-digits-small_cnn",
+        "tuned-ls-digits-resnet8",
+        "tuned-mac_cal-digits-resnet8",
+    ]
+
+
+def test_a_setting_of_the_file_reaches_whoever_knows_it_and_an_entry_stands_above(works):
+    assert works["losses-digits-small_cnn"].given["head"] == {"epochs": 1, "gamma": 0.8}
+    assert works["tuned-ls-digits-small_cnn"].given["head"] == {"epochs": 1}
+    tuned = works["tuned-mac_cal-digits-resnet8"].given
+    assert tuned["head"] == {"epochs": 1, "gamma": 0.8, "q0": 0.5}
+    assert tuned["network"] == {"epochs": 1, "augment": "none", "backbone": "resnet8"}
+
+
+def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
+    rungs = works["losses-digits-small_cnn"].ladder.rungs
+    assert [rung.label for rung in rungs] == ["ce", "ls+mac_cal+temperature", "fl gamma=1"]
+    assert rungs[2].slots == {"network": {"method": "fl", "gamma": 1}}
+
+
+def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
+    steps = works["steps-digits-small_cnn"]
+    assert steps.ladder is LADDERS["mac_cal"]
+    assert (len(steps.seeds.network), len(steps.seeds.head), steps.seeds.is_paired) == (1, 5, False)
+    question = question_of(works["tuned-ls-digits-small_cnn"])
+    assert question.objective.metrics == ("ece", "nll")
+    assert (question.sampler, question.objective.guard) == ("random", 0.02)
+    assert question.seeds.pairs() == [(0, 0), (1, 1)]
+    assert question.defaults == DATASETS["digits"].cpu_defaults
+
+
+COUNTS = {"4": 4, "{both: 3}": 3, "{networks: 2, heads: 3}": 6, "{heads: 5}": 5}
+KINDS = {
+    "methods": "methods: [ls]",
+    "ladder": "ladder: mac_cal",
+    "search of heads": "methods: [mac_cal]",
+    "search of networks": "methods: [ls]",
+    "search of temperature": "methods: [temperature]",
+}
+
+
+OWN = "{networks: 7}"  # only a search has seeds of its own
+PLACES = [(kind, own) for kind in KINDS for own in ((None, OWN) if "search" in kind else (None,))]
+
+
+@pytest.mark.parametrize(("kind", "own"), PLACES)
+@pytest.mark.parametrize("top", [None, *COUNTS])
+@pytest.mark.parametrize("entry", [None, *COUNTS])
+def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind, top, entry, own):
+    is_search = kind.startswith("search")
+    lines = [KINDS[kind]]
+    lines += [f"seeds: {entry}"] if entry else []
+    inner = ["trials: 9"] + ([f"seeds: {own}"] if own else [])
+    lines += ["search: {" + ", ".join(inner) + "}"] if is_search else []
+    text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
+    (work,) = planned_works(read(text))
+    nearest = own or entry or top
+    assert len(work.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
+    assert work.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
+    if is_search:
+        assert question_of(work).seeds == work.seeds
+        assert work.candidates()._seeds == work.seeds
+
+
+def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
+    """Of a version that took no seeds of the file for its searches."""
+    text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
+    begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
+    old, new = (search_request(file, planned_works(file)[0], "it") for file in (begun, now))
+    old.out.mkdir(parents=True)
+    (old.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(old)))
+    with pytest.raises(UserError) as error:
+        search(new)
+    told = str(error.value)
+    assert "holds another search (it), which differs in seeds" in told
+    assert "have 1 seed, and 4 seeds are asked for now" in told
+    assert "\n" not in told
+    assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
+    under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
+    file = read(under)
+    assert manifest_of(search_request(file, planned_works(file)[0], "it"))["trials"] == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("entriess: {}", "line 1: entriess: unknown key 'entriess'; did you mean 'entries'?"),
+        ("seeds: 2\ndatasets: [digit]", "line 2: datasets.0: unknown data set 'digit'; did you"),
+        ("backbones: [small_cn]", "did you mean 'small_cnn'"),
+        ("entries:\n  a:\n    ladder: mac_call", "line 3: entries.a.ladder: unknown ladder"),
+        ("entries:\n  a:\n    methods: [lss]", "line 3: entries.a.methods.0: unknown method 'lss'"),
+        ("entries: {a: {methods: [ls+fl]}}", "two network methods"),
+        ("entries: {a: {methods: [ls, ls]}}", "named twice"),
+        ("entries: {a: {methods: [ls], ladder: mac_cal}}", "either methods or a ladder"),
+        ("entries: {a: {ladder: mac_cal, search: {trials: 3}}}", "a ladder is not searched"),
+        ("entries: {a: {methods: [ls], controls: true}}", "controls go with a ladder"),
+        ("entries: {a/b: {methods: [ls]}}", "letters, digits"),
+        ("entries: {a: {methods: [ls], seeds: three}}", "entries.a.seeds: must be a whole number"),
+        ("entries: {a: {methods: [ls], seeds: 0}}", "must be at least 1, got 0"),
+        ("entries: {a: {methods: [ls], search: {trails: 3}}}", "did you mean 'trials'"),
+        ("entries: {a: {methods: [ls], search: {}}}", "exactly one of trials, heads, hours"),
+        ("entries: {a: {methods: [ls], search: {heads: 3}}}", "ls trains no heads"),
+        ("entries: {a: {methods: [ls], search: {trials: 3, metric: eec}}}", "did you mean 'ece'"),
+        ("entries: {a: {methods: [ls], search: {trials: 3, metric: auroc}}}", "select alone"),
+        ("entries: {a: {methods: [ls], search: {trials: 3, sampler: tep}}}", "'tpe', 'random'"),
+        ("entries: {a: {methods: [ls+mac_cal], search: {trials: 3}}}", "a search takes one method"),
+        (
+            "entries: {a: {methods: [ls]}}\nset: {network: {epohcs: 2}}",
+            "line 2: set.network.epohcs",
+        ),
+        ("entries: {a: {methods: [ls]}}\nset:\n  network:\n    epochs: 0", "line 4: set.network"),
+        ("entries: {a: {methods: [ls], set: {head: {q0: 1}}}}", "no rung has a setting head.q0"),
+        ("entries: {a: {methods: [ls], set: {network: {seed: 1}}}}", "network.seed is no setting"),
+        ("entries: {a: {methods: [{method: fl, set: {head: {lr: 1}}}]}}", "has no head method"),
+        ("entries: {a: {methods: [{method: fl, set: {network: {gama: 1}}}]}}", "mean 'gamma'"),
+        ("entries: {a: {methods: [ls], resources: {gpus: 0.3}}}", "0, 1 or 1/k"),
+        (
+            "entries: {a: {methods: [ls], resources: {gpus: 1/0}}}",
+            "resources.gpus: must be a number",
+        ),
+        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "--data-root"),
+        ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two folders"),
+        ("entries: [", "line 1: not YAML"),
+        ("a: 1\na: 2", "line 2: not YAML: 'a' stands twice"),
+        ("&a [*a]", "not YAML"),
+        ("? [1]\n: 2", "a key must be a word"),
+        ("out: 2024-01-02", "in quotes"),
+        ("out: 2024-13-45", "month"),
+        ("", "it needs entries"),
+        ("out: ''\nentries: {a: {methods: [ls]}}", "line 1: out: '' is no path"),
+        ("store: ' '", "line 1: store: ' ' is no path"),
+        ("data_root: ''", "line 1: data_root: '' is no path"),
+        ("address: ''", "line 1: address: must not be empty"),
+        ("study_storage: ''", "line 1: study_storage: must not be empty"),
+        ('out: "a\\0b"\nentries: {a: {methods: [ls]}}', "line 1: out: 'a\\x00b' is no path"),
+        ('data_root: "\\ud800"', "line 1: data_root: '\\ud800' is no path"),
+        ("seeds: true", "line 1: seeds: must be a number, got True"),
+        ("seeds: {networks: true}", "networks: must be a number, got True"),
+        ("resources: {gpus: true}", "line 1: resources.gpus: must be a number, got True"),
+        ("entries: {a: {ladder: mac_cal, controls: 1}}", "controls: must be true or false, got 1"),
+        ("entries: {a: {methods: [ls], set: {network: {epochs: true}}}}", "must be a number"),
+        ("entries: {a: {methods: [ls], set: {network: {drop_last: 1}}}}", "must be true or false"),
+        ("entries: {a: {methods: [ls], search: {trials: true}}}", "must be a number, got True"),
+        ("entries: {a: {methods: [ce+]}}", "'ce+' has an empty part"),
+        (
+            "set: {posthoc: {fit: nll}}\n"
+            "entries: {a: {methods: [temperature], search: {trials: 3}}}",
+            "nothing is left to search",
+        ),
+        ("entries:", "entries: must be keys with values, got None"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
+    with pytest.raises(UserError) as error:
+        planned_works(read(text))
+    message = str(error.value)
+    assert told in message
+    assert message.startswith(str(tmp_path / "sweep.yaml"))
+    assert "\n" not in message
+    assert not (tmp_path / "out").exists()
+
+
+def mutated(text: str, chance: random.Random) -> str:
+    """A sweep file with a letter, a word or a line changed."""
+    where = chance.randrange(len(text))
+    kind = chance.randrange(5)
+    if kind == 0:
+        return text[:where] + chance.choice("abz09:{}[]-# \n\t\"'&*!%|>\0é") + text[where + 1 :]
+    if kind == 1:
+        return text[:where] + text[where + chance.randrange(1, 9) :]
+    lines = text.splitlines()
+    if kind == 2:
+        lines.insert(chance.randrange(len(lines)), chance.choice(lines))
+        return "\n".join(lines)
+    if kind == 3:
+        del lines[chance.randrange(len(lines))]
+        return "\n".join(lines)
+    words = re.findall(r"[\w.]+", text)
+    value = chance.choice(["-1", "1e99", ".nan", "null", "[]", "{}", "''", "true", "x" * 99])
+    return text.replace(chance.choice(words), value, 1)
+
+
+def test_a_mutated_sweep_file_is_read_or_refused_in_one_line(read):
+    chance, refused = random.Random(0), []
+    for _ in range(300):
+        try:
+            planned_works(read(mutated(WHOLE, chance)))
+        except UserError as error:
+            refused.append(str(error))
+    assert len(refused) > 100
+    assert not [message for message in refused if "\n" in message]
+
+
+def test_the_schema_is_json_that_knows_keys_names_and_settings():
+    schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
+    search = schema["$defs"]["Search"]["properties"]
+    assert search["trials"]["description"] == "Budget: suggestions."
+    entry = schema["$defs"]["Entry"]["properties"]
+    assert "digits" in entry["datasets"]["anyOf"][0]["items"]["enum"]
+    assert "mac_cal" in entry["ladder"]["anyOf"][0]["enum"]
+    network = schema["$defs"]["Settings"]["properties"]["network"]
+    assert {"lr", "epochs", "gamma"} <= network["properties"].keys()
+    assert network["additionalProperties"] is False
+    assert not {"seed", "method"} & network["properties"].keys()
+    assert (
+        TypeAdapter(SweepFile).json_schema()["properties"].keys() == SweepFile.model_fields.keys()
+    )
+
+
+def test_the_sample_of_the_readme_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    samples = re.findall(r"```yaml\n(.*?)```", README, re.S)
+    sample = next(text for text in samples if text.startswith("# yaml-language-server: $schema="))
+    (tmp_path / "sweep.yaml").write_text(sample)
+    result = CliRunner().invoke(app, ["run", "sweep.yaml", "--dry-run"])
+    assert result.exception is None
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep.yaml"}
+    section = README.split("<!-- tune-calib run sweep.yaml --dry-run -->")[1]
+    printed = section.split("<!-- end -->")[0].strip().strip("`").strip()
+    is_timed = re.compile("time on this|s an epoch")
+    told = [[line for line in text.splitlines() if not is_timed.search(line)]
+            for text in (result.stdout.strip(), printed)]  # fmt: skip
+    assert told[0] == told[1]
+
+
+def test_a_plan_counts_networks_heads_and_ray_trials(works, tmp_path):
+    needs = {name: needs_of(work, tmp_path / "out" / name) for name, work in works.items()}
+    losses = needs["losses-digits-small_cnn"]
+    # ce, ls and fl under two seeds; the pipeline adds a head on each ls network.
+    assert (losses.planned, len(losses.networks), losses.heads, losses.ray_trials) == (6, 6, 2, 8)
+    steps = needs["steps-digits-small_cnn"]
+    assert (steps.planned, len(steps.networks), steps.heads) == (36, 1, 35)
+    networks = needs["tuned-ls-digits-small_cnn"]
+    assert (networks.planned, len(networks.networks), networks.searched) == (40, 2, 80)
+    heads = needs["tuned-mac_cal-digits-small_cnn"]
+    assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, 0)
+
+
+def test_the_cost_of_tpe_is_told_where_suggestions_are_many(read, tmp_path):
+    text = "out: OUT\nentries: {a: {methods: [mac_cal], search: {heads: 3000, metric: ece}}}"
+    file = read(text)
+    told = forecast(file, planned_works(file))
+    assert re.search(r"tpe itself takes about [\d.]+ (h|s) for 3000 suggestions", told)
+    assert "sampler: random" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_no_machine_here_can_time_is_unknown(read):
+    import torch
+
+    file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
+    told = forecast(file, planned_works(file))
+    assert "GPU slots: 4 trials on each GPU" in told
+    assert torch.cuda.is_available() or "unknown: no such GPU" in told

@@ -1,0 +1,262 @@
+"""A ladder through a real local Ray: complete, resumable, equal to the last digit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from ray import tune
+
+from tests.conftest import small_spec
+from tune_calib.errors import UserError
+from tune_calib.results import read_table
+from tune_calib.tuning.backend.launch import ray_session
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable, trainable
+
+QUICK = [
+    "--epochs",
+    "2",
+    "--head-epochs",
+    "2",
+    "--set",
+    "network.augment=none",
+    "--set",
+    "head.augment=none",
+]
+UNSTABLE_COLUMNS = {"wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population"}
+
+
+def cli(*arguments, **options):
+    command = [sys.executable, "-m", "tune_calib.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def rows(out: Path) -> list[dict]:
+    table = read_table(out, "trials").drop_columns(list(UNSTABLE_COLUMNS))
+    return sorted(table.to_pylist(), key=lambda row: row["spec_hash"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted sweep, with its output."""
+    out = tmp_path_factory.mktemp("sweeps") / "whole"
+    done = cli("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out, done
+
+
+@pytest.mark.ray
+def test_a_ladder_gives_every_planned_row_and_the_report(whole):
+    out, done = whole
+    manifest = json.loads((out / "sweep.json").read_text())
+    assert len(manifest["planned"]) == 2 * 8
+    assert {row["spec_hash"] for row in rows(out)} == {p["spec_hash"] for p in manifest["planned"]}
+    assert {row["status"] for row in rows(out)} == {"done"}
+    assert "decaying adaptive sparsity" in done.stdout
+    for name in ("tables/ladder.md", "tables/ladder.tex", "tables/ladder.csv"):
+        assert (out / name).stat().st_size > 0
+    drawn = {path.stem for path in out.glob("figures/*.png")}
+    assert {"tradeoff", "reliability", "sparsity"} <= drawn
+
+
+@pytest.mark.ray
+def test_the_same_command_again_does_nothing(whole):
+    out, _ = whole
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    command = ("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
+    assert cli(*command).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
+
+
+@pytest.mark.ray
+def test_killed_half_way_and_run_again_gives_the_same_table(whole, tmp_path):
+    out = tmp_path / "killed"
+    arguments = ["ablate", "mac_cal", "--seeds", "2", "--controls", *QUICK, "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tune_calib.cli", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 90
+    while not list(out.glob("trials/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 0 < len(rows(out)) < 16
+    again = cli(*arguments)
+    assert again.returncode == 0, again.stderr
+    reference, _ = whole
+    assert rows(out) == [{**row, "sweep": rows(out)[0]["sweep"]} for row in rows(reference)]
+    for name in ("tables/ladder.md", "tables/ladder.csv"):
+        assert (out / name).read_text() == (reference / name).read_text()
+
+
+@pytest.mark.ray
+def test_another_question_in_the_same_folder_is_refused(whole):
+    out, _ = whole
+    refused = cli("ablate", "mac_cal", "--seeds", 2, "--out", out)
+    assert refused.returncode == 2
+    assert "holds another sweep" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.ray
+def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
+    reference, _ = whole
+    out = tmp_path / "diverged"
+    setting = ["--set", "head.lr=1e30", "--set", "head.clip_grad_norm=null"]
+    store = ["--store", reference / "store"]
+    done = cli("ablate", "mac_cal", "--seeds", 2, *QUICK, *setting, *store, "--out", out)
+    assert done.returncode == 0, done.stderr
+    statuses = {(row["rung"] == 0, row["status"]) for row in rows(out)}
+    assert statuses == {(True, "done"), (False, "diverged")}
+    assert "diverged" in done.stdout
+
+
+@pytest.mark.ray
+def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
+    out = tmp_path / "diverged"
+    setting = ["--set", "network.lr=1e30", "--set", "network.clip_grad_norm=null"]
+    done = cli("ablate", "mac_cal", *QUICK, *setting, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert {row["status"] for row in rows(out)} == {"diverged"}
+    assert len(rows(out)) == 6
+
+
+def run_of(out: Path, store) -> dict:
+    return Run(out=str(out), store=str(store.root), git_revision=None).plain()
+
+
+def drive(actor) -> dict:
+    result = {}
+    while not result.get("done"):
+        result = actor.step()
+    return result
+
+
+def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path):
+    head = {"method": "mac_cal", "epochs": 3, "augment": "none"}
+    spec = {**small_spec().model_dump(mode="json"), "head": head}
+    whole = HeadTrainable({**spec, "run": run_of(tmp_path / "whole", trained)})
+    drive(whole)
+    first = HeadTrainable({**spec, "run": run_of(tmp_path / "resumed", trained)})
+    first.step()
+    (tmp_path / "checkpoint").mkdir()
+    first.save_checkpoint(str(tmp_path / "checkpoint"))
+    second = HeadTrainable({**spec, "run": run_of(tmp_path / "resumed", trained)})
+    second.load_checkpoint(str(tmp_path / "checkpoint"))
+    drive(second)
+    assert rows(tmp_path / "whole") == rows(tmp_path / "resumed")
+
+
+@pytest.mark.ray
+def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
+    space = {
+        **small_spec().model_dump(mode="json", include={"data", "network"}),
+        "head": {"epochs": 2, "augment": "none", "params": {"gamma": tune.grid_search([0.8, 1.0])}},
+        "run": run_of(tmp_path / "out", trained),
+    }
+    tuner = tune.Tuner(
+        trainable("mac_cal"),
+        param_space=space,
+        tune_config=tune.TuneConfig(metric="select/ece", mode="min"),
+        run_config=tune.RunConfig(storage_path=str(tmp_path / "ray"), verbose=0),
+    )
+    with ray_session(None):
+        results = tuner.fit()
+    assert not results.errors
+    assert 0 <= results.get_best_result().metrics["select/ece"] <= 1
+    assert not any(key.startswith("test/") for key in results[0].metrics)
+    assert len(rows(tmp_path / "out")) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["mac_call"], "did you mean 'mac_cal'"),
+        (["mac_cal", "--dataset", "digit"], "did you mean 'digits'"),
+        (["mac_cal", "--backbone", "small_cn"], "did you mean 'small_cnn'"),
+        (["mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
+        (["mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
+        (["mac_cal", "--set", "gamma=1"], "slot.key=value"),
+        (["mac_cal", "--set", "head.method=tst"], "method"),
+        (["mac_cal", "--set", "head.lr=.nan"], "finite"),
+        (["mac_cal", "--dataset", "cifar10"], "--data-root"),
+        (["mac_cal", "--dataset", "cifar10", "--data-root", "nowhere"], "nowhere"),
+        (["mac_cal", "--seeds", "0"], "at least 1"),
+        (["mac_cal", "--seeds", "2", "--head-seeds", "2"], "--seeds"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(
+    arguments, told, tmp_path, refusal
+):
+    out = tmp_path / "out"
+    assert told in refusal("ablate", *arguments, "--out", out)
+    assert not out.exists()
+
+
+def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, refusal):
+    for name in ("train.parquet", "test.parquet"):
+        whole = (cifar_root / "cifar10" / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    arguments = ("--dataset", "cifar10", "--data-root", tmp_path)
+    said = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
+    assert "train.parquet" in said
+
+
+@pytest.mark.parametrize("command", ["report", "status"])
+def test_a_folder_that_holds_no_sweep_is_one_line(command, tmp_path):
+    done = cli(command, tmp_path / "nothing")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones"])
+def test_what_is_registered_is_listed(what):
+    listed = json.loads(cli("list", what, "--json").stdout)
+    names = [entry["name"] for entry in listed]
+    assert names == sorted(names)
+    assert {"methods": "mac_cal", "ladders": "mac_cal", "datasets": "cifar10"}.get(
+        what, "small_cnn"
+    ) in names
+    assert names[0] in cli("list", what).stdout
+
+
+def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
+    from tune_calib.ladder import Seeds, expand
+    from tune_calib.registry import LADDERS
+
+    planned = expand(LADDERS["mac_cal"], {}, {}, Seeds((0,), tuple(range(5)), False), True)
+    plan = make_plan(planned, set())
+    assert len(plan.networks) == 1
+    # dense linear, masked linear, masked bottleneck (three rungs), two controls
+    assert sorted(len(p.trials) for p in plan.populations) == [5, 5, 5, 5, 15]
+    done = {trial.spec.hash for trial in planned}
+    assert make_plan(planned, done).networks == ()
+
+
+def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
+    from tune_calib.ladder import Seeds, expand
+    from tune_calib.registry import LADDERS
+
+    seeds = Seeds((0,), (0,), True)
+    planned = expand(LADDERS["mac_cal"], {}, {"head": {"tau0": 0.02}}, seeds, False)
+    taus = [trial.spec.head.params.tau0 for trial in planned if trial.spec.head]
+    assert taus == [0.0, 0.0, 0.0, 0.02, 0.02]
+    with pytest.raises(UserError, match="no rung has a setting"):
+        expand(LADDERS["mac_cal"], {}, {"head": {"tau": 0.02}}, seeds, False)
+
+
+def test_no_result_file_of_the_suite_needs_a_pickle(whole):
+    out, _ = whole
+    suffixes = {path.suffix for path in out.rglob("*") if path.is_file()}
+    assert suffixes <= {
+        ".parquet", ".json", ".safetensors", ".arrow", ".lock", ".md", ".tex", ".csv",
+        ".png", ".svg", ".pdf", ".html",
+    }  # fmt: skip

@@ -1,0 +1,315 @@
+"""Result folders in every state of damage: each command is right, or one line that leads on."""
+
+import contextlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis import style
+from tests import fake_results
+from tune_calib.cli import main
+from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.results import read_table, write_results
+from tune_calib.tuning import ablate
+from tune_calib.tuning.search import driver as search
+
+EXAMPLE = Path("analysis/example").resolve()
+DAMAGE = {
+    "absent": None,
+    "empty": b"",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "binary": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "null": b"null",
+    "deep": b"[" * 100_000,
+    "foreign": b'{"version": 1, "name": "x"}',
+    "another type": lambda whole: json.dumps(
+        {k: [v] if isinstance(v, str) else str(v) for k, v in json.loads(whole).items()}
+    ).encode(),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+@pytest.fixture
+def said(capsys):
+    """Exit code, stdout and stderr of a command; a failure is one line."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        out, err = capsys.readouterr()
+        if ended.value.code:
+            assert ended.value.code == 2, err
+            assert err.startswith("error: "), err
+            assert len(err.strip().splitlines()) == 1, err
+        return ended.value.code or 0, out, err
+
+    return run
+
+
+def damaged(path: Path, how: str) -> None:
+    content = DAMAGE[how]
+    whole = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content(whole))
+
+
+def copy(name: str, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(EXAMPLE / name, tmp_path / name))
+
+
+READERS = {
+    "status": ["status", "OUT"],
+    "ranks": ["ranks", "OUT"],
+    "significance": ["significance", "OUT", "--baseline", "BASE"],
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("name", ["ladder", "compare"])
+def test_a_lost_sweep_manifest_is_told_by_the_rows(name, how, tmp_path, said):
+    out = copy(name, tmp_path)
+    whole = json.loads((out / "sweep.json").read_text())
+    before = {k: said(*_words(w, out, whole))[1] for k, w in READERS.items()}
+    damaged(out / "sweep.json", how)
+    for command, words in READERS.items():
+        code, told, err = said(*_words(words, out, whole))
+        assert code == 0, err
+        assert "sweep.json is lost" in told, command
+        if command == "status":
+            counts = [line for line in before[command].splitlines() if line.startswith("  ")]
+            assert all(line in told for line in counts)
+        else:  # the numbers are the same ones
+            is_number = re.compile(r"\d\.\d").search
+            numbers = [line for line in before[command].splitlines() if is_number(line)]
+            assert [line for line in numbers if line not in told.splitlines()] == []
+
+
+def _words(words, out, manifest):
+    base = manifest["rungs"][0]["label"]
+    return [str(out) if w == "OUT" else base if w == "BASE" else w for w in words]
+
+
+def test_the_report_of_a_lost_manifest_has_the_table_and_says_so_loudly(tmp_path, said):
+    out = copy("ladder", tmp_path)
+    table = said("report", out)[1].splitlines()
+    damaged(out / "sweep.json", "truncated")
+    code, told, _ = said("report", out)
+    assert code == 0
+    numbers = [line for line in table if "±" in line and not line.startswith("MaC-Cal:")]
+    assert len(numbers) > 5
+    assert [line for line in numbers if line not in told.splitlines()] == []
+    assert "INCOMPLETE: sweep.json is lost" in told
+    assert "sweep.json is lost" in (out / "report.html").read_text()
+    assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in told
+
+
+@pytest.mark.parametrize("how", [how for how in DAMAGE if how != "absent"])
+def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
+    fake_results.write(tmp_path / "out")
+    damaged(tmp_path / "out" / "sweep.json", how)
+    shutil.rmtree(tmp_path / "out" / "trials")
+    code, _, err = said("status", tmp_path / "out")
+    assert code == 2
+    assert "run the sweep's command again" in err or "name another folder" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "commands"),
+    [
+        ("ladder", "sweep.json", ["status", "report", "ranks", "significance"]),
+        ("search", SEARCH_MANIFEST, ["status", "report", "resume", "evaluate"]),
+        ("search", SEARCH_OUTCOME, ["report"]),
+    ],
+)
+def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said):
+    out = copy(name, tmp_path)
+    content = json.loads((out / file).read_text())
+    (out / file).write_text(json.dumps(content | {"version": 99}))
+    for command in commands:
+        code, _, err = said(command, out)
+        assert code == 2
+        assert "of format 99" in err
+        assert "update" in err
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("command", ["status", "report", "resume", "evaluate"])
+def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(command, how, tmp_path, said):
+    out = copy("search", tmp_path)
+    damaged(out / SEARCH_MANIFEST, how)
+    code, _, err = said(command, out)
+    assert code == 2
+    assert f"tune-calib search mac_cal ... --out {out}" in err
+    assert "restores" in err
+
+
+class WouldBegin(Exception):  # noqa: N818
+    """Everything was right with a command; nothing is trained here."""
+
+
+@contextlib.contextmanager
+def no_ray(*_, **__):
+    raise WouldBegin
+    yield
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """Begin a sweep or a search, up to where Ray would start; whether it came so far."""
+    for module in (ablate, search):
+        monkeypatch.setattr(module, "ray_session", no_ray)
+
+    def begin(*words) -> bool:
+        with pytest.raises((WouldBegin, SystemExit)) as ended:
+            main([str(word) for word in words])
+        return ended.type is WouldBegin
+
+    return begin
+
+
+def finish(out: Path) -> dict:
+    """Write a row for every planned trial of a sweep that was begun; gives its manifest."""
+    manifest = json.loads((out / "sweep.json").read_text())
+    labels = {rung["index"]: rung["label"] for rung in manifest["rungs"]}
+    rows = [
+        {
+            **entry,
+            "schema_version": 1,
+            "sweep": manifest["sweep"],
+            "ladder": manifest["ladder"],
+            "rung_label": labels[entry["rung"]],
+            "data": '{"dataset":"digits"}',
+            "dataset": "digits",
+            "backbone": "small_cnn",
+            "status": "done",
+            "test/ece": 0.1 + 0.01 * entry["rung"],
+            "test/accuracy": 0.8,
+        }
+        for entry in manifest["planned"]
+    ]
+    write_results(out, "all", {"trials": rows})
+    return manifest
+
+
+SWEEP = ["ablate", "mac_cal", "--seeds", 2]
+SEARCH = ["search", "mac_cal", "--trials", 4, "--guard", 0.02]
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path, begun, said):
+    out = tmp_path / "out"
+    assert begun(*SWEEP, "--out", out)
+    before = finish(out)
+    rows = read_table(out, "trials")
+    damaged(out / "sweep.json", how)
+    code, _, err = said("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
+    assert code == 2
+    assert "holds another sweep" in err
+    code, told, err = said(*SWEEP, "--out", out)  # nothing is left to do
+    assert code == 0, err
+    assert "10.00" in told
+    after = json.loads((out / "sweep.json").read_text())
+    assert {**after, "command": ""} == {**before, "command": ""}
+    assert read_table(out, "trials").equals(rows)
+
+
+def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, begun, said):
+    out = tmp_path / "out"
+    assert begun("ablate", "mac_cal", "--seeds", 3, "--out", out)
+    before = finish(out)
+    damaged(out / "sweep.json", "empty")
+    assert said(*SWEEP, "--out", out)[0] == 0
+    after = json.loads((out / "sweep.json").read_text())
+    assert after["network_seeds"] == [0, 1, 2]
+    key = "spec_hash"
+    assert sorted(p[key] for p in after["planned"]) == sorted(p[key] for p in before["planned"])
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+@pytest.mark.parametrize("how", DAMAGE)
+def test_the_same_command_restores_a_search_and_another_is_refused(
+    how, is_begun, tmp_path, begun, said
+):
+    out = tmp_path / "out"
+    assert begun(*SEARCH, "--out", out)
+    before = json.loads((out / SEARCH_MANIFEST).read_text())
+    row = {
+        "schema_version": 1, "sweep": before["search"], "ladder": "search mac_cal", "rung": -1,
+        "rung_label": "baseline", "spec_hash": before["specs"]["baseline"][0], "status": "done",
+        "network_seed": 0, "epoch": 1, "select/ece": 0.1, "select/accuracy": 0.9,
+    }  # fmt: skip
+    if is_begun:
+        write_results(out, "network", {"trials": [row]})
+    damaged(out / SEARCH_MANIFEST, how)
+    if is_begun:
+        code, _, err = said("search", "mac_cal", "--guard", 0.5, "--out", out)
+        assert code == 2
+        assert "holds another search" in err
+    assert begun(*SEARCH, "--out", out)
+    after = json.loads((out / SEARCH_MANIFEST).read_text())
+    assert after["search"] == before["search"]
+    assert after["question"] == before["question"]
+
+
+def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, said):
+    out = tmp_path / "out"
+    assert begun(*SEARCH, "--out", out)
+    (out / "study.log").write_bytes(b"garbage\n{}\n")
+    code, _, err = said(*SEARCH, "--out", out)
+    assert code == 2
+    assert "study.log is damaged; move it away" in err
+    (out / "study.log").unlink()
+    assert begun(*SEARCH, "--out", out)
+
+
+@pytest.fixture
+def of_a_file(tmp_path):
+    """The folder that a sweep file names as out: a ladder, a search, and what they share."""
+    for name in ("ladder", "search"):
+        shutil.copytree(EXAMPLE / name, tmp_path / "out" / name)
+    (tmp_path / "out" / "store" / "networks").mkdir(parents=True)
+    (tmp_path / "out" / "report.txt").write_text("of the last run")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_the_folder_of_a_sweep_file_tells_all_of_its_entries(command, of_a_file, said):
+    code, told, err = said(command, of_a_file)
+    assert code == 0, err
+    assert [line for line in told.splitlines() if line.startswith("==")] == [
+        "== ladder ==", "== search ==",
+    ]  # fmt: skip
+    for name in ("ladder", "search"):
+        assert said(command, of_a_file / name)[1].strip() in told
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_an_entry_that_cannot_be_told_does_not_hide_the_others(command, of_a_file, capsys):
+    (of_a_file / "search" / SEARCH_MANIFEST).write_text("{")
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(of_a_file)])
+    told = capsys.readouterr().out
+    assert ended.value.code == 1
+    assert "error: " in told.split("== search ==")[1]
+    assert "decaying adaptive sparsity" in told
+
+
+def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
+    out = copy("search", tmp_path)
+    shutil.copytree(EXAMPLE / "compare", out / "evaluation")
+    assert "==" not in said("status", out)[1]
+
+
+def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
+    code, _, err = said("evaluate", copy("search", tmp_path))
+    assert code == 2
+    assert "first: tune-calib resume" in err

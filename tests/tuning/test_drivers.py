@@ -1,0 +1,103 @@
+"""A second driver on a folder: it is refused, and it writes nothing."""
+
+import json
+
+import pytest
+
+from tests import fake_results
+from tests.ablations.test_collisions import request_in
+from tune_calib.cli import main
+from tune_calib.ladder import Seeds, expand
+from tune_calib.manifests import SWEEP_MANIFEST
+from tune_calib.registry import DATASETS
+from tune_calib.tuning.ablate import _manifest_of
+from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.search.job import Question, SearchRequest, manifest_of
+from tune_calib.tuning.search.objective import Objective
+
+QUICK = ["--epochs", "1", "--head-epochs", "1", "--set", "network.augment=none"]
+SWEEP = "out: OUT\nentries: {a: {ladder: mac_cal}}\n"
+
+
+def tree(folder) -> dict[str, bytes | None]:
+    """Everything below a folder, with its content."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+GIVEN = {
+    "data": {"dataset": "digits"},
+    "network": {"epochs": 1, "augment": "none"},
+    "head": {"epochs": 1},
+}
+
+
+def begun_sweep(out, seeds, given=GIVEN) -> None:
+    request = request_in(out, given, seeds)
+    planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
+    (out / SWEEP_MANIFEST).write_text(json.dumps(_manifest_of(request, planned)))
+
+
+def begun_search(out) -> None:
+    defaults, seeds = DATASETS["digits"].cpu_defaults, Seeds.count(1, None, None)
+    question = Question("mac_cal", defaults, GIVEN, seeds, Objective(("ece",), 0.01))
+    request = SearchRequest(
+        question, 4, out, out / "store", None, None, 0.0, 2, None, "tune-calib search"
+    )
+    (out / "search.json").write_text(json.dumps(manifest_of(request)))
+
+
+COMMANDS = {
+    "ablate, new": (lambda out: None, ["ablate", "mac_cal", *QUICK, "--out", "OUT"]),
+    "ablate, more seeds": (
+        lambda out: begun_sweep(out, 1),
+        ["ablate", "mac_cal", *QUICK, "--seeds", "3", "--out", "OUT"],
+    ),
+    "compare": (lambda out: None, ["compare", "ce", "ls", "--epochs", "1", "--out", "OUT"]),
+    "search, new": (lambda out: None, ["search", "mac_cal", *QUICK, "--out", "OUT"]),
+    "search, more trials": (
+        begun_search,
+        ["search", "mac_cal", *QUICK, "--trials", "9", "--out", "OUT"],
+    ),
+    "resume": (begun_search, ["resume", "OUT", "--trials", "9"]),
+    "evaluate": (begun_search, ["evaluate", "OUT", "--seeds", "2"]),
+    "run": (lambda out: None, ["run", "FILE"]),
+    "pictures": (fake_results.write, ["pictures", "OUT"]),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_second_driver_is_refused_and_writes_nothing(name, tmp_path, refusal):
+    begin, command = COMMANDS[name]
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    out.mkdir()
+    begin(out)
+    file.write_text(SWEEP.replace("OUT", str(out)))
+    with only_driver(out):
+        before = tree(tmp_path)
+        places = {"OUT": out, "FILE": file}
+        said = refusal(*(places.get(argument, argument) for argument in command))
+        assert tree(tmp_path) == before
+    assert "another tune-calib is running on" in said
+
+
+def test_an_entry_whose_folder_another_driver_holds_shows_none_of_its_numbers(tmp_path, capsys):
+    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    folder = out / "a-digits"
+    folder.mkdir(parents=True)
+    begun_sweep(folder, 1, {"data": {"dataset": "digits"}})
+    manifest = (folder / SWEEP_MANIFEST).read_text()
+    fake_results.write(folder)
+    (folder / SWEEP_MANIFEST).write_text(manifest)
+    file.write_text(SWEEP.replace("OUT", str(out)))
+    with only_driver(folder):
+        before = tree(folder)
+        with pytest.raises(SystemExit) as ended:
+            main(["run", str(file)])
+        assert tree(folder) == before
+    assert ended.value.code == 1
+    told = capsys.readouterr()
+    assert "another tune-calib is running on" in told.out
+    assert "vanilla" not in told.out

@@ -1,0 +1,220 @@
+"""Pictures of calibration: what is drawn, on numbers worked by hand."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from analysis.ladder.figures import reliability
+from analysis.ladder.figures.corruption import corruption_table, draw_corruption
+from analysis.ladder.figures.cost import cost_table, draw_cost
+from analysis.ladder.figures.norm_confidence import draw_norm_confidence, last_records
+from analysis.ladder.figures.prototypes import angles, draw_prototypes
+from analysis.ladder.figures.tradeoff import draw_sparsity, draw_tradeoff
+from analysis.ladder.report import write_report
+from analysis.load import load
+from analysis.pareto import unbeaten
+from tests import fake_results
+from tune_calib.results import SCHEMAS, write_results, write_table
+
+
+@pytest.fixture
+def out(tmp_path):
+    fake_results.write(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def close():
+    yield
+    plt.close("all")
+
+
+def bins_of(counts, confidences, trials=1):
+    counts = np.array(counts)
+    return pd.DataFrame(
+        {
+            "count": counts,
+            "confidence": confidences,
+            "share": counts / counts.sum(),
+            "trials": trials,
+        }
+    )
+
+
+def test_chance_is_the_binomial_interval_of_the_bin():
+    band = reliability.consistency_band(bins_of([0, 10_000], [np.nan, 0.8]))
+    assert band.index.tolist() == [1]
+    half = 1.96 * np.sqrt(0.8 * 0.2 / 10_000)
+    assert band["low"].item() == pytest.approx(0.8 - half, abs=1e-3)
+    assert band["high"].item() == pytest.approx(0.8 + half, abs=1e-3)
+
+
+def test_one_sample_tells_nothing_and_pooling_trials_tells_no_more():
+    band = reliability.consistency_band(bins_of([1, 9_999], [0.5, 0.9]))
+    assert band.loc[0].tolist() == [0, 1]
+    one = reliability.consistency_band(bins_of([500, 500], [0.4, 0.9]))
+    five = reliability.consistency_band(bins_of([2500, 2500], [0.4, 0.9], trials=5))
+    pd.testing.assert_frame_equal(one, five)
+
+
+def test_a_calibrated_network_lies_within_chance_and_another_does_not(out):
+    bins = reliability.pooled_bins(load(out), 1)
+    band = reliability.consistency_band(bins)
+    shown = bins[bins["count"] > 0]
+    assert bins["trials"].unique().tolist() == [3]
+    assert shown["confidence"].between(band["low"], band["high"]).all()
+
+
+def test_right_and_wrong_samples_add_up(out):
+    figure = reliability.draw_confidence(load(out))
+    axis = figure.axes[0]
+    right, wrong = axis.containers
+    assert sum(bar.get_height() for bar in [*right, *wrong]) == pytest.approx(100)
+    accuracy, confidence = (line.get_xdata()[0] for line in axis.lines)
+    assert sum(bar.get_height() for bar in right) == pytest.approx(100 * accuracy)
+    assert confidence - accuracy == pytest.approx(1 / 30)  # half a bin
+
+
+def test_the_rarest_bin_has_a_bar_on_a_labelled_scale(out):
+    figure = reliability.draw(load(out))
+    lower = figure.axes[1]
+    bottom, top = lower.get_ylim()
+    assert all(bar.get_height() > bottom for bar in lower.patches)
+    assert top == 100
+    assert all(bottom <= tick <= top for tick in lower.get_yticks())
+
+
+def test_many_methods_stand_six_in_a_row(tmp_path, monkeypatch):
+    fake_results.write(tmp_path, seeds=1)
+    sweep = load(tmp_path)
+    monkeypatch.setattr(reliability, "_FEW", 3)
+    places = [axis.get_position().y0 for axis in reliability.draw_confidence(sweep).axes]
+    assert len(places) == 6
+    assert len(set(places)) == 1
+
+
+def test_the_front_holds_what_no_other_beats():
+    means = pd.DataFrame(
+        {"accuracy": [90, 92, 91, 89, 92, 90], "ece": [2, 5, 3, 4, 5, 2.5]}, index=list("abcdef")
+    )
+    assert unbeaten(means, ["accuracy", "ece"])[::-1].index.tolist() == ["a", "c", "e", "b"]
+
+
+def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
+    fake_results.write(tmp_path / "steps")
+    fake_results.write(tmp_path / "methods", kinds=("base", "variant", "variant", "variant"))
+    steps = draw_tradeoff(load(tmp_path / "steps"))
+    methods = draw_tradeoff(load(tmp_path / "methods"))
+    dashed = [line for line in methods.axes[0].lines if line.get_linestyle() == "--"]
+    assert len(dashed) == 1
+    # Invented: each rung loses a point of accuracy and two of ECE, so all are on the front.
+    assert list(dashed[0].get_ydata()) == pytest.approx([5, 7, 9, 11])
+    assert not [line for line in steps.axes[0].lines if line.get_linestyle() == "--"]
+    assert "Pareto" in methods.get_suptitle()
+    assert "Pareto" not in steps.get_suptitle()
+
+
+def test_sparsity_is_what_is_not_kept(out):
+    figure = draw_sparsity(load(out))
+    figure.canvas.draw()  # the second axis follows the first then
+    kept, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
+    assert sorted(sparse) == pytest.approx(sorted(1 - share for share in kept))
+
+
+def costly(out, **measured):
+    row = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "done", **measured}
+    write_results(out, "1-0", {"trials": [row]})
+    return load(out)
+
+
+def test_a_head_costs_its_share_of_the_population(out):
+    measured = {"wall_s": 30.0, "population": 15, "peak_memory_bytes": 2**30}
+    table = cost_table(costly(out, head="{}", **measured)).set_index("quantity")
+    assert table.loc["seconds", "median"] == pytest.approx(2)
+    assert table.loc["memory_mib", "median"] == pytest.approx(1024)
+    alone = cost_table(costly(out, **measured)).set_index("quantity")
+    assert alone.loc["seconds", ["n", "median", "least", "most"]].tolist() == [1, 30, 30, 30]
+
+
+def test_the_bars_are_the_medians_and_nothing_measured_is_no_figure(out):
+    assert draw_cost(load(out)) is None
+    figure = draw_cost(costly(out, wall_s=30.0, population=1, peak_memory_bytes=2**30))
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [30]
+    assert figure.axes[0].get_yticklabels()[0].get_text() == "+ one (n = 1)"
+
+
+def sampled(out, confidence):
+    frame = pd.DataFrame(
+        {
+            "spec_hash": "1-0",
+            "split": "select",
+            "epoch": [1, 1, 2, 2, 2],
+            "sample": [0, 1, 0, 1, 2],
+            "gate": 1,
+            "indicator": [0.0, 1.0, -1.0, 0.0, 1.0],
+            "confidence": confidence,
+            "correct": [False, True, False, True, True],
+        }
+    )
+    table = pa.table({n: pa.array(frame[n], from_pandas=True) for n in frame})
+    write_results(out, "1-0", {"trials": _rows(out)}, table.cast(SCHEMAS["samples"]))
+    return load(out)
+
+
+def _rows(out):
+    network = '{"method":"fedlas_ls","params":{"indicator":"norm_l1","normalise":true}}'
+    row = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "done"}
+    return [{**row, "network_seed": 0, "network": network}]
+
+
+def test_the_dots_are_the_last_epoch_with_both_correlations(out):
+    sweep = sampled(out, [0.5, 0.5, 0.25, 0.75, 0.5])
+    axis = draw_norm_confidence(sweep, last_records(out, sweep)).axes[0]
+    dots = axis.collections[0].get_offsets()
+    assert dots.tolist() == [[-1, 0.25], [0, 0.75], [1, 0.5]]
+    assert axis.get_title() == "+ one\nr = 0.50, rho = 0.50, n = 3"
+    assert axis.get_xlabel() == "norm_l1 (normalised)"
+
+
+def test_results_from_before_confidence_was_recorded_are_told(out):
+    sweep = sampled(out, [None] * 5)
+    assert draw_norm_confidence(sweep, last_records(out, sweep)) is None
+    assert "norm_confidence: not drawn, these records" in write_report(out)
+
+
+def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
+    sweep = load(out)
+    assert draw_corruption(sweep) is None
+    rows = [
+        {"spec_hash": "1-0", "kind": "blur", "severity": k, "accuracy": 0.8, "ece": 0.1 * k}
+        for k in (2, 1)
+    ]
+    write_table(out, "corruptions", "1-0", pa.Table.from_pylist(rows))
+    table = corruption_table(sweep)
+    clean = fake_results.value(1, 0)
+    assert table["ece"].tolist() == pytest.approx([clean, 0.1, 0.2])
+    axis = draw_corruption(sweep).axes[0]
+    assert axis.lines[0].get_ydata().tolist() == pytest.approx([100 * clean, 10, 20])
+    assert axis.get_legend_handles_labels()[1] == ["+ one"]
+
+
+def test_equally_spread_classes_are_equally_far():
+    found = angles(np.tile(10.0 * np.eye(4), (5, 1)), np.tile(np.arange(4), 5))
+    assert found == pytest.approx(np.full(6, np.degrees(np.arccos(-1 / 3))))
+
+
+def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
+    sweep = load(out)
+    assert draw_prototypes(sweep) is None
+    chance = np.random.default_rng(0)
+    labels = np.arange(30) % 3
+    logits = [(5 * np.eye(3)[k] + chance.normal(size=3)).astype(np.float16) for k in labels]
+    kept = {"spec_hash": ["1-0"] * 30, "label": labels, "logits": logits}
+    write_table(out, "logits", "1-0", pa.table(kept))
+    maps = [draw_prototypes(sweep).axes[0] for _ in range(2)]
+    places = [axis.collections[0].get_offsets() for axis in maps]
+    assert places[0].shape == (30, 2)
+    assert (places[0] == places[1]).all()
+    assert "30 samples" in maps[0].get_title()

@@ -1,0 +1,90 @@
+"""The commands of a folder of results: report, status, pictures."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tune_calib.cli import searches
+from tune_calib.cli.options import DataRoot, StoreRoot
+from tune_calib.errors import UserError
+
+if TYPE_CHECKING:
+    from tune_calib.places import Place
+
+
+def report(
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
+    published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
+    test: Annotated[str | None, typer.Option(help="of a compare sweep: wilcoxon or t")] = None,
+    study_storage: searches.Storage = None,
+) -> None:
+    """Write tables and figures of a sweep or a search and print its table."""
+    from analysis.ladder.report import write_report
+    from tune_calib.cli.folders import tell
+    from tune_calib.manifests import is_search
+    from tune_calib.places import place
+
+    def written(folder: "Place") -> str:
+        if not is_search(folder):
+            searches.refuse_storage(folder, study_storage)
+            return write_report(folder, published, test)
+        for option, value in (("--published", published), ("--test", test)):
+            if value is not None:
+                raise UserError(f"{option} stands beside a sweep; this folder holds a search")
+        return searches.report(folder, study_storage)
+
+    tell(place(out), written)
+
+
+def pictures(
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
+    store: StoreRoot = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
+    from tune_calib.places import place
+    from tune_calib.portable import PORTABLE, is_portable_process
+    from tune_calib.results import read_table
+
+    folder = place(out)
+    slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
+    if not is_portable_process() and any(
+        json.loads(slot).get("portable") for slot in slots if slot
+    ):
+        # Heads are trained again, in a process that loads torch as the trials' did.
+        command = [sys.executable, "-m", "tune_calib.cli", "pictures", out]
+        command += ["--store", store] if store else []
+        command += ["--data-root", str(data_root)] if data_root else []
+        done = subprocess.run(command, env={**os.environ, **PORTABLE}, check=False)
+        raise typer.Exit(done.returncode)
+
+    from tune_calib.tuning.pictures import take_pictures
+
+    artifacts = place(store) if store else folder / "store"
+    typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
+    typer.echo(f"tune-calib report {out} draws them")
+
+
+def status(
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
+    study_storage: searches.Storage = None,
+) -> None:
+    """Say what of a sweep or a search is done."""
+    from analysis.ladder.report import status as of_sweep
+    from tune_calib.cli.folders import tell
+    from tune_calib.manifests import is_search
+    from tune_calib.places import place
+
+    def described(folder: "Place") -> str:
+        if not is_search(folder):
+            searches.refuse_storage(folder, study_storage)
+            return of_sweep(folder)
+        from tune_calib.tuning.search.summary import status as of_search
+
+        return of_search(folder, study_storage)
+
+    tell(place(out), described)

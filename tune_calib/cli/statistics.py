@@ -1,0 +1,119 @@
+"""Commands that read results and print. The imports stand inside, as in ``cli``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tune_calib.cli.options import one_format
+from tune_calib.errors import UserError
+
+Metric = Annotated[str, typer.Option(help="a metric, e.g. ece, nll, accuracy, auroc")]
+Split = Annotated[str | None, typer.Option(help="test unless given; OOD sets for auroc, fpr95")]
+Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of sweeps")]
+Published = Annotated[str | None, typer.Option(help="a paper's table: fedlas/table1")]
+AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page")]
+AsLatex = Annotated[bool, typer.Option("--latex", help="booktabs")]
+Caption = Annotated[str | None, typer.Option(help="of the --latex table, for its own")]
+Label = Annotated[str | None, typer.Option(help="of the --latex table, e.g. tab:ranks")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="fractions, a row a method (and column)")]
+AsHtml = Annotated[bool, typer.Option("--html", help="a table element")]
+Where = Annotated[list[str] | None, typer.Option(help="column=value of the rows that count")]
+
+
+def ranks(
+    dirs: Dirs = None,
+    published: Published = None,
+    metric: Metric = "ece",
+    ranking: Annotated[str, typer.Option(help="competition or average")] = "competition",
+    split: Split = None,
+    where: Where = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    as_html: AsHtml = False,
+    caption: Caption = None,
+    label: Label = None,
+) -> None:
+    """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
+    given = _of_latex(form, caption, label)
+
+    from analysis.compare.rank_tables import RENDERERS, latex
+    from analysis.compare.ranks import collect, rank
+    from analysis.tidy import choose
+    from tune_calib.places import place
+
+    frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
+    table = rank(choose(frame, **_wanted(where or [])), metric, ranking, notes)
+    if form in ("json", "csv"):  # the other formats tell the notes in their caption
+        for note in table.notes:
+            typer.echo(note, err=True)
+    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
+
+
+def significance(
+    dirs: Dirs = None,
+    published: Published = None,
+    metric: Metric = "ece",
+    test: Annotated[str, typer.Option(help="wilcoxon, t or friedman")] = "wilcoxon",
+    baseline: Annotated[str | None, typer.Option(help="what wilcoxon and t compare with")] = None,
+    split: Split = None,
+    figure: Annotated[Path | None, typer.Option(help="folder for friedman's diagram")] = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    caption: Caption = None,
+    label: Label = None,
+) -> None:
+    """Carry a declared test out: over the seeds of one sweep, else over the columns of several."""
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
+    given = _of_latex(form, caption, label)
+
+    from analysis import style
+    from analysis.compare.ranks import collect, rank
+    from analysis.compare.significance import judge, over_columns, over_seeds
+    from analysis.compare.significance_tables import RENDERERS, draw_critical_difference, latex
+    from analysis.load import load
+    from analysis.tidy import check_metric
+    from tune_calib.places import place
+
+    check_metric(metric)
+    if dirs and len(dirs) == 1 and published is None:
+        matched = over_seeds(load(place(dirs[0])), metric, split or "test")
+    else:
+        frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
+        matched = over_columns(rank(frame, metric, notes=notes))
+    verdict = judge(matched, test, baseline)
+    typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
+    if figure is not None:
+        style.apply()
+        drawn = draw_critical_difference(verdict.friedman)
+        if drawn is None:
+            raise UserError("no diagram: only --test friedman with a p-value has one")
+        style.save(drawn, figure, "critical_difference")
+
+
+def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
+    """Caption and label, as far as they are given."""
+    given = {"caption": caption, "label": label}
+    told = {name: text for name, text in given.items() if text is not None}
+    if told and form != "latex":
+        raise UserError(f"--{next(iter(told))} is of a table in LaTeX; add --latex")
+    for character in set(label or "") & set("\\{}%#~$^&"):
+        raise UserError(f"--label {label}: LaTeX takes no {character} in a label")
+    return told
+
+
+def _wanted(where: list[str]) -> dict[str, list[str]]:
+    """``column=value`` texts by column; a column that is named twice may have either value."""
+    wanted: dict[str, list[str]] = {}
+    for text in where:
+        column, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--where {text}: write column=value, e.g. dataset=cifar10")
+        wanted.setdefault(column, []).append(value)
+    return wanted

@@ -1,0 +1,80 @@
+"""The commands of sweep files: run, schema. The imports stand inside, as in ``cli``."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tune_calib.cli.options import known, stoppable
+from tune_calib.cli.searches import Retry
+
+if TYPE_CHECKING:
+    from tune_calib.places import Place
+    from tune_calib.tuning.sweep.run import Ended
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and start nothing")]
+Cluster = Annotated[str | None, typer.Option(help="a Ray cluster, instead of the file's")]
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="a sweep file; its format: tune-calib schema")],
+    dry_run: DryRun = False,
+    address: Cluster = None,
+    retry: Retry = None,
+) -> None:
+    """Carry a sweep file out; what is done already is not done again."""
+    if retry is not None:
+        known("--retry", retry, ("crashed",))
+
+    from tune_calib.tuning.dry_run.forecast import forecast
+    from tune_calib.tuning.sweep.file import read_sweep_file
+    from tune_calib.tuning.sweep.run import planned_works, run_sweep
+
+    read = read_sweep_file(file)
+    if address is not None:
+        read = read.at_address(address)
+    works = planned_works(read)
+    if dry_run:
+        typer.echo(forecast(read, works))
+        return
+    again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
+    ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
+    _report(read.out, ended)
+    failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
+    if failures:
+        for failure in failures:
+            typer.echo(failure, err=True)
+        typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
+        raise typer.Exit(1)
+
+
+def _report(out: "Place", ended: Iterable["Ended"]) -> None:
+    """Print one report over all folders, and keep it as ``OUT/report.txt``."""
+    from tune_calib.results import atomic_write
+
+    text = "\n\n".join(f"== {one.name} ==\n{_told(one)}" for one in ended)
+    atomic_write(out / "report.txt", f"{text}\n".encode())
+    typer.echo(text)
+
+
+def _told(ended: "Ended") -> str:
+    from analysis.ladder.report import write_report
+    from tune_calib.errors import UserError
+    from tune_calib.tuning.search.summary import describe
+
+    if ended.is_refused:
+        return "; ".join(ended.failures)
+    try:
+        return describe(ended.found) if ended.found else write_report(ended.folder)
+    except UserError as error:
+        return "; ".join(ended.failures) or str(error)
+
+
+def schema() -> None:
+    """Print the JSON schema of sweep files, for an editor."""
+    from tune_calib.tuning.sweep.format import SweepFile
+
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    typer.echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))

@@ -1,0 +1,255 @@
+"""Running Ray trials: one local or remote Ray, reused actors, no logger files, no console spam."""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+from ray._private.state import state
+from ray.tune.search import Searcher
+
+from tune_calib.errors import UserError
+from tune_calib.names import CRASHES
+from tune_calib.places import place
+from tune_calib.results import atomic_write
+from tune_calib.tuning.backend.progress import Progress
+from tune_calib.tuning.backend.stop import STOP_SIGNALS
+
+_QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Experiment snapshots serve Tuner.restore, which is not used: to do = planned - done.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Epochs report a few metrics, and what is searched for may be another.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    # Behind a searcher Ray Tune starts one actor at a time unless it is told.
+    "TUNE_MAX_PENDING_TRIALS_PG": "16",
+}
+
+MAX_FAILURES = 3
+"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
+checkpoint. Ray does not count preemptions."""
+
+
+REACH_S = 5.0
+"""Within which a cluster must answer."""
+
+ALL_EPOCHS = 10**9
+"""``epochs_per_step`` of heads that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one Ray trial may use.
+
+    Attributes:
+        cpus: CPU cores, also its torch threads.
+        gpus: 0, 1 or a fraction 1/k.
+    """
+
+    cpus: int
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse fractions that leave a part of a GPU unused."""
+        if self.gpus and not (
+            0 < self.gpus <= 1 and math.isclose(self.per_gpu * self.gpus, 1, rel_tol=1e-9)
+        ):
+            raise UserError(f"gpus must be 0, 1 or 1/k, got {self.gpus}; 1/3 is 0.3333333333333333")
+
+    @property
+    def per_gpu(self) -> int:
+        """Ray trials that share a GPU."""
+        return round(1 / self.gpus)
+
+    def fit_into(self, there: Mapping[str, float]) -> bool:
+        """Whether a node with some resources (``CPU``, ``GPU``) has room for a Ray trial."""
+        return there.get("CPU", 0) >= self.cpus and there.get("GPU", 0) >= self.gpus
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
+
+    def request(self) -> tune.PlacementGroupFactory:
+        """What Ray is asked for."""
+        return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
+
+
+def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
+    """Refuse what this machine cannot give or reach, before anything starts.
+
+    Args:
+        address: of a Ray cluster, or None for a Ray of this machine.
+        needs: of the kinds of Ray trials; nothing is refused where there are none.
+
+    Raises:
+        UserError: there are too few cores, or there is no GPU; nobody answers at the address.
+    """
+    if address is not None:
+        if needs:
+            _refuse_unreachable(address)
+        return
+    here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+    for need in needs:
+        if not need.fit_into(here):
+            raise UserError(
+                f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
+                f"{here['GPU']} GPUs: change network.threads or gpus, or name an --address"
+            )
+
+
+def _refuse_there(needs: Sequence[Resources]) -> None:
+    """Refuse what no node of the cluster can give; those that an autoscaler adds count."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    config = state.get_cluster_config()
+    groups = [dict(group.resources) for group in config.node_group_configs] if config else []
+    for need in needs:
+        if any(need.fit_into(there) for there in [*nodes, *groups]):
+            continue
+        # A head without cores keeps a cluster together whose workers are still to come.
+        if not any(there.get("CPU") for there in nodes):
+            sys.stderr.write("the Ray cluster has no worker node yet: waiting for one\n")
+            return
+        largest = max(nodes, key=lambda there: (there.get("GPU", 0), there.get("CPU", 0)))
+        raise UserError(
+            f"a trial needs {need}; the largest node of the Ray cluster has "
+            f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
+            "network.threads, gpus or --address"
+        )
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Ray itself tries for ever, and warns in a language of its own."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:  # auto, or what Ray refuses at once
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"no Ray cluster at --address {address}: {error}") from None
+
+
+@contextlib.contextmanager
+def ray_session(
+    address: str | None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    needs: Sequence[Resources] = (),
+    everywhere: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[None]:
+    """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
+
+    Args:
+        address: of a running cluster (``auto`` finds it), or None.
+        environment: variables that trials on a cluster are given.
+        needs: of the kinds of Ray trials.
+        everywhere: variables that all trials are given.
+
+    Raises:
+        UserError: there is no cluster at the address, or it has no room for a trial.
+    """
+    if address is not None:
+        _refuse_unreachable(address)
+    os.environ.update(_QUIET)
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    # What a trial died of is told in one line at the end; its traceback goes to a file.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    # A submitted job has a runtime environment of its own, with which another would clash.
+    given = {**(environment if address else {}), **everywhere}
+    is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    try:
+        ray.init(
+            # Without an address Ray would join whatever cluster it finds on this machine.
+            address=address or "local",
+            log_to_driver=False,
+            include_dashboard=None if address else False,
+            runtime_env={"env_vars": given} if is_given else None,
+            logging_level=logging.ERROR,
+            ignore_reinit_error=True,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        what = f"no Ray cluster at --address {address}" if address else "Ray does not start here"
+        raise UserError(f"{what}: {reason}") from None
+    for number, handler in handlers.items():
+        # Ray put its own in their place.
+        signal.signal(number, handler)
+    try:
+        _refuse_there(needs)
+        yield
+    finally:
+        ray.shutdown()
+
+
+def slots(resources: Resources) -> int:
+    """How many Ray trials of some resources run side by side on the cluster; at least 1."""
+    there = ray.cluster_resources()
+    counts = [int(there.get("CPU", 0) // resources.cpus)]
+    if resources.gpus:
+        counts.append(int(there.get("GPU", 0)) * resources.per_gpu)
+    return max(1, min(counts))
+
+
+def fit(
+    title: str, total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any
+) -> tune.ResultGrid:
+    """Run one ``Tuner`` with reused actors, and show how it goes.
+
+    Args:
+        title: shown with the progress.
+        total: number of its Ray trials, at most.
+        kind: their Trainable, with its resources.
+        out: folder of the results.
+        search_alg: gives the configurations.
+        tuning: further settings of ``TuneConfig``: scheduler, how many at once.
+    """
+    with Progress(title, total) as progress, tempfile.TemporaryDirectory() as scratch:
+        tuner = tune.Tuner(
+            kind,
+            tune_config=tune.TuneConfig(
+                search_alg=search_alg,
+                num_samples=total,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+                **tuning,
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=scratch,
+                verbose=0,
+                callbacks=[progress],
+                failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                checkpoint_config=tune.CheckpointConfig(
+                    checkpoint_frequency=0, checkpoint_at_end=False
+                ),
+            ),
+        )
+        results = tuner.fit()
+    keep_tracebacks(results.errors, out)
+    return results
+
+
+def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
+    """Write what trials died of to ``CRASHES``; nothing is written if none did."""
+    if errors:
+        with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
+            atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
+
+
+def first_line(error: BaseException) -> str:
+    """What a trial died of: the last line of the worker's traceback says it."""
+    return str(error).strip().splitlines()[-1]

@@ -1,0 +1,138 @@
+"""From trial specs to Ray trials: unique networks first, then populations of heads.
+
+To do = planned - done: a trial is done when its result row is on disk.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.population import population_key
+from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.ladder import PlannedTrial
+
+MAX_POPULATION = 32
+
+# With more threads a lone head's products are summed in another order than a population's, and
+# its last digits would depend on K. Populations run side by side instead.
+HEAD_THREADS = 1
+
+
+@dataclass(frozen=True)
+class RayTrial:
+    """The specs that one Ray trial carries out: a network's own, or a population of heads.
+
+    Attributes:
+        name: of its result files; made of the spec hashes, so equal work has an equal name.
+        trials: what it carries out. A network trial may have none to evaluate.
+        dependents: trials that need the network; told when it diverges.
+    """
+
+    name: str
+    trials: tuple[PlannedTrial, ...]
+    dependents: tuple[PlannedTrial, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """``"head"`` of a population, ``"network"`` else."""
+        is_population = bool(self.trials) and self.trials[0].spec.head is not None
+        return "head" if is_population else "network"
+
+    @property
+    def network_id(self) -> str:
+        """The network that is trained, or that the heads stand on."""
+        return (self.trials or self.dependents)[0].spec.network_id
+
+    @property
+    def threads(self) -> int:
+        """CPU cores that Ray keeps for it, also its torch threads."""
+        if self.kind == "head":
+            return HEAD_THREADS
+        return (self.trials or self.dependents)[0].spec.network.threads
+
+    def config(self) -> dict[str, Any]:
+        """What travels to the worker, as plain JSON values."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "threads": self.threads,
+            "trials": [_plain(trial) for trial in self.trials],
+            "dependents": [_plain(trial) for trial in self.dependents],
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Ray trials; the heads of a population need one of the networks."""
+
+    networks: tuple[RayTrial, ...]
+    populations: tuple[RayTrial, ...]
+
+
+def make_plan(
+    planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
+) -> Plan:
+    """Group what is left to do.
+
+    Args:
+        planned: all trials of the sweep.
+        done: spec hashes of which a result row is on disk.
+        largest: heads of a population.
+    """
+    left = [trial for trial in planned if trial.spec.hash not in done]
+    networks: dict[str, list[PlannedTrial]] = {}
+    heads: dict[tuple[str, str], list[PlannedTrial]] = {}
+    for trial in left:
+        networks.setdefault(trial.spec.network_id, []).append(trial)
+        if trial.spec.head is not None:
+            bank = bank_key(trial.spec, trial.spec.head).identity
+            heads.setdefault((bank, population_key(trial.spec.head)), []).append(trial)
+    return Plan(
+        networks=tuple(_network_trial(key, trials) for key, trials in networks.items()),
+        populations=tuple(
+            _population(group[start : start + largest])
+            for group in heads.values()
+            for start in range(0, len(group), largest)
+        ),
+    )
+
+
+def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
+    """Artifacts that the trials of a plan will have to write, e.g. ``networks/<id>``.
+
+    Args:
+        plan: the plan.
+        store: what it holds is not lacking.
+        is_search: banks without the test split will do.
+    """
+    networks = {trial.network_id for trial in plan.networks}
+    absent = [f"networks/{name}" for name in sorted(networks) if not store.holds("networks", name)]
+    first = [trial.trials[0].spec for trial in plan.populations]
+    for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
+        if not store.holds("banks", bank):
+            absent.append(f"banks/{bank}")
+        elif not is_search:
+            about = json.loads((store.folder("banks", bank) / MANIFEST).read_text())
+            absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
+    return absent
+
+
+def _network_trial(network_id: str, trials: list[PlannedTrial]) -> RayTrial:
+    own = tuple(trial for trial in trials if trial.spec.head is None)
+    # A network that only heads need has no spec of its own among the planned; it is trained
+    # for the first of its dependents and leaves no row.
+    return RayTrial(f"network-{network_id}", own, tuple(trials))
+
+
+def _population(trials: list[PlannedTrial]) -> RayTrial:
+    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials))
+
+
+def _plain(trial: PlannedTrial) -> dict[str, Any]:
+    return {
+        "spec": trial.spec.model_dump(mode="json"),
+        "rung": trial.rung,
+        "label": trial.label,
+    }

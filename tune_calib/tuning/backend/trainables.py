@@ -1,0 +1,365 @@
+"""Ray Tune Trainables: thin wrappers of the engine, reusable actors, no mathematics.
+
+``trainable("mac_cal")`` gives the class bound to a method, for use in any ``tune.Tuner``::
+
+    tune.Tuner(
+        trainable("mac_cal"),
+        param_space={
+            "head": {"gamma": tune.uniform(0.7, 1.0)},
+            "run": {"out": "/tmp/own/results", "store": "/tmp/own/store"},
+        },
+    )
+
+Settings that are not given are those that the command line would take (``recipes.effective``).
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import torch
+from ray import tune
+from safetensors.torch import load_file, save_file
+
+from tune_calib.data.base import Split
+from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.bank import DevelopmentBank, bank_key
+from tune_calib.engine.evaluate import (
+    Evaluation,
+    SplitLogits,
+    evaluate_one,
+    network_logits,
+    population_logits,
+)
+from tune_calib.engine.machine import require_environment
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
+from tune_calib.engine.samples import read_epochs
+from tune_calib.engine.store import Store
+from tune_calib.errors import DivergedError
+from tune_calib.ladder import PlannedTrial
+from tune_calib.names import METRICS, SLOTS, WATCHED, column
+from tune_calib.places import place
+from tune_calib.recipes import effective, suited_to
+from tune_calib.registry import DATASETS, METHODS
+from tune_calib.results import TableName, write_results
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.plan import HEAD_THREADS
+from tune_calib.tuning.backend.rows import Outcome, Run, bin_rows, curve_rows, trial_row
+
+CHECKPOINT = "population.safetensors"
+HISTORY = "history.json"
+
+
+class _SpecTrainable(tune.Trainable):
+    """What the Trainables share: reading a configuration, writing the rows of its trials.
+
+    Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
+    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
+    its slot's or in ``params``; ``own_recipes`` (train each method as its authors do; else all by
+    the recipe of the data set); and ``run`` (``record.Run``).
+    """
+
+    method: ClassVar[str | None] = None
+
+    def _setup_logdir(self) -> None:
+        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
+        if self._storage:
+            super()._setup_logdir()  # type: ignore[no-untyped-call]
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Read the configuration; everything of an earlier trial is replaced."""
+        self.started = time.monotonic()
+        self.resets = getattr(self, "resets", 0)
+        self.run = Run(**config["run"])
+        work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
+        self.name: str = work["name"]
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.device = torch.device(self.run.device)
+        self.store = Store(place(self.run.store))
+        self.trials = [_trial(plain) for plain in work["trials"]]
+        self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
+        require_environment(self.spec)
+        torch.set_num_threads(self._threads())
+
+    @classmethod
+    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The only trial of a class that is used alone.
+
+        Raises:
+            UserError: a setting is unknown or out of range.
+        """
+        slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
+        if cls.method is not None:
+            slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
+        spec = effective(slots, suited_to(slots), config.get("own_recipes", False))
+        plain = spec.model_dump(mode="json")
+        return {"spec": plain, "rung": 0, "label": cls.method or "network"}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial; equal to a fresh actor."""
+        self.cleanup()  # type: ignore[no-untyped-call]
+        self.resets += 1
+        self.setup(new_config)
+        return True
+
+    def _threads(self) -> int:
+        """Torch threads, on which the last digits depend."""
+        raise NotImplementedError
+
+    @property
+    def spec(self) -> TrialSpec:
+        """A spec that names the network of this Ray trial."""
+        return (self.trials or self.dependents)[0].spec
+
+    def development(self) -> Development:
+        """The splits for training and selection."""
+        return load_development(self.spec.data, self._data_root(), self._cache())
+
+    def test_split(self) -> Split:
+        """The test split, for the evaluation at the end; a search may not open it."""
+        if self.run.is_search:
+            raise ValueError("a search tried to read the test split")
+        return load_test(self.spec.data, self._data_root(), self._cache())
+
+    def _data_root(self) -> Path | None:
+        return Path(self.run.data_root) if self.run.data_root else None
+
+    def _cache(self) -> Path:
+        return self.store.images
+
+    def write(
+        self,
+        outcomes: list[tuple[PlannedTrial, Outcome]],
+        samples: pa.Table | None = None,
+        trained_on: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Write the rows of this Ray trial at once."""
+        measured = {
+            "wall_s": time.monotonic() - self.started,
+            "population": len(outcomes),
+            "actor_resets": self.resets,
+            **trained_on,
+        }
+        tables: dict[TableName, list[dict[str, Any]]] = {
+            "trials": [trial_row(t, o, self.run, measured) for t, o in outcomes],
+            "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
+            "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
+        }
+        write_results(place(self.run.out), self.name, tables, samples)
+
+
+class NetworkTrainable(_SpecTrainable):
+    """Trains one network, an epoch a step, from its own last checkpoint, and evaluates it."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Wait for the network's lock, then read its artifact or last checkpoint."""
+        super().setup(config)
+        self.splits = self.development().to(self.device)
+        self.network_run = NetworkRun(self.spec, self.store, self.splits, self.device)
+
+    def _threads(self) -> int:
+        return self.spec.network.threads
+
+    def step(self) -> dict[str, Any]:
+        """Train one epoch; the step behind the last one evaluates and writes the rows."""
+        try:
+            report = self.network_run.step()
+        except DivergedError as error:
+            return self._end_diverged(str(error))
+        if report is not None:
+            return {"epoch": len(self.network_run.history), **report}
+        return self._end()
+
+    def _end_diverged(self, message: str) -> dict[str, Any]:
+        history = self.network_run.history
+        epoch = len(history) + 1
+        told = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
+        outcome = Outcome("diverged", epoch, history, message=f"network: {message}")
+        self.write([(trial, outcome) for trial in told.values()])
+        # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
+        worst = {column("select", name): METRICS[name].worst for name in WATCHED}
+        return {"epoch": epoch, **worst, "status": "diverged", tune.result.DONE: True}
+
+    def _end(self) -> dict[str, Any]:
+        trained = load_network(self.spec, self.store, self.device)
+        about, info = trained.about, DATASETS[self.spec.data.dataset]
+        if not self.trials:
+            return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
+        test = None if self.run.is_search else self.test_split().to(self.device)
+        started = time.monotonic()
+        logits = network_logits(trained, info, self.splits, test)
+        predict_s = time.monotonic() - started
+        outcomes = []
+        for trial in self.trials:
+            started = time.monotonic()
+            outcome = _outcome(logits, trial, about["epoch"], about["history"])
+            own_s: float | None = time.monotonic() - started
+            if trial.spec.posthoc is None:  # else the network is that of another trial
+                trained_s = about.get("train_s")
+                own_s = None if trained_s is None else trained_s + predict_s
+            outcomes.append((trial, replace(outcome, own_s=own_s)))
+        # Where it was trained, which may have been elsewhere and earlier.
+        trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
+        self.write(outcomes, self._samples(len(about["history"])), trained_on)
+        return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
+
+    def _samples(self, epochs: int) -> pa.Table:
+        """Records of single samples, for the first of the network's own trials: all share them."""
+        spec = self.trials[0].spec
+        return read_epochs(self.store, spec.network_id, epochs, spec.hash)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to add: the run keeps its checkpoint in the store under its own hash."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """The run found its own checkpoint in ``setup``."""
+
+    def cleanup(self) -> None:
+        """Free the lock of the network."""
+        if hasattr(self, "network_run"):
+            self.network_run.close()
+
+
+class HeadTrainable(_SpecTrainable):
+    """Trains a population of heads on the feature bank of their network.
+
+    ``epochs_per_step`` of the configuration says how many epochs a step takes: one for a
+    scheduler that watches (the default), all of them where a report costs more than it tells.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Open the bank (train the network and build it, if that is left to do)."""
+        super().setup(config)
+        slots = [trial.spec.head for trial in self.trials if trial.spec.head is not None]
+        if len(slots) != len(self.trials):
+            raise ValueError("every trial of a HeadTrainable needs a head slot")
+        self.bank = self._bank()
+        seed = self.spec.network.seed
+        self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
+        self.epochs_per_step: int = config.get("epochs_per_step", 1)
+        self.history: list[dict[str, list[float]]] = []
+        self.trained_s: float | None = 0.0
+
+    def _threads(self) -> int:
+        return HEAD_THREADS
+
+    def _bank(self) -> DevelopmentBank:
+        key = bank_key(self.spec, self.spec.head)
+        wanted = (self.run.store, self.run.is_search, key)
+        if getattr(self, "opened", None) == wanted:
+            return self.bank  # its checksums were read once
+        if not self.store.holds("networks", self.spec.network_id):
+            self._train_network()
+        if self.run.is_search:
+            bank = ensure_development_bank(
+                self.spec, key, self.store, self.development, self.device
+            )
+        else:
+            splits = lambda: (self.development(), self.test_split())  # noqa: E731
+            bank = ensure_bank(self.spec, key, self.store, splits, self.device)
+        self.opened = wanted
+        return bank
+
+    def _train_network(self) -> None:
+        run = NetworkRun(self.spec, self.store, self.development(), self.device)
+        torch.set_num_threads(self.spec.network.threads)
+        try:
+            while run.step() is not None:
+                pass
+        finally:
+            run.close()
+            torch.set_num_threads(HEAD_THREADS)
+
+    def step(self) -> dict[str, Any]:
+        """Train some epochs; the last step evaluates and writes the rows."""
+        started = time.monotonic()
+        for _ in range(self.epochs_per_step):
+            report = next(self.trainer, None)
+            if report is None:
+                break
+            self.history.append({name: values.tolist() for name, values in report.items()})
+        if self.trained_s is not None:
+            self.trained_s += time.monotonic() - started
+        if self.trainer.epoch < self.trainer.slot.epochs:
+            return {"epoch": self.trainer.epoch, **self._select_metrics()}
+        return self._end()
+
+    def _select_metrics(self) -> dict[str, float]:
+        """``select`` metrics of the first head: what a scheduler of single heads watches."""
+        return {k: v[0] for k, v in self.history[-1].items() if k.startswith("select/")}
+
+    def _end(self) -> dict[str, Any]:
+        started = time.monotonic()
+        logits = population_logits(self.trainer, self.bank)
+        outcomes = []
+        for k, trial in enumerate(self.trials):
+            curves = [{name: v[k] for name, v in report.items()} for report in self.history]
+            diverged = int(self.trainer.diverged_epoch[k])
+            if diverged >= 0:
+                message = f"the head's loss of epoch {diverged + 1} is not finite"
+                outcome = Outcome("diverged", diverged + 1, curves[:diverged], message)
+            else:
+                own = {name: split.one(k) for name, split in logits.items()}
+                outcome = _outcome(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
+            outcomes.append((trial, outcome))
+        if self.trained_s is not None:
+            share = (self.trained_s + time.monotonic() - started) / len(outcomes)
+            outcomes = [(trial, replace(outcome, own_s=share)) for trial, outcome in outcomes]
+        self.write(outcomes)
+        return {"epoch": self.trainer.epoch, **_summary(outcomes), tune.result.DONE: True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save the population: safetensors, and its curves as JSON."""
+        tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
+        save_file(tensors, Path(checkpoint_dir) / CHECKPOINT)
+        (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take a saved population back."""
+        self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
+        self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
+        self.trained_s = None  # what was trained before the interruption was not timed here
+
+
+def trainable(name: str) -> type[tune.Trainable]:
+    """The Trainable bound to a method, e.g. ``MacCalTrainable``.
+
+    A post-hoc method is bound to the network's own head; behind another head it is the
+    ``posthoc`` slot in the configuration of that head's class.
+
+    Args:
+        name: a name of the method registry.
+
+    Raises:
+        UserError: the method is unknown.
+    """
+    base = HeadTrainable if METHODS[name].kind == "head" else NetworkTrainable
+    title = "".join(part.capitalize() for part in name.split("_"))
+    return type(f"{title}Trainable", (base,), {"method": name, "__doc__": METHODS[name].title})
+
+
+def _trial(plain: Mapping[str, Any]) -> PlannedTrial:
+    return PlannedTrial(TrialSpec.build(**plain["spec"]), plain["rung"], plain["label"])
+
+
+def _outcome(
+    logits: dict[str, SplitLogits], trial: PlannedTrial, epoch: int, curves: list[dict[str, float]]
+) -> Outcome:
+    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc)
+    if evaluation is None:
+        return Outcome("diverged", epoch, curves, message="the logits are not finite")
+    return Outcome("done", epoch, curves, evaluation=evaluation)
+
+
+def _summary(outcomes: list[tuple[PlannedTrial, Outcome]]) -> dict[str, Any]:
+    """What a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
+    outcome = outcomes[0][1]
+    metrics = outcome.evaluation.metrics if outcome.evaluation else {}
+    seen = {name: value for name, value in metrics.items() if name.startswith("select/")}
+    return {"status": outcome.status, "flags": outcome.flags or "", **seen}

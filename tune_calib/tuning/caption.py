@@ -1,0 +1,69 @@
+"""What a ladder or comparison was run under, in one line for its captions."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tune_calib.ladder import Ladder, PlannedTrial
+from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot
+from tune_calib.wording import counted
+
+_OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+
+# What a recipe is told by; a field in which some differ is left to the table.
+_TOLD: dict[str, Callable[[Any], str]] = {
+    "optimizer": lambda name: _OPTIMISERS[name],
+    "lr": lambda value: f"lr {value:g}",
+    "batch_size": lambda value: f"batch {value}",
+    "weight_decay": lambda value: f"weight decay {value:g}",
+    "loss_reduction": lambda value: f"{value} loss",
+    "clip_grad_norm": lambda value: "no clip" if value is None else f"clip {value:g}",
+}
+
+_NO_RECIPE = {"seed", "method", "params", "backbone", "init", "views", "bn_mode", "batch_order"}
+
+
+def describe(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool) -> str:
+    """Data, networks and heads of a ladder, and by whose recipes they are trained."""
+    spec = planned[0].spec
+    data, network = spec.data, spec.network
+    parts = [data.dataset]
+    if data.train_fraction < 1:
+        parts.append(f"{data.train_fraction:g} of the training split")
+    if data.label_noise:
+        parts.append(f"label noise {data.label_noise:g}")
+    if data.imbalance > 1:
+        parts.append(f"imbalance {data.imbalance:g}")
+    networks = [trial.spec.network for trial in planned]
+    loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
+    parts.append(f"{network.backbone}{loss}, {counted(network.epochs, 'epoch')}{_recipe(networks)}")
+    heads = [trial.spec.head for trial in planned if trial.spec.head]
+    if heads:
+        whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
+        epochs = counted(heads[0].epochs, "epoch")
+        parts.append(f"heads {epochs}{whose}{_recipe(heads)}")
+    return "; ".join([*parts, _whose(networks, heads, own_recipes)])
+
+
+def _recipe(slots: Sequence[OptimisedSlot]) -> str:
+    """What of a recipe all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
+    shared = [
+        text(getattr(slots[0], name))
+        for name, text in _TOLD.items()
+        if len({getattr(slot, name) for slot in slots}) == 1
+    ]
+    return f": {', '.join(shared)}" if shared else ""
+
+
+def _whose(networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool) -> str:
+    if own_recipes:
+        return "each method by its authors' recipe"
+    is_one = all(len({_optimiser(slot) for slot in slots}) <= 1 for slots in (networks, heads))
+    return "one recipe for all" if is_one else "recipes differ"
+
+
+def _optimiser(slot: OptimisedSlot) -> str:
+    """A recipe as text; milestones are the epochs that they fall on."""
+    plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
+    epochs = plain.pop("epochs")
+    plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
+    return str(plain)

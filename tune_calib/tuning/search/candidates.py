@@ -1,0 +1,105 @@
+"""From points of a method's search space to trial specs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.ladder import PlannedTrial, Rung, Seeds, refuse_unknown, spec_of
+from tune_calib.recipes import Settings
+from tune_calib.registry import METHODS, SPACES
+from tune_calib.space import Choice, Point, Space
+from tune_calib.spec import TrialSpec
+
+BASELINE = "baseline"
+ONE_SEED = Seeds((0,), (0,), is_paired=True)
+NO_RUNG = -1
+
+
+class Candidates:
+    """What a search tries: each point of the space, under every seed.
+
+    Args:
+        method: whose space it is.
+        given: settings by slot that were asked for; they are not searched.
+        defaults: settings by slot that suit the data set.
+        seeds: seeds of networks and heads.
+        own_recipes: train each method by the recipe of its authors.
+
+    Raises:
+        UserError: the method or a setting is unknown, or a setting is out of range.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        given: Settings,
+        defaults: Settings | None = None,
+        seeds: Seeds = ONE_SEED,
+        own_recipes: bool = False,
+    ) -> None:
+        self.kind = METHODS[method].kind
+        self.method = method
+        self._given = given
+        self._defaults = defaults or {}
+        self._seeds = seeds
+        self._own_recipes = own_recipes
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], given)
+        fixed = {f"{slot}.{key}": v for slot, asked in given.items() for key, v in asked.items()}
+        self.space: Space = SPACES[method].without(fixed)
+        plain = self.trials({}, 0)[0].spec
+        self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
+
+    def refuse_empty(self) -> None:
+        """Refuse a search that has nothing to choose.
+
+        Raises:
+            UserError: every setting of the space is given.
+        """
+        if not self.space.settings:
+            raise UserError(
+                f"every setting of the space of {self.method} is given: nothing is left to search; "
+                f"leave one out, or run tune-calib compare {self.method}"
+            )
+
+    def first(self) -> list[dict[str, Choice]]:
+        """The method's defaults on the data set, then further published values, none twice."""
+        points: list[dict[str, Choice]] = []
+        for published in ({}, *self.space.first):
+            point = self.space.active({**self.defaults, **published})
+            if self.space.holds(point) and point not in points:
+                points.append(point)
+        return points
+
+    def trials(self, point: Point, number: int) -> list[PlannedTrial]:
+        """The trials of a point, one for each pair of seeds.
+
+        Args:
+            point: values by ``slot.key``; settings that it leaves out keep their defaults.
+            number: of the suggestion.
+        """
+        return self._planned(self.rung(point), number, f"trial {number}")
+
+    def baseline(self) -> list[PlannedTrial]:
+        """The network trained with cross entropy, under its own head, for each network seed."""
+        trials = self._planned(Rung(BASELINE, ""), NO_RUNG, BASELINE)
+        return list({trial.spec.hash: trial for trial in trials}.values())
+
+    def rung(self, point: Point, label: str = "") -> Rung:
+        """A point as a rung that stands beside others."""
+        values = {name.partition(".")[2]: value for name, value in point.items()}
+        return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
+
+    def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
+        settings = self._defaults, self._given
+        return [
+            PlannedTrial(spec_of(rung, *settings, pair, self._own_recipes), number, label)
+            for pair in self._seeds.pairs()
+        ]
+
+
+def _read(spec: TrialSpec, name: str) -> Any:
+    """The value of ``slot.key`` in a spec; the key is of the method or of its slot."""
+    slot, _, key = name.partition(".")
+    filled = getattr(spec, slot)
+    params: Mapping[str, Any] = filled.params.model_dump(mode="json")
+    return params[key] if key in params else getattr(filled, key)

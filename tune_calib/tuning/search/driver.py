@@ -1,0 +1,234 @@
+"""One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
+
+import json
+from dataclasses import dataclass
+from math import ceil
+
+from tune_calib.data.splits import load_development
+from tune_calib.engine.machine import environment_of
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.ladder import refuse_large
+from tune_calib.names import SEARCH_MANIFEST, WATCHED
+from tune_calib.places import Place, environment, require_writable
+from tune_calib.registry import DATASETS
+from tune_calib.results import atomic_write
+from tune_calib.tuning.backend.feed import run_plan
+from tune_calib.tuning.backend.launch import (
+    ALL_EPOCHS,
+    Resources,
+    ray_session,
+    refuse_here,
+)
+from tune_calib.tuning.backend.plan import HEAD_THREADS, MAX_POPULATION, lacking, make_plan
+from tune_calib.tuning.backend.pool import Pool
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.trainables import HeadTrainable
+from tune_calib.tuning.folder import done, identity_of, only_driver, refuse_mended
+from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.heads import search_heads
+from tune_calib.tuning.search.job import (
+    Question,
+    SearchRequest,
+    as_begun,
+    manifest_of,
+    refuse_other_specs,
+    request_of,
+)
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.networks import search_networks
+from tune_calib.tuning.search.outcome import write_outcome
+from tune_calib.tuning.search.storage import lost_database, open_storage
+from tune_calib.tuning.search.study import SearchStudy, points_of
+
+MIN_SHARE = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        trials: the search.
+        counts: of what was planned and done, in one line.
+        crashed: what trials of this session died of.
+    """
+
+    trials: SearchTrials
+    counts: str
+    crashed: list[str]
+
+
+def search(request: SearchRequest, retry: str | None = None) -> Found:
+    """Do what is left of a search.
+
+    Args:
+        request: the search.
+        retry: status of trials that are tried once more, e.g. ``crashed``.
+
+    Raises:
+        UserError: a setting is wrong, the data is not there, ``out`` holds something else, or
+            its choice was evaluated on test already.
+        MismatchError: trials, rows and study disagree at the end.
+    """
+    request = as_begun(request)
+    question = request.question
+    _refuse(question, request)
+    candidates = question.candidates()
+    candidates.refuse_empty()
+    data = candidates.baseline()[0].spec.data
+    # What can be refused by reading alone is refused before the folder is made.
+    DATASETS[data.dataset].locate(request.data_root)
+    manifest_of(request)
+    first = [*candidates.baseline(), *candidates.trials({}, 0)]
+    everywhere = environment_of(trial.spec for trial in first)
+    cores = {HEAD_THREADS, *(trial.spec.network.threads for trial in first)}
+    needs = [Resources(each, request.gpus) for each in sorted(cores)]
+    if not (request.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
+        refuse_here(request.address, needs)
+    with only_driver(request.out), lost_database(request.study_storage):
+        # Once more: another driver may have made the search longer meanwhile.
+        manifest = manifest_of(request)
+        asked = manifest["trials"]
+        store = Store(request.store)
+        load_development(data, request.data_root, store.images)
+        lacks = lacking(make_plan(first, set()), store, is_search=True)
+        if lacks or candidates.kind == "network":
+            require_writable(request.store, lacks[0] if lacks else "the networks of the search")
+        trials = open_trials(request, candidates)
+        atomic_write(request.out / SEARCH_MANIFEST, json.dumps(manifest, indent=1).encode())
+        if retry is not None:
+            trials.study.retry(retry)
+        planned = trials.study.planned(asked)
+        trials.read()
+        if trials.study.finished() < planned:
+            refuse_here(request.address, needs)
+            reached = environment(request.out, request.store)
+            with ray_session(request.address, reached, needs, everywhere):
+                tell_other_machine(request.out, request.address)
+                _run(request, trials, planned, manifest["search"])
+            planned = trials.study.planned(asked)  # fewer where the space was at its end
+        else:
+            trials.judge_all()
+        counts = trials.reconcile(planned)
+        if planned < asked:
+            counts += f"; {asked} were asked for, and there are no more points"
+        write_outcome(trials, asked, planned)
+    return Found(trials, counts, list(trials.crashed.values()))
+
+
+def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
+    """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
+
+    Its driver may be at work: nothing else of the folder is touched, the study least of all.
+
+    Args:
+        out: folder of the search.
+        study_storage: URL of its study, where that is a database.
+
+    Raises:
+        UserError: the folder holds no search or no result, or its baseline failed.
+    """
+    request = request_of(out, study_storage)
+    if not done(out):
+        raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
+    with lost_database(request.study_storage):
+        trials = open_trials(request, request.question.candidates(), is_read_only=True)
+        trials.read()
+        _ = trials.baseline  # one that failed is refused here
+        trials.judge_ended()
+        write_outcome(trials, request.trials, trials.study.planned(request.trials))
+
+
+def open_trials(
+    request: SearchRequest, candidates: Candidates, is_read_only: bool = False
+) -> SearchTrials:
+    """The search as its folder and its study hold it.
+
+    Raises:
+        UserError: a version with other defaults began it, or one that evaluated its heads
+            otherwise, or its study cannot be opened.
+    """
+    refuse_other_specs(request.out, candidates)
+    if not is_read_only:
+        refuse_mended(request.out)
+    study = open_study(request, candidates, is_read_only)
+    return SearchTrials(request.out, candidates, request.question.objective, study)
+
+
+def open_study(request: SearchRequest, candidates: Candidates, is_read_only: bool) -> SearchStudy:
+    """The study of a search.
+
+    Raises:
+        UserError: it cannot be opened, or is to be read and is not there.
+    """
+    question = request.question
+    return SearchStudy(
+        open_storage(request.study_storage, request.out, is_read_only),
+        f"tune-calib {identity_of(question.plain())}",
+        candidates.space,
+        question.objective,
+        question.sampler,
+        question.sampler_seed,
+        points_of(candidates.space, question.sampler, candidates.first()),
+        is_read_only,
+    )
+
+
+def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
+    """The study of the search that a folder holds, to be read; None if it holds none.
+
+    Raises:
+        UserError: the study cannot be opened.
+    """
+    if not (out / SEARCH_MANIFEST).exists():
+        return None
+    request = request_of(out, study_storage)
+    return open_study(request, request.question.candidates(), is_read_only=True)
+
+
+def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: str) -> None:
+    question, baseline = request.question, trials.candidates.baseline()
+    run = Run(
+        out=str(request.out.resolve()),
+        store=str(request.store.resolve()),
+        data_root=str(request.data_root.resolve()) if request.data_root else None,
+        sweep=identity,
+        ladder=f"search {question.method}",
+        device="cuda" if request.gpus else "cpu",
+        is_search=True,
+    )
+    plan = make_plan(baseline, set(trials.rows))
+    run_plan("baseline", plan, run, request.gpus)
+    trials.read()
+    _ = trials.baseline  # refused here, before anything is asked
+    if trials.candidates.kind == "head":
+        resources = Resources(HEAD_THREADS, request.gpus)
+        pool = Pool(HeadTrainable, request.at_once, resources, run, {"epochs_per_step": ALL_EPOCHS})
+        heads = question.population * len(question.seeds.pairs())
+        # Few enough for every actor to get a share of a batch, where that leaves populations
+        # that are worth it; the numbers of a head do not depend on its population.
+        largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / request.at_once)))
+        search_heads(trials, pool, planned, question.population, question.lag, largest)
+    else:
+        resources = Resources(baseline[0].spec.network.threads, request.gpus)
+        is_asha = question.scheduler == "asha"
+        search_networks(trials, planned, run, resources, request.at_once, is_asha)
+
+
+def _refuse(question: Question, request: SearchRequest) -> None:
+    Resources(1, request.gpus)
+    for option, count in (
+        ("--trials", request.trials),
+        ("--population", question.population),
+        ("--at-once", request.at_once),
+    ):
+        if count < 1:
+            raise UserError(f"{option} must be at least 1, got {count}")
+    refuse_large(request.trials * len(question.seeds.pairs()))
+    if question.scheduler == "asha":
+        if question.candidates().kind != "network":
+            raise UserError(f"--scheduler asha stops networks; {question.method} trains none")
+        if len(question.objective.metrics) > 1 or question.objective.metrics[0] not in WATCHED:
+            raise UserError(f"--scheduler asha needs one --metric of {', '.join(WATCHED)}")

@@ -1,0 +1,222 @@
+"""The one look at the test split: the choice of a search, over seeds that it never saw."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from tabulate import tabulate
+
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.ladder import Ladder, Rung, Seeds
+from tune_calib.manifests import read, sweep_of
+from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
+from tune_calib.places import Place
+from tune_calib.remarks import of_reads, of_test
+from tune_calib.results import atomic_write, read_table
+from tune_calib.space import Point
+from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.search.candidates import BASELINE, Candidates
+from tune_calib.tuning.search.driver import open_trials
+from tune_calib.tuning.search.job import SearchRequest, request_of
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.objective import Row
+
+EVALUATION = "evaluation"
+DEFAULTS, CHOSEN = "defaults", "chosen"
+OPTIMISM = (
+    "optimism: how much better the search saw it on select than it is on test under fresh seeds; "
+    "positive: select looked better than test, also where a larger value is better."
+)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the look at the test split gave.
+
+    Attributes:
+        folder: of its results, a sweep like any other.
+        metrics: that were searched for.
+        reads: of the test split, in their order.
+        on_select: rows of the search by rung label: what it believed.
+        crashed: one line for each Ray trial that crashed.
+    """
+
+    folder: Place
+    metrics: tuple[str, ...]
+    reads: Sequence[Mapping[str, Any]]
+    on_select: Mapping[str, Sequence[Row]]
+    crashed: list[str]
+
+
+def evaluate(
+    out: Place, seeds: int, study_storage: str | None, command: str, extend: bool = False
+) -> Evaluated:
+    """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
+
+    Args:
+        out: folder of the search.
+        seeds: how many fresh seeds of networks and heads, which vary together.
+        study_storage: URL of the study, where that is a database.
+        command: to do the same again.
+        extend: read test once more, under more seeds than before.
+
+    Raises:
+        UserError: the search is not over, found nothing within the guard, or had its look at
+            the test split with another choice or under other seeds.
+    """
+    request = request_of(out, study_storage)
+    question, candidates = request.question, request.question.candidates()
+    with only_driver(out):
+        trials = open_trials(request, candidates)
+        trials.judge_all()
+        if not trials.verdicts:
+            raise UserError(
+                f"{out}: its study knows of no suggestion; first: tune-calib resume {out}"
+            )
+        number = question.objective.chosen(trials.verdicts)
+        if number is None:
+            raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
+        point = trials.study.suggestion(number).point
+        choice = {"trial": number, "settings": dict(point), "rule": question.objective.rule()}
+        reads = _record(out, choice, {"seeds": seeds, "command": command}, extend)
+        title = f"Search of {question.method}; {of_reads(reads)}"
+        crashed = ablate(_request(request, candidates, point, seeds, command, title))
+    return Evaluated(
+        folder=out / EVALUATION,
+        metrics=question.objective.metrics,
+        reads=reads,
+        on_select=_believed(trials, {DEFAULTS: 0, CHOSEN: number}),
+        crashed=crashed,
+    )
+
+
+def _record(
+    out: Place, choice: dict[str, Any], look: dict[str, Any], extend: bool
+) -> list[dict[str, Any]]:
+    """Write down that test is read, before it is; gives every look at it, in their order.
+
+    The same look may be repeated, e.g. after a kill. Another choice comes too late.
+    """
+    path = out / SEARCH_EVALUATED
+    try:
+        old = read(path) if path.exists() else choice
+    except DamagedFileError as error:
+        raise DamagedFileError(
+            f"{error}, so that nobody knows which trial was evaluated on test; its numbers stay: "
+            f"tune-calib report {out / EVALUATION}"
+        ) from None
+    if {key: old.get(key) for key in choice} != choice:
+        raise UserError(
+            f"{out} was evaluated on test with trial {old.get('trial')}, and the choice is now "
+            f"trial {choice['trial']}; test is read once: search in a new --out"
+        )
+    reads = old.get("reads") or _reads_before(out)
+    last = reads[-1]["seeds"] if reads else look["seeds"]
+    if look["seeds"] < last or (look["seeds"] > last and not extend):
+        raise UserError(
+            f"{out}: {of_reads(reads)}, and it is read once; the same again: --seeds {last}; with "
+            "--extend more seeds are added, and the page says that test was read again"
+        )
+    if not reads or look["seeds"] > last:
+        reads = [*reads, look]
+    atomic_write(path, json.dumps({**choice, "reads": reads}, indent=1).encode())
+    return reads
+
+
+def _reads_before(out: Place) -> list[dict[str, Any]]:
+    """The look of an earlier version, which told no seeds, by what it left."""
+    manifest = sweep_of(out / EVALUATION)
+    if manifest is None:
+        return []
+    return [{"seeds": len(manifest["network_seeds"]), "command": manifest["command"]}]
+
+
+def _request(
+    request: SearchRequest,
+    candidates: Candidates,
+    point: Point,
+    seeds: int,
+    command: str,
+    title: str,
+) -> Request:
+    question = request.question
+    first = 1 + max([*question.seeds.network, *question.seeds.head])
+    fresh = tuple(range(first, first + seeds))
+    rungs: list[Rung] = []
+    known = {candidates.baseline()[0].spec.hash}
+    for label, each in ((CHOSEN, point), (DEFAULTS, candidates.first()[0])):
+        spec_hash = candidates.trials(each, 0)[0].spec.hash
+        if spec_hash not in known:  # the defaults of ce are the baseline
+            known.add(spec_hash)
+            rungs.insert(0, candidates.rung(each, label))
+    rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
+    return Request(
+        ladder=Ladder(f"search {question.method}", title, tuple(rungs)),
+        defaults=question.defaults,
+        given=question.given,
+        seeds=Seeds(fresh, fresh, is_paired=True),
+        with_controls=False,
+        out=request.out / EVALUATION,
+        store=request.store,
+        data_root=request.data_root,
+        address=request.address,
+        gpus=request.gpus,
+        command=command,
+        own_recipes=question.own_recipes,
+    )
+
+
+def _believed(trials: SearchTrials, numbers: Mapping[str, int]) -> dict[str, list[Row]]:
+    believed = {BASELINE: [trials.rows[t.spec.hash] for t in trials.candidates.baseline()]}
+    for label, number in numbers.items():
+        hashes = trials.hashes(trials.study.suggestion(number))
+        believed[label] = [trials.rows[spec_hash] for spec_hash in hashes]
+    return believed
+
+
+def optimism(evaluated: Evaluated) -> str:
+    """How much better the search looked on ``select`` than it is on ``test``, as a table.
+
+    Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
+    """
+    rows = read_table(evaluated.folder, "trials").to_pylist()
+    metrics = dict.fromkeys([*evaluated.metrics, "accuracy"])
+    lines = []
+    for label, believed in evaluated.on_select.items():
+        fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
+        before = [row for row in believed if row["status"] == "done"]
+        shown = signed(label, [row.get("flags") for row in [*before, *fresh]])
+        for name in metrics if fresh and before else ():
+            searched = fmean(row[column("select", name)] for row in before)
+            test = [row[column("test", name)] for row in fresh]
+            select = fmean(row[column("select", name)] for row in fresh)
+            sign = 1 if METRICS[name].direction == "min" else -1
+            gap = sign * (fmean(test) - searched)
+            title = METRICS[name].title
+            lines.append([shown, title, searched, select, _spread(test), gap])
+    titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
+    table = tabulate(lines, headers=titles, floatfmt=".4f", tablefmt="github")
+    flags = legend(row.get("flags") for row in rows)
+    notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
+    text = "\n".join([table, "", *notes])
+    atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
+    return text
+
+
+def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:
+    """Where the choice is no better than the baseline on test, a line each."""
+    means = []
+    for label in (BASELINE, CHOSEN):
+        own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
+        if not own:
+            return []
+        means.append({m: fmean(row[column("test", m)] for row in own) for m in evaluated.metrics})
+    return of_test(evaluated.metrics, *means)
+
+
+def _spread(values: Sequence[float]) -> str:
+    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{fmean(values):.4f}{spread}"

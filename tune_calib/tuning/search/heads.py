@@ -1,0 +1,60 @@
+"""Search of head methods: suggestions in batches, the heads of one shape trained together.
+
+Batches are asked, trained and told in order, a fixed number of them at a time: what a batch can
+know does not depend on which actor was faster, so that a search repeats to the last digit.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.backend.pool import Pool
+from tune_calib.tuning.backend.progress import Display
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.study import Suggestion
+
+
+def search_heads(
+    trials: SearchTrials, pool: Pool, planned: int, population: int, lag: int, largest: int
+) -> None:
+    """Ask, train and tell until every suggestion has ended.
+
+    Args:
+        trials: the search.
+        pool: actors of ``HeadTrainable``.
+        planned: number of suggestions.
+        population: suggestions of a batch.
+        lag: batches that are asked for before the first of them is told, >= 1.
+        largest: heads of a Ray trial.
+    """
+    open_batches: deque[list[Suggestion]] = deque()
+    with Display("trials", planned) as display:
+        for start in range(0, planned, population):
+            if len(open_batches) == lag:
+                _finish(open_batches.popleft(), trials, pool, display)
+            numbers = range(start, min(start + population, planned))
+            # What a search of this length knows by now, though an extended one may know more.
+            known = max(0, start - (lag - 1) * population)
+            study = trials.study
+            batch = [study.suggestion(n, known) for n in numbers if study.has(n)]
+            _submit(batch, trials, pool, largest)
+            open_batches.append(batch)
+        while open_batches:
+            _finish(open_batches.popleft(), trials, pool, display)
+
+
+def _submit(batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool, largest: int) -> None:
+    left = trials.to_start(s for s in batch if not s.is_finished)
+    for population in make_plan(left, set(), largest).populations:
+        pool.submit(population)
+
+
+def _finish(
+    batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool, display: Display
+) -> None:
+    for suggestion in batch:
+        while not (suggestion.is_finished or trials.is_over(suggestion)):
+            trials.collect(*pool.wait())
+        trials.settle(suggestion)
+        display.ended(trials.verdicts[suggestion.number].status)
+    display.note = trials.best()

@@ -1,0 +1,209 @@
+"""The trials of a search: which specs a suggestion needs, which have a row, what became of it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from tune_calib.errors import UserError
+from tune_calib.ladder import PlannedTrial
+from tune_calib.names import METRICS, column, is_chance
+from tune_calib.places import Place
+from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice, shown
+from tune_calib.results import read_table
+from tune_calib.tuning.backend.plan import RayTrial
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.objective import Objective, Row, Verdict
+from tune_calib.tuning.search.study import SearchStudy, Suggestion
+
+OPEN = ("running", "waiting")
+KEPT = ("status", "epoch", "network_seed", "flags")
+
+
+class MismatchError(UserError):
+    """Counts that must agree do not."""
+
+
+@dataclass
+class SearchTrials:
+    """What the driver of a search knows.
+
+    Attributes:
+        out: folder of the search.
+        candidates: from points to specs.
+        objective: what is searched for.
+        study: suggestions and how they ended.
+        rows: of the table ``trials`` by spec hash, without what the driver does not need.
+        crashed: what trials died of, by spec hash.
+        verdicts: of the suggestions that ended, by number.
+        ended: Ray trials that ended in this session, by name.
+    """
+
+    out: Place
+    candidates: Candidates
+    objective: Objective
+    study: SearchStudy
+    rows: dict[str, Row] = field(default_factory=dict)
+    crashed: dict[str, str] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    _hashes: dict[int, list[str]] = field(default_factory=dict)
+    _started: set[str] = field(default_factory=set)
+    _baseline: dict[int, float] = field(default_factory=dict)
+
+    def read(self, name: str = "*") -> list[str]:
+        """Take rows from disk: of one Ray trial, or all; returns their spec hashes."""
+        table = read_table(self.out, "trials", name)
+        columns = [c for c in table.column_names if c in KEPT or c.startswith("select/")]
+        hashes: list[str] = table["spec_hash"].to_pylist()
+        self.rows |= zip(hashes, table.select(columns).to_pylist(), strict=True)
+        return hashes
+
+    def hashes(self, suggestion: Suggestion) -> list[str]:
+        """Spec hashes of a suggestion, one for each pair of seeds."""
+        if suggestion.number not in self._hashes:
+            trials = self.candidates.trials(suggestion.point, suggestion.number)
+            self._hashes[suggestion.number] = [trial.spec.hash for trial in trials]
+        return self._hashes[suggestion.number]
+
+    def to_start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
+        """Trials of suggestions that have no row and that no Ray trial was made of yet."""
+        new: dict[str, PlannedTrial] = {}
+        for suggestion in suggestions:
+            trials = self.candidates.trials(suggestion.point, suggestion.number)
+            own = {trial.spec.hash: trial for trial in trials}
+            self._hashes[suggestion.number] = list(own)
+            new |= {k: t for k, t in own.items() if k not in self.rows and k not in self._started}
+        self._started |= new.keys()
+        return list(new.values())
+
+    def collect(self, trial: RayTrial, error: str | None) -> None:
+        """Note how a Ray trial ended: by its rows on disk, which stand above what Ray says."""
+        self.ended.add(trial.name)
+        if (self.out / "trials" / f"{trial.name}.parquet").exists():
+            self.read(trial.name)
+            return
+        for planned in trial.trials:
+            self.crashed[planned.spec.hash] = error or "no result row was written"
+
+    def is_over(self, suggestion: Suggestion) -> bool:
+        """Whether every trial of a suggestion has a row or crashed."""
+        return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
+
+    def settle(self, suggestion: Suggestion) -> None:
+        """Judge a suggestion that is over, and tell the study unless it knows."""
+        rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
+        verdict = self.objective.verdict(rows, self.baseline)
+        self.verdicts[suggestion.number] = verdict
+        if not suggestion.is_finished:
+            self.study.tell(suggestion.number, verdict)
+
+    def judge_all(self) -> None:
+        """Judge every suggestion of a search that has ended.
+
+        Raises:
+            UserError: one is still open.
+        """
+        if not self.judge_ended():
+            raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
+
+    def judge_ended(self) -> bool:
+        """Judge every suggestion that was told; returns whether none is open."""
+        # Before the rows: beside a driver at work, what was told by now has its rows.
+        states = self.study.states()
+        self.read()
+        self.verdicts.clear()
+        ended = [number for number, state in enumerate(states) if state not in OPEN]
+        for number in ended:
+            self.settle(self.study.suggestion(number))
+        return len(ended) == len(states)
+
+    @property
+    def baseline(self) -> Mapping[int, float]:
+        """Accuracy on ``select`` of the baseline, by network seed.
+
+        Raises:
+            UserError: a baseline has none.
+        """
+        if not self._baseline:
+            for trial in self.candidates.baseline():
+                row = self.rows.get(trial.spec.hash)
+                if row is None or row["status"] != "done":
+                    raise UserError(
+                        f"the baseline network {_how_it_ended(row)}; the guard needs its accuracy: "
+                        "change the network's settings (--set network.lr=...) in a new --out"
+                    )
+                accuracy = row[column("select", "accuracy")]
+                self._baseline[trial.spec.network.seed] = accuracy
+        return self._baseline
+
+    def baseline_means(self, metrics: Iterable[str]) -> list[float]:
+        """Means of metrics on ``select`` over the baseline's networks."""
+        rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
+        return [fmean(row[column("select", name)] for row in rows) for name in metrics]
+
+    def remarks(self) -> list[str]:
+        """What must be said of the choice and its baseline, a line each."""
+        metrics = self.objective.metrics
+        baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
+        lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
+        number = self.objective.chosen(self.verdicts)
+        if number is None:
+            return lines
+        values = dict(zip(metrics, self.verdicts[number].values, strict=True))
+        means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
+        return [*lines, *of_choice(metrics, means, values)]
+
+    def best(self) -> str:
+        """The choice so far, in a few words."""
+        number = self.objective.chosen(self.verdicts)
+        if number is None:
+            return "none within the guard yet"
+        metric, value = self.objective.metrics[0], self.verdicts[number].values[0]
+        return f"best {METRICS[metric].title} {shown(metric, value)} (trial {number})"
+
+    def reconcile(self, planned: int) -> str:
+        """Compare what was planned with the study, the Ray trials and the rows on disk.
+
+        Args:
+            planned: number of suggestions.
+
+        Returns:
+            The counts in one line.
+
+        Raises:
+            MismatchError: they disagree.
+        """
+        states = self.study.states()
+        closed = [n for n, state in enumerate(states) if state not in OPEN]
+        suggestions = [self.study.suggestion(number) for number in closed]
+        expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
+        expected |= {trial.spec.hash for trial in self.candidates.baseline()}
+        hashes = read_table(self.out, "trials")["spec_hash"].to_pylist()
+        absent = sorted(expected - set(hashes) - self._crashed_for_good(suggestions))
+        counts = Counter(states)
+        line = (
+            f"{planned} planned = {len(states)} trials of the study ("
+            + ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
+            + f"); {len(expected)} specs, {len(hashes)} result rows, "
+            f"{len(self.ended)} Ray trials in this session"
+        )
+        wrong = {
+            "the study has another number of trials": len(states) != planned,
+            "the study has open trials": len(closed) < len(states),
+            f"trials without a row ({', '.join(absent[:3])})": bool(absent),
+            "a trial has two rows": len(set(hashes)) < len(hashes),
+            "a row belongs to no trial": bool(set(hashes) - expected),
+        }
+        found = [text for text, is_so in wrong.items() if is_so]
+        if found:
+            raise MismatchError(f"{self.out}: {line}; {'; '.join(found)}; run it again")
+        return line
+
+    def _crashed_for_good(self, suggestions: list[Suggestion]) -> set[str]:
+        crashed = [s for s in suggestions if self.verdicts[s.number].status == "crashed"]
+        return {h for suggestion in crashed for h in self.hashes(suggestion)}
+
+
+def _how_it_ended(row: Row | None) -> str:
+    return "crashed" if row is None else str(row["status"])

@@ -1,0 +1,140 @@
+"""Search of network and post-hoc methods: one Ray trial a spec, fed to a ``Tuner`` by the study."""
+
+from collections import deque
+from typing import Any
+
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
+
+from tune_calib.engine.store import Store, read_manifest
+from tune_calib.errors import DamagedFileError
+from tune_calib.names import METRICS, column
+from tune_calib.places import place, remove_folder
+from tune_calib.results import TableName, write_results
+from tune_calib.tuning.backend.feed import Feed
+from tune_calib.tuning.backend.launch import Resources, fit
+from tune_calib.tuning.backend.plan import RayTrial
+from tune_calib.tuning.backend.rows import Outcome, Run, curve_rows, trial_row
+from tune_calib.tuning.backend.trainables import NetworkTrainable
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.study import Suggestion
+
+
+class StudySearcher(Feed):
+    """Hands the suggestions of the study to Ray Tune, and tells the study how they ended.
+
+    Its state is the study's: a new searcher on the same folder goes on where another was killed.
+
+    Args:
+        trials: the search.
+        planned: number of suggestions.
+        run: the circumstances.
+    """
+
+    def __init__(self, trials: SearchTrials, planned: int, run: Run) -> None:
+        metric = trials.objective.metrics[0]
+        super().__init__(metric=column("select", metric), mode=METRICS[metric].direction)
+        self.trials = trials
+        self.planned = planned
+        self.run = run
+        self.asked = 0
+        self.queue: deque[RayTrial] = deque()
+        self.running: dict[str, RayTrial] = {}
+        self.open: list[Suggestion] = []
+
+    def suggest(self, trial_id: str) -> Any:
+        """The configuration of the next Ray trial, or ``Searcher.FINISHED``."""
+        while not self.queue:
+            if self.asked == self.planned or not self.trials.study.has(self.asked):
+                return Searcher.FINISHED
+            self._ask()
+        self.running[trial_id] = self.queue.popleft()
+        return {"run": self.run.plain(), "work": self.running[trial_id].config()}
+
+    def _ask(self) -> None:
+        suggestion = self.trials.study.suggestion(self.asked)
+        self.asked += 1
+        if suggestion.is_finished:
+            self.trials.settle(suggestion)
+            return
+        left = self.trials.to_start([suggestion])
+        # Of its own name: suggestions of a post-hoc method share their network.
+        self.queue.extend(RayTrial(f"network-{t.spec.hash}", (t,)) for t in left)
+        self.open.append(suggestion)
+        self._settle()
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Read the rows that the trial wrote; one that a scheduler stopped wrote none."""
+        trial = self.running.pop(trial_id)
+        is_written = (self.trials.out / "trials" / f"{trial.name}.parquet").exists()
+        if not error and result and not is_written:
+            self._write_stopped(trial, result)
+        self.trials.collect(trial, "the trial's process failed" if error else None)
+        self._settle()
+
+    def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
+        (planned,) = trial.trials
+        folder = Store(place(self.run.store)).folder("checkpoints", planned.spec.network_id)
+        try:
+            history = read_manifest(folder)["history"]
+        except DamagedFileError:
+            history = []
+        epoch = int(result["epoch"])
+        outcome = Outcome(
+            "stopped", epoch, history[:epoch], f"by the scheduler after epoch {epoch}"
+        )
+        measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
+        # Not of the driver, which did not train it.
+        measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
+        measured["threads"] = planned.spec.network.threads
+        rows = [trial_row(planned, outcome, self.run, measured)]
+        tables: dict[TableName, list[dict[str, Any]]] = {
+            "trials": rows,
+            "curves": curve_rows(planned, outcome),
+        }
+        write_results(self.trials.out, trial.name, tables)
+        remove_folder(folder)
+
+    def _settle(self) -> None:
+        over = [suggestion for suggestion in self.open if self.trials.is_over(suggestion)]
+        for suggestion in over:
+            self.open.remove(suggestion)
+            self.trials.settle(suggestion)
+
+
+def search_networks(
+    trials: SearchTrials, planned: int, run: Run, resources: Resources, at_once: int, asha: bool
+) -> None:
+    """Run Ray trials until every suggestion has ended.
+
+    Args:
+        trials: the search.
+        planned: number of suggestions.
+        run: the circumstances.
+        resources: of each Ray trial.
+        at_once: Ray trials side by side; only one at a time repeats to the last digit.
+        asha: stop trials that are behind at the same epoch.
+    """
+    searcher = StudySearcher(trials, planned, run)
+    first = trials.candidates.trials({}, 0)
+    scheduler = _asha(searcher, first[0].spec.network.epochs) if asha else None
+    kind = tune.with_resources(NetworkTrainable, resources.request())
+    total = planned * len(first)
+    fit(
+        "trials", total, kind, run.out, searcher, scheduler=scheduler, max_concurrent_trials=at_once
+    )
+
+
+def _asha(searcher: StudySearcher, epochs: int) -> ASHAScheduler:
+    # One more than there are: the step behind the last epoch evaluates and writes the row.
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric=searcher.metric,
+        mode=searcher.mode,
+        max_t=epochs + 1,
+        grace_period=1,
+        reduction_factor=3,
+    )

@@ -1,0 +1,274 @@
+"""The Optuna study of a search: asked, told and taken up again by the driver alone.
+
+Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that what it
+suggests depends on what the study holds and not on the process that asks: a search that was
+interrupted goes on as if nothing had happened.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS
+from tune_calib.seeds import child_seed
+from tune_calib.space import Choice, Point, Space
+from tune_calib.tuning.search.as_asked import StudyAsAsked
+from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.recent_tpe import RecentTPESampler
+
+SamplerName = Literal["tpe", "random", "nsga2", "grid"]
+STATUS = "status"
+WORST = "worst"
+RETRY_OF = "retry_of"
+GUARD = "accuracy"
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What the study suggests to try.
+
+    Attributes:
+        number: of the suggestion, and of the study's trial.
+        point: values by ``slot.key`` of the settings that matter.
+        is_finished: whether it was told already.
+    """
+
+    number: int
+    point: Point
+    is_finished: bool
+
+
+class SearchStudy:
+    """Suggestions by number, and what became of them.
+
+    Args:
+        storage: where the study lies.
+        name: its name there.
+        space: what is searched.
+        objective: what for.
+        sampler: how; ``grid`` tries the points alone.
+        seed: of the sampler.
+        points: tried first, in this order.
+        is_read_only: look at what is there, and write nothing.
+
+    Raises:
+        UserError: the study is to be read, and there is none.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        space: Space,
+        objective: Objective,
+        sampler: SamplerName,
+        seed: int,
+        points: Sequence[Point],
+        is_read_only: bool = False,
+    ) -> None:
+        self._space = space
+        self._objective = objective
+        self._sampler: SamplerName = sampler
+        self._seed = seed
+        self._points = points
+        if not is_read_only:
+            storage = optuna.create_study(
+                storage=storage,
+                study_name=name,
+                directions=objective.directions,
+                load_if_exists=True,
+            )._storage
+        try:
+            self._study = StudyAsAsked(name, storage)
+        except KeyError:
+            raise UserError("the storage holds no study of this search") from None
+
+    def suggestion(self, number: int, known: int | None = None) -> Suggestion:
+        """Suggestion ``number``: as it was made, finished if it was left half-made, or new.
+
+        Args:
+            number: of the suggestion.
+            known: number from which on the sampler may read no verdict yet; all unless given.
+
+        Raises:
+            UserError: another program writes to the study.
+        """
+        trials = self._trials()
+        if number < len(trials) and trials[number].state.is_finished():
+            return Suggestion(number, trials[number].params, is_finished=True)
+        position = number - len(self.retried())
+        if number == len(trials) and position < len(self._points):
+            self._study.enqueue_trial(dict(self._points[position]))
+        try:
+            self._study.sampler, self._study.known = self._sampler_of(number), known
+            point = self._ask(number, trials)
+        finally:
+            self._study.known = None
+        return Suggestion(number, point, is_finished=False)
+
+    def _ask(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Choice]:
+        if number < len(trials) and trials[number].state == TrialState.RUNNING:
+            trial = Trial(self._study, trials[number]._trial_id)
+        else:
+            trial = self._study.ask()
+        if trial.number != number:
+            raise UserError(
+                f"the study has a trial {trial.number} that this search did not ask for; "
+                "one program alone may write to it"
+            )
+        return self._fill(trial)
+
+    def _fill(self, trial: Trial) -> dict[str, Choice]:
+        """Suggest what matters; each draw has a seed of its own, so that none shifts another."""
+        _ = trial.relative_params  # what is drawn together, drawn now
+        point: dict[str, Choice] = {}
+        for name, setting in self._space.settings.items():
+            if setting.matters(point):
+                self._study.sampler = self._sampler_of(trial.number, name)
+                point[name] = _suggest(trial, name, setting.distribution)
+        return point
+
+    def _sampler_of(self, number: int, setting: str = "") -> BaseSampler:
+        return _sampler(self._sampler, child_seed(self._seed, f"ask {setting}", number))
+
+    def tell(self, number: int, verdict: Verdict) -> None:
+        """Finish a suggestion.
+
+        Only a trial that is done gives values. One that was stopped is pruned, with the epoch
+        and without a value; what diverged or crashed failed, which a sampler does not read, and
+        has the worst finite values as an attribute.
+        """
+        trial = Trial(self._study, self._trials()[number]._trial_id)
+        trial.set_user_attr(STATUS, verdict.status)
+        if verdict.status == "done":
+            if GUARD not in trial.constraints:
+                trial.set_constraint(GUARD, self._objective.excess(verdict))
+            self._study.tell(number, verdict.values)
+        elif verdict.status == "stopped":
+            trial.set_user_attr("epoch", verdict.epoch)
+            self._study.tell(number, state=TrialState.PRUNED)
+        else:
+            trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
+            self._study.tell(number, state=TrialState.FAIL)
+
+    def retry(self, status: str) -> list[int]:
+        """Suggest again what ended with a status and was not tried again.
+
+        Returns:
+            Numbers of the new suggestions.
+        """
+        trials = self._trials()
+        tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+        again = [trial for trial in trials if _state(trial) == status and trial.number not in tried]
+        for trial in again:
+            self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
+        return list(range(len(trials), len(trials) + len(again)))
+
+    def retried(self) -> dict[int, int]:
+        """Suggestions that repeat another one, by number."""
+        pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())
+        return {number: first for number, first in pairs if first is not None}
+
+    def has(self, number: int) -> bool:
+        """Whether there is a suggestion of a number, or the space has a point left for it."""
+        return number < len(self._trials()) or not self._is_exhausted()
+
+    def planned(self, asked: int) -> int:
+        """Suggestions that a search has in all: no more than its grid or its space gives.
+
+        Args:
+            asked: for; those that are tried again come on top.
+        """
+        again = len(self.retried())
+        if self._sampler == "grid":
+            asked = min(asked, len(self._points))
+        if self._is_exhausted():
+            asked = min(asked, len(self._trials()) - again)
+        return asked + again
+
+    def _is_exhausted(self) -> bool:
+        """Whether every point of a space that is finite was suggested."""
+        trials = self._trials()
+        if len(trials) < self._space.size:
+            return False
+        tried = {frozenset(trial.params.items()) for trial in trials}
+        return all(frozenset(point.items()) in tried for point in self._space.points())
+
+    def finished(self) -> int:
+        """Number of suggestions that were told."""
+        return sum(trial.state.is_finished() for trial in self._trials())
+
+    def states(self) -> list[str]:
+        """State of every trial, by number: its status, or ``running`` or ``waiting``."""
+        return [_state(trial) for trial in self._trials()]
+
+    def divergences(self, place: int, quantile: float) -> dict[str, float]:
+        """How far each setting of the best trials is spread otherwise than that of all (PED-ANOVA).
+
+        Args:
+            place: of the objective.
+            quantile: share of the trials with values that are the best, in (0, 1).
+        """
+        sign = 1 if self._objective.directions[place] == "minimize" else -1
+        tried = {name for trial in self._trials() if trial.values for name in trial.params}
+        with warnings.catch_warnings():
+            # That a target is to be made small, and that importances may be left unscaled.
+            warnings.simplefilter("ignore")
+            return get_param_importances(
+                self._study,
+                evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
+                params=[name for name in self._space.settings if name in tried],
+                target=lambda trial: sign * trial.values[place],
+                normalize=False,
+            )
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+
+def _state(trial: FrozenTrial) -> str:
+    # The status is written before the trial is told: a kill in between leaves it running.
+    state = trial.state.name.lower()
+    return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
+
+
+def _sampler(name: SamplerName, seed: int) -> BaseSampler:
+    seed %= 2**32
+    if name == "tpe":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return RecentTPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
+    if name == "nsga2":
+        return NSGAIISampler(seed=seed)
+    return RandomSampler(seed=seed)
+
+
+def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            chosen: Choice = trial.suggest_categorical(name, choices)
+            return chosen
+        case IntDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_int(name, low, high, step=step, log=log)
+        case FloatDistribution(low=low, high=high, log=log):
+            return trial.suggest_float(name, low, high, log=log)
+    raise TypeError(f"cannot suggest from {distribution}")
+
+
+def points_of(space: Space, sampler: SamplerName, first: Sequence[Point]) -> list[Point]:
+    """What is tried before the sampler is asked: published values, or the whole grid."""
+    if sampler != "grid":
+        return list(first)
+    grid: list[Mapping[str, Choice]] = [p for p in space.grid() if p not in first]
+    return [*first, *grid]

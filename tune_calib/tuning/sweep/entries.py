@@ -1,0 +1,303 @@
+"""From a sweep file to the ladders and searches that it asks for, checked before any starts."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.ladder import (
+    Ladder,
+    PlannedTrial,
+    Rung,
+    Seeds,
+    expand,
+    pipeline,
+    refuse_large,
+    refuse_unknown,
+    refuse_unused,
+    side_by_side,
+)
+from tune_calib.recipes import Settings, suited_to
+from tune_calib.registry import LADDERS, METHODS
+from tune_calib.tuning.search.candidates import BASELINE, Candidates
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.sweep.file import Place, ReadFile
+from tune_calib.tuning.sweep.format import Entry, Method, Search, SeedCounts, TrialResources
+
+
+@dataclass(frozen=True)
+class Work:
+    """One ladder, or one search, on one data set and backbone.
+
+    Attributes:
+        name: of its folder in OUT.
+        place: of its entry in the file.
+        given: settings by slot that were asked for, data set and backbone among them.
+        seeds: of networks and heads.
+        resources: of one Ray trial.
+        ladder: what is run, unless it is a search.
+        with_controls: add the ladder's controls.
+        method: whose space is searched, if it is a search.
+        search: how, if it is a search.
+        own_recipes: train each method by the recipe of its authors.
+    """
+
+    name: str
+    place: Place
+    given: Settings
+    seeds: Seeds
+    resources: TrialResources
+    ladder: Ladder | None = None
+    with_controls: bool = False
+    method: str = ""
+    search: Search | None = None
+    own_recipes: bool = False
+
+    @property
+    def defaults(self) -> Settings:
+        """Settings by slot that suit the data set."""
+        return suited_to(self.given)
+
+    def check(self) -> None:
+        """Write every spec out once.
+
+        Raises:
+            UserError: a setting is unknown or out of range.
+        """
+        if self.search is None:
+            self.planned()
+            return
+        Objective(self.search.metric, self.search.guard)
+        refuse_large((self.search.trials or 0) * len(self.seeds.pairs()))
+        refuse_large(self.search.heads or 0)
+        candidates = self.candidates()
+        candidates.refuse_empty()
+        if self.search.heads is not None and candidates.kind != "head":
+            raise UserError(f"{self.method} trains no heads; give the budget in trials or hours")
+
+    def planned(self) -> list[PlannedTrial]:
+        """The trials of a ladder.
+
+        Raises:
+            UserError: as ``expand``.
+        """
+        assert self.ladder is not None
+        return expand(
+            self.ladder,
+            self.defaults,
+            self.given,
+            self.seeds,
+            self.with_controls,
+            self.own_recipes,
+        )
+
+    def candidates(self) -> Candidates:
+        """What a search tries."""
+        return Candidates(self.method, self.given, self.defaults, self.seeds, self.own_recipes)
+
+
+def works_of(file: ReadFile) -> list[Work]:
+    """Everything that a sweep file asks for, in its order.
+
+    Raises:
+        UserError: a setting is unknown or out of range, with its place in the file.
+    """
+    _refuse_unread(file)
+    works = [work for name in file.content.entries for work in _of_entry(file, name)]
+    names = [work.name for work in works]
+    for work in works:
+        if names.count(work.name) > 1:
+            raise file.error(work.place, f"two folders would be named {work.name!r}")
+        _check(file, work)
+    return works
+
+
+def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
+    entry, whole = file.content.entries[name], file.content
+    place: Place = ("entries", name)
+    ladder = _ladder(file, place, entry)
+    seeds = _seeds(file, place, entry.seeds or whole.seeds or SeedCounts())
+    resources = entry.resources or whole.resources or TrialResources()
+    for dataset in entry.datasets or whole.datasets or ("digits",):
+        for backbone in entry.backbones or whole.backbones or (None,):
+            given = _given(file, entry, _rungs(entry), dataset, backbone)
+            tail = "-".join([dataset, *([backbone] if backbone else [])])
+            work = Work(f"{name}-{tail}", place, given, seeds, resources, ladder, entry.controls)
+            work = replace(work, own_recipes=_own_recipes(file, entry))
+            if entry.search is None:
+                yield work
+                continue
+            for index, method in enumerate(entry.methods or ()):
+                own = method.set.by_slot()
+                given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
+                yield replace(
+                    work,
+                    name=f"{name}-{method.method}-{tail}",
+                    place=(*place, "methods", index),
+                    given=_merged(given, own),
+                    seeds=_seeds(file, place, entry.search.seeds) if entry.search.seeds else seeds,
+                    ladder=None,
+                    method=method.method,
+                    search=entry.search,
+                )
+
+
+def _own_recipes(file: ReadFile, entry: Entry) -> bool:
+    """Whether each method has its own recipe; the rungs of a ladder share one."""
+    asked = file.content.own_recipes if entry.own_recipes is None else entry.own_recipes
+    return bool(asked and entry.methods)
+
+
+def _seeds(file: ReadFile, place: Place, counts: SeedCounts) -> Seeds:
+    """Seeds by their counts."""
+    try:
+        return Seeds.count(counts.both, counts.networks, counts.heads)
+    except UserError as error:
+        raise file.error((*place, "seeds"), str(error)) from None
+
+
+def _ladder(file: ReadFile, place: Place, entry: Entry) -> Ladder | None:
+    """The ladder of an entry that is not a search."""
+    if entry.ladder is not None:
+        ladder: Ladder = LADDERS[entry.ladder]
+        return ladder
+    methods = entry.methods or ()
+    if entry.search is not None:
+        _refuse_pipelines(file, place, methods)
+        return None
+    settings = [method.set.by_slot() for method in methods]
+    for index, method in enumerate(methods):
+        at = (*place, "methods", index)
+        alone = partial(pipeline, method.method, kind="variant")
+        _blamed(file, alone, settings[index], [(at, settings[index])], at)
+    try:
+        return side_by_side([method.method for method in methods], settings)
+    except UserError as error:
+        raise file.error((*place, "methods"), str(error)) from None
+
+
+def _refuse_pipelines(file: ReadFile, place: Place, methods: Sequence[Method]) -> None:
+    names = [method.method for method in methods]
+    for index, name in enumerate(names):
+        if "+" in name:
+            raise file.error((*place, "methods", index), f"{name!r}: a search takes one method")
+        if names.count(name) > 1:
+            raise file.error((*place, "methods", index), f"{name!r} is named twice")
+
+
+def _given(
+    file: ReadFile, entry: Entry, rungs: Sequence[Rung], dataset: str, backbone: str | None
+) -> Settings:
+    """Settings of the file, then of the entry, as far as some rung knows them."""
+    named: dict[str, Any] = {"data": {"dataset": dataset}}
+    if backbone is not None:
+        named["network"] = {"backbone": backbone}
+    asked = _merged(file.content.set.by_slot(), entry.set.by_slot())
+    known = {
+        slot: {key: value for key, value in settings.items() if _knows(rungs, slot, key)}
+        for slot, settings in asked.items()
+    }
+    return _merged(known, named)
+
+
+def _merged(*settings: Settings) -> dict[str, dict[str, Any]]:
+    """Settings by slot; later ones stand above earlier ones."""
+    merged: dict[str, dict[str, Any]] = {}
+    for given in settings:
+        for slot, asked in given.items():
+            merged[slot] = {**merged.get(slot, {}), **asked}
+    return {slot: asked for slot, asked in merged.items() if asked}
+
+
+def _rungs(entry: Entry) -> Sequence[Rung]:
+    """Rungs that know the settings of an entry."""
+    if entry.ladder is not None:
+        rungs: Sequence[Rung] = LADDERS[entry.ladder].rungs
+        return rungs
+    return _rungs_of([method.method for method in entry.methods or ()])
+
+
+def _rungs_of(pipelines: Sequence[str]) -> list[Rung]:
+    """A rung a method, and the network under those that train none."""
+    parts = sorted({part for name in pipelines for part in name.split("+")})
+    return [
+        Rung(BASELINE, ""),
+        *(Rung(part, "", {METHODS[part].kind: {"method": part}}) for part in parts),
+    ]
+
+
+def _knows(rungs: Sequence[Rung], slot: str, key: str) -> bool:
+    try:
+        refuse_unknown(rungs, {slot: {key: None}})
+    except UserError:
+        return False
+    return True
+
+
+def _refuse_unread(file: ReadFile) -> None:
+    """Refuse a setting of the file that no entry knows, or of an entry that no method knows."""
+    entries = file.content.entries
+    every = [rung for entry in entries.values() for rung in _rungs(entry)]
+    asked: list[tuple[Place, Settings, Sequence[Rung]]] = [
+        ((), file.content.set.by_slot(), every),
+        *((("entries", k), e.set.by_slot(), _rungs(e)) for k, e in entries.items()),
+    ]
+    for place, settings, rungs in asked:
+        for slot, own in settings.items():
+            for key, value in own.items():
+                try:
+                    refuse_unused(rungs, {slot: {key: value}})
+                except UserError as error:
+                    raise file.error((*place, "set", slot, key), str(error)) from None
+
+
+def _check(file: ReadFile, work: Work) -> None:
+    entry = file.content.entries[str(work.place[1])]
+    sources: list[tuple[Place, Settings]] = [(work.place, {})]
+    if work.search is not None and entry.methods:
+        sources = [(work.place, entry.methods[int(work.place[-1])].set.by_slot())]
+    sources += [(work.place[:2], entry.set.by_slot()), ((), file.content.set.by_slot())]
+    _blamed(
+        file,
+        lambda given: replace(work, given=given).check(),
+        work.given,
+        sources,
+        work.place,
+        {"data": {"dataset": work.given["data"]["dataset"]}},
+    )
+
+
+def _blamed(
+    file: ReadFile,
+    build: Callable[[Settings], Any],
+    given: Settings,
+    sources: Sequence[tuple[Place, Settings]],
+    place: Place,
+    always: Settings | None = None,
+) -> None:
+    """Build something from settings; what fails alone is named with its place in the file.
+
+    Args:
+        file: the sweep file.
+        build: raises UserError where a setting is wrong.
+        given: all settings.
+        sources: which settings stand below which place.
+        place: named where no single setting is to blame.
+        always: settings that every attempt needs.
+    """
+    try:
+        build(given)
+        return
+    except UserError as error:
+        whole = error
+    for below, settings in sources:
+        for slot, asked in settings.items():
+            for key in asked:
+                if key not in given.get(slot, {}):
+                    continue
+                try:
+                    build(_merged(always or {}, {slot: {key: asked[key]}}))
+                except UserError as error:
+                    raise file.error((*below, "set", slot, key), str(error)) from None
+    raise file.error(place, str(whole)) from None

@@ -1,0 +1,119 @@
+"""Reading a sweep file; a mistake is one line with the file, the line, the key and a way out."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tune_calib import places
+from tune_calib.errors import UserError
+from tune_calib.tuning.sweep.format import SweepFile
+from tune_calib.wording import complaint, shown
+from tune_calib.yaml_text import UnfoldedError, compose, value_of
+
+LARGEST = 1_000_000
+
+Place = tuple[str | int, ...]
+"""Keys and list positions from the top of the file, e.g. ``("entries", "losses", "seeds")``."""
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """A sweep file, and where in it what stands.
+
+    Attributes:
+        path: the file.
+        content: what it says.
+        lines: of each key and list item, 1-based.
+    """
+
+    path: Path
+    content: SweepFile
+    lines: Mapping[Place, int]
+
+    @property
+    def out(self) -> places.Place:
+        """Folder of the results."""
+        return places.place(self.content.out or f"runs/{self.path.stem}")
+
+    @property
+    def store(self) -> places.Place:
+        """Artifacts that all entries share."""
+        return places.place(self.content.store) if self.content.store else self.out / "store"
+
+    def at_address(self, address: str) -> "ReadFile":
+        """The same sweep on another Ray cluster."""
+        return replace(self, content=self.content.model_copy(update={"address": address}))
+
+    def error(self, place: Place, message: str) -> UserError:
+        """A mistake in the file."""
+        return _error(self.path, self.lines, place, message)
+
+
+def read_sweep_file(path: Path) -> ReadFile:
+    """Read and check a sweep file.
+
+    Raises:
+        UserError: it is not there, not YAML, or says something unknown or out of range.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UserError(f"{path} is no sweep file: none has more than {LARGEST:,} letters")
+        node = compose(text)
+        lines = dict(_lines(node)) if node is not None else {}
+        plain = value_of(text)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{path} line {line}: not YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, UnfoldedError) as error:
+        raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(plain, dict):
+        raise UserError(f"{path} is no sweep file; it needs entries, see the README")
+    try:
+        return ReadFile(path, SweepFile.model_validate(plain), lines)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place: Place = first["loc"]
+        if first["type"] == "unknown_key":
+            place = (*place, first["ctx"]["key"])
+        raise _error(path, lines, place, _message(first)) from None
+
+
+def _message(found: Any) -> str:
+    is_plain = isinstance(found["input"], str | int | float | bool) or found["input"] is None
+    is_own = found["type"] == "unknown_key"
+    told = complaint(found)
+    return told if is_own or not is_plain else f"{told}, got {shown(found['input'])}"
+
+
+def _lines(node: yaml.Node, place: Place = ()) -> Iterator[tuple[Place, int]]:
+    """The line of every key and list item."""
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            is_word = isinstance(key, yaml.ScalarNode)
+            if not is_word or key.value in seen:
+                problem = f"{key.value!r} stands twice" if is_word else "a key must be a word"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+            yield (*place, key.value), key.start_mark.line + 1
+            yield from _lines(value, (*place, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield (*place, index), value.start_mark.line + 1
+            yield from _lines(value, (*place, index))
+
+
+def _error(path: Path, lines: Mapping[Place, int], place: Place, message: str) -> UserError:
+    # What a validator added to the place stands nowhere in the file.
+    known = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in lines), ())
+    line = f" line {lines[known]}" if known else ""
+    where = ".".join(map(str, known))
+    return UserError(f"{path}{line}: {where}: {message}" if where else f"{path}: {message}")

@@ -1,0 +1,245 @@
+"""A sweep file, carried out: one ladder or search after the other, in folders of their own."""
+
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tune_calib.errors import UserError, told
+from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.places import Place
+from tune_calib.registry import DATASETS
+from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.backend.feed import resources_of
+from tune_calib.tuning.backend.launch import Resources, refuse_here
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.dry_run.clock import spent_s
+from tune_calib.tuning.folder import done, only_driver
+from tune_calib.tuning.search.driver import Found, search, study_so_far
+from tune_calib.tuning.search.job import Question, SearchRequest
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.storage import journal_file
+from tune_calib.tuning.sweep.entries import Work, works_of
+from tune_calib.tuning.sweep.file import ReadFile
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one ladder or search of a sweep file ended.
+
+    Attributes:
+        name: of its folder.
+        folder: its results.
+        failures: one line for each Ray trial that crashed, or for what stopped all of it.
+        found: what a search found.
+        is_refused: nothing was done; what lies in the folder is not of this entry.
+    """
+
+    name: str
+    folder: Place
+    failures: list[str]
+    found: Found | None = None
+    is_refused: bool = False
+
+
+def planned_works(file: ReadFile) -> list[Work]:
+    """Everything that a sweep file asks for, checked: settings, resources, data.
+
+    Raises:
+        UserError: something is wrong.
+    """
+    works = works_of(file)
+    for work in works:
+        own = file.content.entries[str(work.place[1])].resources
+        place = (*(work.place[:2] if own else ()), "resources", "gpus")
+        try:
+            Resources(1, work.resources.gpus)
+        except UserError as error:
+            raise file.error(place, str(error)) from None
+        try:
+            DATASETS[work.given["data"]["dataset"]].locate(file.content.data_root)
+        except UserError as error:
+            raise file.error(("data_root",), str(error)) from None
+        if work.search is not None and file.content.study_storage is None:
+            try:
+                journal_file(file.out)
+            except UserError as error:
+                raise file.error(("out",), str(error)) from None
+    return works
+
+
+def run_sweep(
+    file: ReadFile, works: list[Work], command: str, retry: str | None
+) -> Iterator[Ended]:
+    """Carry a sweep out; one that fails does not stop the others.
+
+    Args:
+        file: the sweep file.
+        works: what it asks for.
+        command: to do the same again.
+        retry: status of a search's trials that are tried once more, e.g. ``crashed``.
+
+    Raises:
+        UserError: another program runs on the folder.
+    """
+    out = file.out
+    for work in works:
+        try:
+            refuse_here(file.content.address, _resources(work, out / work.name))
+        except UserError as error:
+            raise file.error(work.place, str(error)) from None
+    with only_driver(out):
+        for work in works:
+            try:
+                yield carry_out(file, work, command, retry)
+            except UserError as error:
+                yield Ended(work.name, out / work.name, [str(error)], is_refused=True)
+            except Exception as error:
+                if isinstance(error, OSError) and (line := told(error)) is not None:
+                    yield Ended(work.name, out / work.name, [line])
+                    continue
+                # A defect of one entry; hours of the others must not end with it.
+                traceback.print_exc()
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                yield Ended(work.name, out / work.name, [reason])
+
+
+def _resources(work: Work, out: Place) -> list[Resources]:
+    """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
+    if work.search is None:
+        plan = make_plan(work.planned(), done(out))
+        return resources_of(plan, work.resources.gpus)
+    if (out / SEARCH_MANIFEST).exists():
+        return []
+    first = work.candidates().trials({}, 0)
+    return resources_of(make_plan(first, set()), work.resources.gpus)
+
+
+def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> Ended:
+    """Do what is left of one ladder or search."""
+    folder = file.out / work.name
+    if work.search is None:
+        return Ended(work.name, folder, ablate(ladder_request(file, work, command)))
+    request, hours = search_request(file, work, command), work.search.hours
+    found = search(request, retry) if hours is None else _search_for(request, hours, retry)
+    return Ended(work.name, folder, found.crashed, found)
+
+
+def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
+    """A ladder as ``ablate`` takes it."""
+    assert work.ladder is not None
+    content = file.content
+    return Request(
+        ladder=work.ladder,
+        defaults=work.defaults,
+        given=work.given,
+        seeds=work.seeds,
+        with_controls=work.with_controls,
+        out=file.out / work.name,
+        store=file.store,
+        data_root=content.data_root,
+        address=content.address,
+        gpus=work.resources.gpus,
+        command=command,
+        own_recipes=work.own_recipes,
+    )
+
+
+def search_request(file: ReadFile, work: Work, command: str) -> SearchRequest:
+    """A search as ``search`` takes it; of a budget in hours, the first batch."""
+    assert work.search is not None
+    content = file.content
+    question = question_of(work)
+    return SearchRequest(
+        question=question,
+        trials=suggestions(work) or batch_of(question, at_once(work)),
+        out=file.out / work.name,
+        store=file.store,
+        data_root=content.data_root,
+        address=content.address,
+        gpus=work.resources.gpus,
+        at_once=at_once(work),
+        study_storage=content.study_storage,
+        command=command,
+    )
+
+
+def question_of(work: Work) -> Question:
+    """What a search asks."""
+    assert work.search is not None
+    asked = work.search
+    return Question(
+        method=work.method,
+        defaults=work.defaults,
+        given=work.given,
+        seeds=work.seeds,
+        objective=Objective(asked.metric, asked.guard),
+        sampler=asked.sampler,
+        sampler_seed=asked.sampler_seed,
+        scheduler=asked.scheduler,
+        population=asked.population,
+        own_recipes=work.own_recipes,
+    )
+
+
+def at_once(work: Work) -> int:
+    """Ray trials of a search side by side; as many as the cores carry unless the file says."""
+    assert work.search is not None
+    return work.search.at_once or max(1, (os.cpu_count() or 1) // threads_of(work))
+
+
+def threads_of(work: Work) -> int:
+    """CPU cores of a network trial of a search."""
+    return work.candidates().trials({}, 0)[0].spec.network.threads
+
+
+def suggestions(work: Work) -> int | None:
+    """Suggestions that the budget of a search pays for; None for one in hours."""
+    assert work.search is not None
+    if work.search.heads is not None:
+        return max(1, work.search.heads // len(work.seeds.pairs()))
+    return work.search.trials
+
+
+def batch_of(question: Question, at_once: int) -> int:
+    """Suggestions that keep the machine busy once."""
+    is_head = question.candidates().kind == "head"
+    return question.population * at_once if is_head else at_once
+
+
+def _search_for(request: SearchRequest, hours: float, retry: str | None) -> Found:
+    """Search until the next batch would not fit into some hours.
+
+    The search is made longer step by step, at most to twice its length, by what its trials took
+    so far; what earlier sessions spent is read from their rows.
+    """
+    batch = batch_of(request.question, request.at_once)
+    before, started = spent_s(request.out) / request.at_once, time.monotonic()
+    study = study_so_far(request.out, request.study_storage)
+    ended = study.finished() if study else 0
+    found: Found | None = None
+    while True:
+        spent = before + time.monotonic() - started
+        more = affordable(ended, spent, 3600 * hours, batch)
+        if found is not None and not more:
+            return found
+        found = search(replace(request, trials=max(1, ended + more)), retry)
+        if len(found.trials.verdicts) <= ended:  # of a grid that is at its end
+            return found
+        ended = len(found.trials.verdicts)
+
+
+def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
+    """Suggestions, in whole batches, by which a search may grow and stay within its time.
+
+    Args:
+        ended: suggestions so far.
+        spent_s: seconds that they took.
+        limit_s: seconds that all may take.
+        batch: suggestions of a batch.
+    """
+    if not ended:
+        return batch
+    fitting = int(ended * min(1.0, limit_s / spent_s - 1))
+    return max(0, fitting // batch * batch)
