@@ -91,7 +91,9 @@ class Registry(Generic[T]):
 class Settings(BaseModel):
     """Settings: frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -157,6 +159,8 @@ class MethodInfo:
         paper: authors and venue.
         year: year of publication.
         url: where to read it.
+        formula: LaTeX of the loss or the update, exactly as it is carried out.
+        bibtex: entries to cite, one after the other.
         params: model of the hyper-parameters, with the defaults of the paper.
         implementation: the class that carries the method out.
         needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
@@ -178,6 +182,8 @@ class MethodInfo:
     url: str
     params: type[Params]
     implementation: type[Any]
+    formula: str = ""
+    bibtex: str = ""
     needs: frozenset[str] = frozenset()
     per_head: frozenset[str] = frozenset()
     slot_defaults: dict[str, Any] | None = None

@@ -1,6 +1,7 @@
-"""The command that says what is registered."""
+"""The commands that say what is registered."""
 
 import json
+import re
 from typing import Annotated, Any
 
 import typer
@@ -46,6 +47,26 @@ def list_(
     typer.echo(
         tabulate(rows, headers="keys", tablefmt="github" if form == "markdown" else "simple")
     )
+
+
+def cite(
+    methods: Annotated[
+        list[str], typer.Argument(help="methods or pipelines, such as ls+mac_cal+temperature")
+    ],
+) -> None:
+    """Print the BibTeX of the papers behind methods, each entry once."""
+    names = [name for pipeline in methods for name in pipeline.split("+")]
+    # A dictionary keeps the order in which methods were named.
+    found = dict.fromkeys(entry for name in names for entry in _references(METHODS[name].bibtex))
+    typer.echo("\n\n".join(found))
+    for name in dict.fromkeys(names):
+        if not METHODS[name].bibtex:
+            typer.echo(f"no paper is known of {name}", err=True)
+
+
+def _references(bibtex: str) -> list[str]:
+    """The entries of a BibTeX text."""
+    return [entry.strip() for entry in re.split(r"^(?=@)", bibtex, flags=re.M) if entry.strip()]
 
 
 def _printed(entry: dict[str, Any]) -> dict[str, str]:
