@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.tuning.test_ablate import cli
+from tests.support import cli
 from tune_calib.recipes import suited_to
 from tune_calib.registry import DATASETS, METHODS, SPACES
 from tune_calib.space import Space, choice, uniform

@@ -10,8 +10,7 @@ from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
-from tests.tuning.search.test_search import row
-from tests.tuning.search.test_search_again import any_request, open_untrained, question_of, searched
+from tests.tuning.search.support import any_request, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST
