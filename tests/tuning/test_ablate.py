@@ -180,14 +180,13 @@ def test_a_folder_that_holds_no_sweep_is_one_line(command, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones"])
+@pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones", "metrics"])
 def test_what_is_registered_is_listed(what):
     listed = json.loads(cli("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]
     assert names == sorted(names)
-    assert {"methods": "mac_cal", "ladders": "mac_cal", "datasets": "cifar10"}.get(
-        what, "small_cnn"
-    ) in names
+    known = {"backbones": "small_cnn", "datasets": "cifar10", "metrics": "ece"}
+    assert known.get(what, "mac_cal") in names
     assert names[0] in cli("list", what).stdout
 
 

@@ -63,7 +63,6 @@ class Acls(NetworkMethod):
 
 
 METHODS.register(
-    "acls",
     MethodInfo(
         name="acls",
         kind="network",

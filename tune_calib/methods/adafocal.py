@@ -133,7 +133,6 @@ class AdaFocal(NetworkMethod):
 
 
 METHODS.register(
-    "adafocal",
     MethodInfo(
         name="adafocal",
         kind="network",

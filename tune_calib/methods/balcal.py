@@ -225,7 +225,6 @@ class BalCal(NetworkMethod):
 
 
 METHODS.register(
-    "balcal",
     MethodInfo(
         name="balcal",
         kind="network",
@@ -235,7 +234,7 @@ METHODS.register(
         url="https://arxiv.org/abs/2504.10007",
         params=BalCalParams,
         implementation=BalCal,
-        needs=frozenset({"epoch_logits", "stages"}),
+        needs=frozenset({"stages"}),
         slot_defaults=TWO_STAGE,
     ),
 )

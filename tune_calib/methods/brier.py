@@ -26,7 +26,6 @@ class Brier(NetworkMethod):
 
 
 METHODS.register(
-    "brier",
     MethodInfo(
         name="brier",
         kind="network",

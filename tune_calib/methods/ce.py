@@ -21,7 +21,6 @@ class CrossEntropy(NetworkMethod):
 
 
 METHODS.register(
-    "ce",
     MethodInfo(
         name="ce",
         kind="network",

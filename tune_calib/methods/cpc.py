@@ -86,7 +86,6 @@ class PairwiseConstraints(NetworkMethod):
 
 
 METHODS.register(
-    "cpc",
     MethodInfo(
         name="cpc",
         kind="network",

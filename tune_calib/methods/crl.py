@@ -95,7 +95,6 @@ class CorrectnessRanking(NetworkMethod):
 
 
 METHODS.register(
-    "crl",
     MethodInfo(
         name="crl",
         kind="network",
@@ -105,7 +104,6 @@ METHODS.register(
         url="https://arxiv.org/abs/2007.01458",
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
-        needs=frozenset({"indices"}),
         slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
     ),
 )

@@ -52,7 +52,6 @@ class DualFocal(NetworkMethod):
 
 
 METHODS.register(
-    "dfl",
     MethodInfo(
         name="dfl",
         kind="network",

@@ -49,7 +49,6 @@ class EntropyPenalty(NetworkMethod):
 
 
 METHODS.register(
-    "ecp",
     MethodInfo(
         name="ecp",
         kind="network",

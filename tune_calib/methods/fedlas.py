@@ -241,7 +241,6 @@ class FedlasMargin(FedlasLabelSmoothing):
 
 
 METHODS.register(
-    "fedlas_ls",
     MethodInfo(
         name="fedlas_ls",
         kind="network",
@@ -251,7 +250,6 @@ METHODS.register(
         url="https://github.com/nadarasarbahavan/FEDLAS",
         params=FedlasParams,
         implementation=FedlasLabelSmoothing,
-        needs=frozenset({"features"}),
         slot_defaults=MARGIN,
         dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={
@@ -262,7 +260,6 @@ METHODS.register(
 )
 
 METHODS.register(
-    "fedlas_mbls",
     MethodInfo(
         name="fedlas_mbls",
         kind="network",
@@ -272,7 +269,6 @@ METHODS.register(
         url="https://github.com/nadarasarbahavan/FEDLAS",
         params=FedlasMarginParams,
         implementation=FedlasMargin,
-        needs=frozenset({"features"}),
         slot_defaults=MARGIN,
         dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={

@@ -35,7 +35,6 @@ class Focal(NetworkMethod):
 
 
 METHODS.register(
-    "fl",
     MethodInfo(
         name="fl",
         kind="network",

@@ -43,7 +43,6 @@ class SampleDependentFocal(NetworkMethod):
 
 
 METHODS.register(
-    "flsd",
     MethodInfo(
         name="flsd",
         kind="network",

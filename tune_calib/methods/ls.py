@@ -34,7 +34,6 @@ class LabelSmoothing(NetworkMethod):
 
 
 METHODS.register(
-    "ls",
     MethodInfo(
         name="ls",
         kind="network",

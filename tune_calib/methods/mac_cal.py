@@ -242,7 +242,6 @@ class MacCal(HeadMethod):
 
 
 METHODS.register(
-    "mac_cal",
     MethodInfo(
         name="mac_cal",
         kind="head",

@@ -42,7 +42,6 @@ class MarginLabelSmoothing(NetworkMethod):
 
 
 METHODS.register(
-    "mbls",
     MethodInfo(
         name="mbls",
         kind="network",

@@ -71,7 +71,6 @@ class Mdca(NetworkMethod):
 
 
 METHODS.register(
-    "mdca",
     MethodInfo(
         name="mdca",
         kind="network",

@@ -105,16 +105,10 @@ def _logits(network: Any, images: Tensor) -> Tensor:
 
 
 for _name, _title, _class, _needs in (
-    ("mit_l", "mixup inference in training, at the logits", MitLogits, {"two_forward_passes"}),
-    (
-        "mit_a",
-        "mixup inference in training, at every stage",
-        MitAll,
-        {"two_forward_passes", "stages"},
-    ),
+    ("mit_l", "mixup inference in training, at the logits", MitLogits, ()),
+    ("mit_a", "mixup inference in training, at every stage", MitAll, ("stages",)),
 ):
     METHODS.register(
-        _name,
         MethodInfo(
             name=_name,
             kind="network",
@@ -124,7 +118,7 @@ for _name, _title, _class, _needs in (
             url="https://github.com/dengbaowang/Mixup-Inference-in-Training",
             params=MitParams,
             implementation=_class,
-            needs=frozenset(_needs),
+            needs=frozenset({"two_forward_passes", *_needs}),
             slot_defaults=MIXED,
         ),
     )

@@ -63,7 +63,6 @@ class Mixup(NetworkMethod):
 
 
 METHODS.register(
-    "mixup",
     MethodInfo(
         name="mixup",
         kind="network",

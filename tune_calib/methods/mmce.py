@@ -96,7 +96,6 @@ class WeightedMmce(Mmce):
 
 
 METHODS.register(
-    "mmce",
     MethodInfo(
         name="mmce",
         kind="network",
@@ -112,7 +111,6 @@ METHODS.register(
 )
 
 METHODS.register(
-    "mmce_weighted",
     MethodInfo(
         name="mmce_weighted",
         kind="network",

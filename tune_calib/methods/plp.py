@@ -131,7 +131,6 @@ class Plp(NetworkMethod):
 
 
 METHODS.register(
-    "plp",
     MethodInfo(
         name="plp",
         kind="network",

@@ -54,7 +54,6 @@ class Retrain(HeadMethod):
 
 
 METHODS.register(
-    "retrain",
     MethodInfo(
         name="retrain",
         kind="head",

@@ -140,7 +140,6 @@ def _block(seed: int, width: int) -> Tensor:
 
 
 METHODS.register(
-    "vtst",
     MethodInfo(
         name="vtst",
         kind="head",
