@@ -76,7 +76,6 @@ PARK = """
 """
 
 METHODS.register(
-    "acls",
     MethodInfo(
         name="acls",
         kind="network",

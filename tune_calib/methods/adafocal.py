@@ -141,7 +141,6 @@ GHOSH = """
 """
 
 METHODS.register(
-    "adafocal",
     MethodInfo(
         name="adafocal",
         kind="network",

@@ -233,7 +233,6 @@ NI = """
 """
 
 METHODS.register(
-    "balcal",
     MethodInfo(
         name="balcal",
         kind="network",
@@ -252,7 +251,7 @@ METHODS.register(
         bibtex=NI,
         params=BalCalParams,
         implementation=BalCal,
-        needs=frozenset({"epoch_logits", "stages"}),
+        needs=frozenset({"stages"}),
         slot_defaults=TWO_STAGE,
     ),
 )

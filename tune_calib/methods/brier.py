@@ -39,7 +39,6 @@ BRIER = """
 """
 
 METHODS.register(
-    "brier",
     MethodInfo(
         name="brier",
         kind="network",

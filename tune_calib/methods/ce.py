@@ -22,7 +22,6 @@ class CrossEntropy(NetworkMethod):
 
 
 METHODS.register(
-    "ce",
     MethodInfo(
         name="ce",
         kind="network",

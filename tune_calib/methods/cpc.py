@@ -94,7 +94,6 @@ CHENG = """
 """
 
 METHODS.register(
-    "cpc",
     MethodInfo(
         name="cpc",
         kind="network",

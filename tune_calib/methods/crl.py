@@ -107,7 +107,6 @@ MOON = """
 """
 
 METHODS.register(
-    "crl",
     MethodInfo(
         name="crl",
         kind="network",
@@ -123,7 +122,6 @@ METHODS.register(
         bibtex=MOON,
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
-        needs=frozenset({"indices"}),
         slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
     ),
 )

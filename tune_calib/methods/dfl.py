@@ -60,7 +60,6 @@ TAO = """
 """
 
 METHODS.register(
-    "dfl",
     MethodInfo(
         name="dfl",
         kind="network",

@@ -62,7 +62,6 @@ PEREYRA = r"""
 """
 
 METHODS.register(
-    "ecp",
     MethodInfo(
         name="ecp",
         kind="network",

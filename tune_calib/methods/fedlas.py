@@ -262,7 +262,6 @@ BAHAVAN = """
 """
 
 METHODS.register(
-    "fedlas_ls",
     MethodInfo(
         name="fedlas_ls",
         kind="network",
@@ -279,7 +278,6 @@ METHODS.register(
         bibtex=BAHAVAN,
         params=FedlasParams,
         implementation=FedlasLabelSmoothing,
-        needs=frozenset({"features"}),
         slot_defaults=MARGIN,
         dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={
@@ -290,7 +288,6 @@ METHODS.register(
 )
 
 METHODS.register(
-    "fedlas_mbls",
     MethodInfo(
         name="fedlas_mbls",
         kind="network",
@@ -307,7 +304,6 @@ METHODS.register(
         bibtex=BAHAVAN,
         params=FedlasMarginParams,
         implementation=FedlasMargin,
-        needs=frozenset({"features"}),
         slot_defaults=MARGIN,
         dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={

@@ -45,7 +45,6 @@ LIN = r"""
 """
 
 METHODS.register(
-    "fl",
     MethodInfo(
         name="fl",
         kind="network",

@@ -41,7 +41,6 @@ class SampleDependentFocal(NetworkMethod):
 
 
 METHODS.register(
-    "flsd",
     MethodInfo(
         name="flsd",
         kind="network",

@@ -54,7 +54,6 @@ MUELLER = r"""
 """
 
 METHODS.register(
-    "ls",
     MethodInfo(
         name="ls",
         kind="network",

@@ -309,7 +309,6 @@ NI = """
 """
 
 METHODS.register(
-    "mac_cal",
     MethodInfo(
         name="mac_cal",
         kind="head",

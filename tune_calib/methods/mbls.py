@@ -50,7 +50,6 @@ LIU = """
 """
 
 METHODS.register(
-    "mbls",
     MethodInfo(
         name="mbls",
         kind="network",

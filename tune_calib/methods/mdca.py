@@ -84,7 +84,6 @@ HEBBALAGUPPE = """
 """
 
 METHODS.register(
-    "mdca",
     MethodInfo(
         name="mdca",
         kind="network",

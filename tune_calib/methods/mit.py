@@ -103,8 +103,8 @@ def _logits(network: Any, images: Tensor) -> Tensor:
 
 WANG = """
 @inproceedings{wang2023pitfall,
-  author = {Wang, Deng-Bao and Li, Lanqing and Zhao, Peilin and Heng, Pheng-Ann and Zhang, Min-
-    Ling},
+  author = {Wang, Deng-Bao and Li, Lanqing and Zhao, Peilin and Heng, Pheng-Ann and Zhang,
+    Min-Ling},
   title = {On the Pitfall of Mixup for Uncertainty Calibration},
   booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
   pages = {7609--7618},
@@ -130,23 +130,10 @@ L = \tfrac{1}{2} L_{\mathrm{CE}}(h_A^{S + 1}, y_A)
 """
 
 for _name, _title, _formula, _class, _needs in (
-    (
-        "mit_l",
-        "mixup inference in training, at the logits",
-        _FORMULA_L,
-        MitLogits,
-        {"two_forward_passes"},
-    ),
-    (
-        "mit_a",
-        "mixup inference in training, at every stage",
-        _FORMULA_A,
-        MitAll,
-        {"two_forward_passes", "stages"},
-    ),
+    ("mit_l", "mixup inference in training, at the logits", _FORMULA_L, MitLogits, ()),
+    ("mit_a", "mixup inference in training, at every stage", _FORMULA_A, MitAll, ("stages",)),
 ):
     METHODS.register(
-        _name,
         MethodInfo(
             name=_name,
             kind="network",
@@ -158,7 +145,7 @@ for _name, _title, _formula, _class, _needs in (
             bibtex=WANG,
             params=MitParams,
             implementation=_class,
-            needs=frozenset(_needs),
+            needs=frozenset({"two_forward_passes", *_needs}),
             slot_defaults=MIXED,
         ),
     )

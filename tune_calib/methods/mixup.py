@@ -70,7 +70,6 @@ ZHANG = r"""
 """
 
 METHODS.register(
-    "mixup",
     MethodInfo(
         name="mixup",
         kind="network",

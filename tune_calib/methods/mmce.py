@@ -105,7 +105,6 @@ KUMAR = """
 """
 
 METHODS.register(
-    "mmce",
     MethodInfo(
         name="mmce",
         kind="network",
@@ -127,7 +126,6 @@ METHODS.register(
 )
 
 METHODS.register(
-    "mmce_weighted",
     MethodInfo(
         name="mmce_weighted",
         kind="network",

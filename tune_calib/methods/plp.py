@@ -139,7 +139,6 @@ WANG = """
 """
 
 METHODS.register(
-    "plp",
     MethodInfo(
         name="plp",
         kind="network",

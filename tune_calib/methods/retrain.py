@@ -75,7 +75,6 @@ KANG = """
 """
 
 METHODS.register(
-    "retrain",
     MethodInfo(
         name="retrain",
         kind="head",

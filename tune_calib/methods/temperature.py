@@ -123,7 +123,6 @@ def _ece(logits: Tensor, labels: Tensor) -> float:
 
 
 METHODS.register(
-    "temperature",
     MethodInfo(
         name="temperature",
         kind="posthoc",

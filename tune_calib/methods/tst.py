@@ -42,7 +42,6 @@ class TwoStageTraining(HeadMethod):
 
 
 METHODS.register(
-    "tst",
     MethodInfo(
         name="tst",
         kind="head",

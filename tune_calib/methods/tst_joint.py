@@ -51,7 +51,6 @@ class JointTwoStage(NetworkMethod):
 
 
 METHODS.register(
-    "tst_joint",
     MethodInfo(
         name="tst_joint",
         kind="network",

@@ -142,7 +142,6 @@ def _block(seed: int, width: int) -> Tensor:
 
 
 METHODS.register(
-    "vtst",
     MethodInfo(
         name="vtst",
         kind="head",
