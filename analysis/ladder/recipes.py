@@ -12,7 +12,7 @@ from analysis.settings import settings
 from tune_calib.spec import HeadSlot, NetworkSlot, Slot
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
-_NO_RECIPE = ("method", "params", "seed", "backbone")
+_NO_RECIPE = ("plugin", "method", "params", "seed", "backbone")
 _TITLES = {
     "optimizer": "optimiser",
     "milestones": "lr drops at epoch",

@@ -41,10 +41,10 @@ def test_every_file_of_methods_registers_something():
 
 
 def test_a_name_is_registered_once():
-    registry: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
+    registry: Registry[MethodInfo] = Registry("method", "tests", "MethodInfo")
     record = replace(METHODS["ce"], name="x")
     registry.register(record)
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="already"):
         registry.register(record)
 
 
