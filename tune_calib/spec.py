@@ -54,7 +54,7 @@ class Slot(Settings):
         now = "+".join(origin for origin in origins if origin is not None) or None
         if given.get("plugin", now) != now:
             raise UserError(
-                f"the {cls.kind} slot is of plug-in {given['plugin']}, and "
+                f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
                 f"{' + '.join(known.values())} is of {now or 'none'} now; give --plugin the file "
                 "as it was"
             )
