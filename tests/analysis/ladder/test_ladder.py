@@ -125,6 +125,7 @@ def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     assert figures.trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
+@pytest.mark.usefixtures("every_format")
 def test_equal_results_give_equal_bytes(out):
     def content():
         write_report(out)
