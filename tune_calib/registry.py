@@ -278,6 +278,7 @@ class MethodInfo:
         dataset_slot_defaults: what of the recipe is otherwise on a data set.
         dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
             (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
+        pairs_by_order: the order of a batch decides which of its samples are paired.
         trains_own_head: a network method trains the network's linear head, so that a head method
             can continue from it.
     """
@@ -297,6 +298,7 @@ class MethodInfo:
     slot_defaults: dict[str, Any] | None = None
     dataset_slot_defaults: dict[str, dict[str, Any]] | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None
+    pairs_by_order: bool = False
     trains_own_head: bool = True
 
 

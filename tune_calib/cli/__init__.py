@@ -6,7 +6,15 @@ from typing import NoReturn
 
 import typer
 
-from tune_calib.cli import ladders, registries, results, searches, statistics, sweep_files
+from tune_calib.cli import (
+    conformance,
+    ladders,
+    registries,
+    results,
+    searches,
+    statistics,
+    sweep_files,
+)
 from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
 from tune_calib.cli.plugged import with_plugins
 
@@ -26,6 +34,7 @@ def _help(context: typer.Context) -> None:
 app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
 for _command in (
     registries.cite,
+    conformance.check_method,
     ladders.ablate,
     ladders.compare,
     results.report,
