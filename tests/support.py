@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
+from tune_calib.columns import TableName
 from tune_calib.ladder import Seeds
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.results import TableName, read_table
+from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.ablate import Request
 from tune_calib.tuning.backend.rows import Run
