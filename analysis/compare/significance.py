@@ -136,7 +136,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
 
 def are_rivals(sweep: Sweep) -> bool:
     """Whether methods stand side by side, and are no steps of a ladder."""
-    return all(rung["kind"] in ("base", "variant") for rung in sweep.rungs)
+    return all(rung.kind in ("base", "variant") for rung in sweep.rungs)
 
 
 def for_report(sweep: Sweep, test: str) -> list[Verdict]:
@@ -150,7 +150,7 @@ def for_report(sweep: Sweep, test: str) -> list[Verdict]:
     matched = over_seeds(sweep, "ece")
     if matched.values.notna().any().sum() < 2:
         return []
-    return [judge(matched, test, sweep.rungs[0]["label"]), judge(matched, "friedman")]
+    return [judge(matched, test, sweep.rungs[0].label), judge(matched, "friedman")]
 
 
 def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
@@ -161,8 +161,8 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     the network's own head is the same in all of them.
     """
     rows = tidy(sweep, [metric], split)
-    labels = [rung["label"] for rung in sweep.rungs]
-    is_paired, networks = sweep.manifest["paired_seeds"], len(sweep.manifest["network_seeds"])
+    labels = [rung.label for rung in sweep.rungs]
+    is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
     matching = rows.dropna(subset=block)

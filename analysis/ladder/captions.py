@@ -115,7 +115,7 @@ def _numbers(sweep: Sweep, hashes: Iterable[str]) -> str:
 
 
 def _sparsity(sweep: Sweep) -> str:
-    moving = [sweep.curves_of(rung["index"], "q")["spec_hash"] for rung in adaptive_rungs(sweep)]
+    moving = [sweep.curves_of(rung.index, "q")["spec_hash"] for rung in adaptive_rungs(sweep)]
     return _numbers(sweep, pd.concat(moving).unique() if moving else [])
 
 

@@ -33,25 +33,25 @@ def ladder_table(
         base = before = float("nan")
         printed = published_columns(sweep, metric)
         for place, rung in enumerate(sweep.rungs):
-            values = _values(sweep, rung["index"], column(split, metric))
+            values = _values(sweep, rung.index, column(split, metric))
             mean = values.mean() if len(values) else float("nan")
-            is_base = place == 0 or rung["kind"] == "base"
+            is_base = place == 0 or rung.kind == "base"
             base = mean if is_base else base
             rows.append(
                 {
-                    "rung": rung["index"],
-                    "label": rung["label"],
-                    "kind": rung["kind"],
+                    "rung": rung.index,
+                    "label": rung.label,
+                    "kind": rung.kind,
                     "metric": metric,
                     "n": len(values),
                     "mean": mean,
                     "sd": values.std(ddof=1) if len(values) > 1 else float("nan"),
-                    "change_before": mean - before if rung["kind"] == "step" else float("nan"),
+                    "change_before": mean - before if rung.kind == "step" else float("nan"),
                     "change_base": float("nan") if is_base else mean - base,
-                    "statuses": sweep.statuses(rung["index"]),
-                    "flags": _flags(sweep, rung["index"]),
+                    "statuses": sweep.statuses(rung.index),
+                    "flags": _flags(sweep, rung.index),
                     **{
-                        f"published {key[0]} {key[1]}": printed[key].get(rung["label"])
+                        f"published {key[0]} {key[1]}": printed[key].get(rung.label)
                         for key in printed.columns
                     },
                 }
@@ -79,11 +79,11 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
         Index: label of the rung; one column a (dataset, backbone); fractions. Empty if the
         ladder follows no published table.
     """
-    if not sweep.manifest["published"]:
+    if not sweep.manifest.published:
         return pd.DataFrame()
-    table = published(sweep.manifest["published"])
+    table = published(sweep.manifest.published)
     table = table[table["metric"] == metric]
-    labels = {rung["published"]: rung["label"] for rung in sweep.rungs if rung["published"]}
+    labels = {rung.published: rung.label for rung in sweep.rungs if rung.published}
     table = table[table["method"].isin(labels)]
     wide = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
     return wide.rename(index=labels)
@@ -91,10 +91,10 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
 
 def varied(sweep: Sweep) -> str:
     """What the spread is over, in words."""
-    networks, heads = len(sweep.manifest["network_seeds"]), len(sweep.manifest["head_seeds"])
+    networks, heads = len(sweep.manifest.network_seeds), len(sweep.manifest.head_seeds)
     if networks == 1 and heads == 1:
         return "1 seed: no spread"
-    if sweep.manifest["paired_seeds"]:
+    if sweep.manifest.paired_seeds:
         return f"{networks} seeds, network and head vary together"
     if networks == 1:
         return f"{heads} head seeds on 1 network: the spread is that of the head alone"

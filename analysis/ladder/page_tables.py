@@ -128,12 +128,12 @@ def plan(sweep: Sweep) -> Table:
     """What each rung is, and how many of its planned trials ended how."""
     records = []
     for rung in sweep.rungs:
-        counts = sweep.counts(rung["index"])
+        counts = sweep.counts(rung.index)
         ended = {status: str(counts.get(status, 0)) for status in (*STATUSES, "missing")}
         told = {
             "rung": sweep.label(rung),
-            "kind": rung["kind"],
-            "what": rung.get("ingredient") or "",
+            "kind": rung.kind,
+            "what": rung.ingredient,
         }
         records.append({**told, "planned": str(sum(counts.values())), **ended})
     return Table("planned", "Planned trials of each rung by how they ended.", records)

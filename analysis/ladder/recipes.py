@@ -38,7 +38,7 @@ def differing(sweep: Sweep) -> pd.DataFrame:
     found = {slot: rungs for slot, rungs in found.items() if len(_distinct(rungs)) > 1}
     fields = dict.fromkeys(key for slot in found for key in _SLOTS[slot].model_fields)
     differ = [key for key in fields if any(_differs(rungs, key) for rungs in found.values())]
-    labels = {rung["index"]: rung["label"] for rung in sweep.rungs}
+    labels = {rung.index: rung.label for rung in sweep.rungs}
     rows = []
     for slot, rungs in found.items():
         for recipe in _distinct(rungs):

@@ -28,7 +28,7 @@ from analysis.load import Sweep, load
 from analysis.page import page
 from analysis.published import beside
 from tune_calib.errors import UserError
-from tune_calib.manifests import LOST
+from tune_calib.folders import LOST
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.registry import nearest
 from tune_calib.results import atomic_write
@@ -129,7 +129,7 @@ def _write_tables(
         rows, told = records(last), caption(sweep, last)
         body = tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True)
         texts["samples.md"] = f"{body}\n\n{told}\n"
-        label = latex.label_of("samples", sweep.manifest["dataset"])
+        label = latex.label_of("samples", sweep.manifest.dataset)
         texts["samples.tex"] = f"{latex.render(latex.of_records(rows, told, label))}\n"
         texts["samples.csv"] = last.to_csv(index=False)
     for name, text in texts.items():
@@ -188,10 +188,10 @@ def status(out: Place) -> str:
         UserError: the folder holds no sweep, or a file of it is damaged.
     """
     sweep = load(out)
-    planned = len(sweep.manifest["planned"])
+    planned = len(sweep.manifest.planned)
     counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
     lines = [f"{out}: {counted(planned, 'trial')} planned: {counts}"]
-    lines += [f"  {rung['label']}: {sweep.statuses(rung['index'])}" for rung in sweep.rungs]
-    if "is_lost" in sweep.manifest:
+    lines += [f"  {rung.label}: {sweep.statuses(rung.index)}" for rung in sweep.rungs]
+    if sweep.manifest.is_lost:
         lines.append(LOST)
-    return "\n".join([*lines, f"again or go on: {sweep.manifest['command']}"])
+    return "\n".join([*lines, f"again or go on: {sweep.manifest.command}"])

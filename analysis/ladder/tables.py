@@ -68,14 +68,14 @@ def title(metric: str) -> str:
 def caption(sweep: Sweep) -> str:
     """What the numbers are of, over what they vary, and what is missing."""
     manifest = sweep.manifest
-    parts = [manifest["title"], manifest["setting"], f"test split, {summary(sweep)}"]
+    parts = [manifest.title, manifest.setting, f"test split, {summary(sweep)}"]
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
     parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
     if sweep.vanished:
         parts.append(sweep.vanished)
     if sweep.missing:
-        parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest['planned'])} trials missing")
+        parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest.planned)} trials missing")
     return ". ".join([*parts, *legend(sweep.flags())]) + "."
 
 
@@ -88,24 +88,24 @@ def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
     """
     tidy = ladder_table(sweep)
     printed = published_columns(sweep)
-    at_chance = [r["index"] for r in sweep.rungs if is_chance(sweep.flags(r["index"]))]
+    at_chance = [r.index for r in sweep.rungs if is_chance(sweep.flags(r.index))]
     rows = []
     for rung in sweep.rungs:
-        of_rung = tidy[tidy["rung"] == rung["index"]].set_index("metric")
+        of_rung: Any = tidy[tidy["rung"] == rung.index].set_index("metric")
         cells = {"rung": sweep.label(rung)}
         for metric in TABLE_METRICS:
             means = tidy[(tidy["metric"] == metric) & ~tidy["rung"].isin(at_chance)]["mean"]
             best = places((number(metric, mean) for mean in means), METRICS[metric].direction)
-            best = {} if rung["index"] in at_chance else best
+            best = {} if rung.index in at_chance else best
             row = of_rung.loc[metric]
-            failures = sweep.failures(rung["index"])
+            failures = sweep.failures(rung.index)
             cells[title(metric)] = _cell(metric, row, best, mark) if row["n"] else failures or "-"
         ece = of_rung.loc["ece"]
         cells["ΔECE before"] = number("ece", ece["change_before"], signed=True)
         cells["ΔECE base"] = number("ece", ece["change_base"], signed=True)
         cells["trials"] = str(ece["statuses"])
         for key in printed.columns:
-            value = printed[key].get(rung["label"], math.nan)
+            value = printed[key].get(rung.label, math.nan)
             cells[f"paper: {TITLES.get(key[0], key[0])} {TITLES.get(key[1], key[1])}"] = number(
                 "ece", value
             )
@@ -132,7 +132,7 @@ def starts_block(sweep: Sweep, place: int) -> bool:
     """Whether a rule stands before a rung: before the controls, and before variants of steps."""
     if place == 0:
         return False
-    before, kind = (str(sweep.rungs[i]["kind"]) for i in (place - 1, place))
+    before, kind = (str(sweep.rungs[i].kind) for i in (place - 1, place))
     return (kind == "control" and before != "control") or (kind == "variant" and before == "step")
 
 
@@ -144,7 +144,7 @@ def markdown(sweep: Sweep) -> str:
     lines = []
     for place, row in enumerate(rows):
         if starts_block(sweep, place):
-            lines.append([f"*{sweep.rungs[place]['kind']}s*", *blank])
+            lines.append([f"*{sweep.rungs[place].kind}s*", *blank])
         lines.append(list(row.values()))
     body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
@@ -175,7 +175,7 @@ def latex(sweep: Sweep) -> str:
         heads=[name.removeprefix("paper: ") for name in names],
         rows=[[row[n] if n in marked else escape(row[n]) for n in names] for row in rows],
         caption=f"{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}",
-        label=label_of(manifest.get("ladder", "ladder").split()[0], manifest["dataset"]),
+        label=label_of(manifest.ladder.split()[0], manifest.dataset),
         groups=["", *groups[1:]] if has_groups else (),
         rules=frozenset(place for place in range(len(rows)) if starts_block(sweep, place)),
     )
@@ -184,6 +184,6 @@ def latex(sweep: Sweep) -> str:
 
 def paper_note(sweep: Sweep) -> str:
     """Where the columns of printed numbers are from; empty if there are none."""
-    if not sweep.manifest["published"]:
+    if not sweep.manifest.published:
         return ""
-    return f" Columns 'paper' are the ECE (%) printed in {sweep.manifest['published']}."
+    return f" Columns 'paper' are the ECE (%) printed in {sweep.manifest.published}."

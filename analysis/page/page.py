@@ -90,12 +90,12 @@ def render(report: Report) -> str:
     """The page as HTML; the same results give the same text, wherever they lie."""
     manifest = report.sweep.manifest
     return fill(
-        title=manifest["title"],
-        setting=manifest["setting"],
+        title=manifest.title,
+        setting=manifest.setting,
         state=_state(report.sweep),
         troubles=complaints(report.sweep),
         sections=_sections(report),
-        steps=steps(report.sweep.trials, manifest["command"], report.options),
+        steps=steps(report.sweep.trials, manifest.command, report.options),
         files=[path.relative_to(report.folder).as_posix() for path in report.written],
     )
 
@@ -142,7 +142,7 @@ def fill(
 
 def _state(sweep: Sweep) -> str:
     counts = sweep.counts()
-    planned = len(sweep.manifest["planned"])
+    planned = len(sweep.manifest.planned)
     if set(counts) == {"done"}:
         return f"Complete: all {planned} planned trials are done."
     told = ", ".join(f"{count} {status}" for status, count in counts.items())

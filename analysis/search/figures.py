@@ -41,7 +41,7 @@ def draw_history(search: Search) -> Figure | None:
         return None
     scale = printed_scale(metric)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 2.9))
-    baseline = scale * search.outcome["baseline"][metric]
+    baseline = scale * search.outcome.baseline[metric]
     axis.axhline(baseline, color="0.3", linestyle=":", linewidth=1,
                  label=f"baseline, cross entropy ({number(metric, baseline / scale)})")  # fmt: skip
     best = scale * best_so_far(table, metric)
@@ -131,7 +131,7 @@ def draw_front(search: Search) -> Figure | None:
     )  # fmt: skip
     for rows, label, look in _groups(search, table):
         axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
-    baseline = search.outcome["baseline"]
+    baseline = search.outcome.baseline
     if {up, along} <= baseline.keys():
         axis.plot(
             scales[0] * baseline[along], scales[1] * baseline[up], linestyle="none", marker="P",
@@ -149,7 +149,7 @@ def draw_front(search: Search) -> Figure | None:
 
 def _cut(axis: Axes, search: Search, accuracy: "pd.Series[float]") -> str:
     """Leave out what lost so much accuracy that the rest would stand on one line; says so."""
-    least = search.outcome["baseline"]["accuracy"] - search.guard - _SHOWN_BEYOND
+    least = search.outcome.baseline["accuracy"] - search.guard - _SHOWN_BEYOND
     left_out = int((accuracy < least).sum())
     if left_out:
         axis.set_xlim(left=100 * least)
@@ -160,12 +160,12 @@ def draw_importance(search: Search) -> Figure | None:
     """Importance of each setting for each metric, in percent of all.
 
     Returns:
-        None if there is none; ``outcome["importance"]["statement"]`` says why.
+        None if there is none; ``outcome.importance.statement`` says why.
     """
-    told = search.outcome["importance"]
-    if not told["shares"]:
+    told = search.outcome.importance
+    if not told.shares:
         return None
-    shares = 100 * pd.DataFrame(told["shares"]).reindex(search.settings[::-1]).fillna(0)
+    shares = 100 * pd.DataFrame(told.shares).reindex(search.settings[::-1]).fillna(0)
     height = 0.22 * len(shares) * max(1, 0.7 * len(shares.columns)) + 0.9
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
     width = 0.8 / len(shares.columns)
@@ -179,7 +179,7 @@ def draw_importance(search: Search) -> Figure | None:
     axis.set(xlabel="importance (%)", xlim=(0, 1.1 * shares.max().max()))
     if len(shares.columns) > 1:
         axis.legend(frameon=False, fontsize=7)
-    axis.set_title(f"PED-ANOVA: best {told['top']} against all {told['done']} done", fontsize=7)
+    axis.set_title(f"PED-ANOVA: best {told.top} against all {told.done} done", fontsize=7)
     return figure
 
 

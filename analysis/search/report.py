@@ -79,8 +79,8 @@ def write_search_report(out: Place) -> str:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
     search = load_search(out)
-    if not search.outcome["suggestions"]:
-        return f"{out}: no suggestion has ended, {search.outcome['planned']} planned"
+    if not search.outcome.suggestions:
+        return f"{out}: no suggestion has ended, {search.outcome.planned} planned"
     with folder_to_fill(out) as folder:
         written, undrawn = _write_all(search, folder)
         names = [path.relative_to(folder).as_posix() for path in written]
@@ -101,7 +101,7 @@ def _write_all(search: Search, out: Path) -> tuple[list[Path], list[str]]:
     drawn = _write_figures(search, out / "figures")
     written = [*_write_tables(search, out / "tables"), *drawn]
     names = {path.stem for path in drawn}
-    reasons = {**_UNDRAWN, "importance": search.outcome["importance"]["statement"]}
+    reasons = {**_UNDRAWN, "importance": search.outcome.importance.statement}
     undrawn = [f"{name}: not drawn, {reasons[name]}" for name in _DRAW if name not in names]
     files = [path.relative_to(out).as_posix() for path in written]
     atomic_write(out / "report.html", _page(search, drawn, undrawn, files).encode())
@@ -160,15 +160,15 @@ def _write_figures(search: Search, folder: Path) -> list[Path]:
 
 
 def _setting(search: Search) -> str:
-    question = search.manifest["question"]
+    question = search.manifest.question
     datasets = ", ".join(sorted(search.trials["dataset"].dropna().unique()))
     backbones = ", ".join(sorted(search.trials["backbone"].dropna().unique()))
-    sampler = f"{question['sampler']} sampler, seed {question['sampler_seed']}"
+    sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     return f"{datasets}; {backbones}; {sampler}; select split, {search.seeds()}"
 
 
 def _state(search: Search) -> str:
-    planned, asked = search.outcome["planned"], search.outcome["asked"]
+    planned, asked = search.outcome.planned, search.outcome.asked
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
     more = f" {asked} were asked for, and there are no more points." if planned < asked else ""

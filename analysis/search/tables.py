@@ -29,7 +29,7 @@ def best_rows(search: Search, count: int = BEST) -> list[Record]:
     within = away[table["is_within"]].sort_values(kind="stable").index[:count]
     is_default = search.are_defaults(table)
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
-    baseline = search.outcome["baseline"]
+    baseline = search.outcome.baseline
     first = {"suggestion": "baseline, cross entropy"}
     first |= {title(m): number(m, baseline[m]) for m in shown_metrics(search)}
     first |= {"accuracy lost (%)": number("accuracy", 0), **dict.fromkeys(search.settings, "-")}
@@ -80,7 +80,7 @@ def all_rows(search: Search) -> list[Record]:
 
 def importance_rows(search: Search) -> list[Record]:
     """Importance of every setting for every metric in percent, and where it was searched."""
-    shares, defaults = search.outcome["importance"]["shares"], search.defaults
+    shares, defaults = search.outcome.importance.shares, search.defaults
     chosen = search.table().set_index("number")
     rows = []
     for name in search.settings:
@@ -90,7 +90,7 @@ def importance_rows(search: Search) -> list[Record]:
             row[f"importance for {METRICS[metric].title} (%)"] = (
                 "-" if share is None else f"{100 * share:.1f}"
             )
-        row["searched in"] = _range(search.outcome["settings"][name])
+        row["searched in"] = _range(search.outcome.settings[name])
         row["default"] = setting_text(defaults.get(name))
         values = (point[name] for point in search.published if name in point)
         others = dict.fromkeys(setting_text(v) for v in values if v != defaults.get(name))
@@ -127,10 +127,10 @@ def share_rows(search: Search) -> list[Record]:
 
 def notes(search: Search) -> dict[str, str]:
     """What stands over each table: best, importance, share and suggestions."""
-    rule = f"{capital(search.manifest['rule'])}; on select, {search.seeds()}"
-    told = search.outcome["importance"]
-    importance = told["statement"] or (
-        f"PED-ANOVA: how far the best {told['top']} of {told['done']} suggestions are spread "
+    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
+    told = search.outcome.importance
+    importance = told.statement or (
+        f"PED-ANOVA: how far the best {told.top} of {told.done} suggestions are spread "
         "otherwise than all, in percent of the sum over the settings; those beyond the guard count "
         "too. Rough where few count as the best: another measure may order the settings otherwise"
     )

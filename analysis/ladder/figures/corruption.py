@@ -49,7 +49,7 @@ def draw_corruption(sweep: Sweep) -> Figure | None:
     if table.empty:
         return None
     kinds = list(table["kind"].unique())
-    rungs = [rung for rung in sweep.rungs if rung["index"] in set(table["rung"])]
+    rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
         len(METRICS), len(kinds), figsize=(style.TEXT_IN, 4.2 + 0.14 * (len(rungs) // 3)),
         sharex=True, sharey="row", squeeze=False,
@@ -58,8 +58,8 @@ def draw_corruption(sweep: Sweep) -> Figure | None:
         axes[row, 0].set_ylabel(label)
         for axis, kind in zip(axes[row], kinds, strict=True):
             for rung in rungs:
-                is_own = (table["kind"] == kind) & (table["rung"] == rung["index"])
-                _line(axis, table[is_own], metric, rung["index"], rung["label"])
+                is_own = (table["kind"] == kind) & (table["rung"] == rung.index)
+                _line(axis, table[is_own], metric, rung.index, rung.label)
     for axis, kind in zip(axes[0], kinds, strict=True):
         axis.set_title(kind, fontsize=8)
     for axis in axes[-1]:

@@ -1,7 +1,6 @@
 """Feature norm of single samples against their softmax confidence (FeDLaS, ECCV 2026, Fig. 1c)."""
 
 from textwrap import wrap
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -13,6 +12,7 @@ from analysis import style
 from analysis.ladder.figures.samples import correlations
 from analysis.load import Sweep
 from analysis.settings import settings
+from tune_calib.manifests import RungRecord
 from tune_calib.places import Place
 from tune_calib.results import read_files
 
@@ -70,7 +70,7 @@ def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
     Returns:
         None if there are no records with a confidence.
     """
-    rungs = [rung for rung in sweep.rungs if rung["index"] in set(records["rung"])]
+    rungs = [rung for rung in sweep.rungs if rung.index in set(records["rung"])]
     if not rungs:
         return None
     rows = -(-len(rungs) // COLUMNS)
@@ -80,7 +80,7 @@ def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
     for place, axis in enumerate(axes.flat):
         if place < len(rungs):
             rung = rungs[place]
-            _dots(axis, rung, records[records["rung"] == rung["index"]])
+            _dots(axis, rung, records[records["rung"] == rung.index])
             axis.set_ylabel("softmax confidence" if place % COLUMNS == 0 else "", fontsize=7)
         else:
             axis.set_axis_off()
@@ -95,7 +95,7 @@ def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _dots(axis: Axes, rung: dict[str, Any], rows: pd.DataFrame) -> None:
+def _dots(axis: Axes, rung: RungRecord, rows: pd.DataFrame) -> None:
     colors = rows["correct"].map({True: style.color(9), False: style.color(3)}).tolist()
     # As pixels: thousands of marks would make the vector files slow.
     axis.scatter(
@@ -105,7 +105,7 @@ def _dots(axis: Axes, rung: dict[str, Any], rows: pd.DataFrame) -> None:
     found = correlations(rows["indicator"], rows["confidence"])
     told = f"r = {found['pearson']:.2f}, rho = {found['spearman']:.2f}, n = {len(rows)}"
     told = told.replace("nan", "-")
-    label = "\n".join(wrap(rung["label"], 28))
+    label = "\n".join(wrap(rung.label, 28))
     axis.set_title(f"{label}\n{told}", fontsize=6.5)
     axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
     axis.tick_params(labelsize=6.5)

@@ -4,8 +4,6 @@ As MaC-Cal, Fig. 2, but of logits: the prototype of a class is the mean logit ve
 samples, less the mean of all classes, so that heads of any shape compare.
 """
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from analysis import style
 from analysis.load import Sweep
+from tune_calib.manifests import RungRecord
 from tune_calib.results import read_table
 
 COLUMNS = 4
@@ -73,7 +72,7 @@ def draw_prototypes(sweep: Sweep) -> Figure | None:
     known = logits_of(sweep)
     if not known:
         return None
-    rungs = [rung for rung in sweep.rungs if rung["index"] in known]
+    rungs = [rung for rung in sweep.rungs if rung.index in known]
     rows = -(-len(rungs) // COLUMNS)
     figure, axes = plt.subplots(
         rows, COLUMNS, figsize=(style.TEXT_IN, 2.0 * rows + 0.6), squeeze=False
@@ -82,7 +81,7 @@ def draw_prototypes(sweep: Sweep) -> Figure | None:
         axis.set_xticks([])
         axis.set_yticks([])
         if place < len(rungs):
-            _map(axis, rungs[place], *known[rungs[place]["index"]])
+            _map(axis, rungs[place], *known[rungs[place].index])
         else:
             axis.set_axis_off()
     figure.suptitle(
@@ -94,7 +93,7 @@ def draw_prototypes(sweep: Sweep) -> Figure | None:
     return figure
 
 
-def _map(axis: Axes, rung: dict[str, Any], logits: Floats, labels: NDArray[np.int64]) -> None:
+def _map(axis: Axes, rung: RungRecord, logits: Floats, labels: NDArray[np.int64]) -> None:
     perplexity = min(30.0, (len(logits) - 1) / 3)
     # On one thread: quick enough for some hundred samples, and the same places everywhere.
     with threadpool_limits(1):
@@ -102,7 +101,7 @@ def _map(axis: Axes, rung: dict[str, Any], logits: Floats, labels: NDArray[np.in
     axis.scatter(places[:, 0], places[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
     found = angles(logits, labels)
     told = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
-    axis.set_title(f"{rung['label']}\n{told}, {len(labels)} samples", fontsize=6.5)
+    axis.set_title(f"{rung.label}\n{told}, {len(labels)} samples", fontsize=6.5)
     classes = np.unique(labels)
     for label in classes if len(classes) <= _NUMBERED else ():
         middle = np.median(places[labels == label], axis=0)

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.load import Sweep
+from tune_calib.manifests import RungRecord
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -24,7 +25,7 @@ _CHANCE = f"{100 * LEVEL:.0f} % of chance"
 class Panel(NamedTuple):
     """A rung that has bins, and its pooled bins."""
 
-    rung: dict[str, Any]
+    rung: RungRecord
     bins: pd.DataFrame
 
 
@@ -106,7 +107,7 @@ def draw(sweep: Sweep) -> Figure | None:
             _label_outer(axis, column, label)
         lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7)
-    absent = [rung["label"] for rung in sweep.rungs if rung not in [p.rung for p in panels]]
+    absent = [rung.label for rung in sweep.rungs if rung not in [p.rung for p in panels]]
     figure.suptitle(_reading(absent), fontsize=7)
     return figure
 
@@ -145,7 +146,7 @@ def draw_confidence(sweep: Sweep) -> Figure | None:
 
 
 def _panels(sweep: Sweep) -> list[Panel]:
-    panels = [Panel(rung, pooled_bins(sweep, rung["index"])) for rung in sweep.rungs]
+    panels = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
     return [panel for panel in panels if (panel.bins["count"] > 0).any()]
 
 
@@ -173,9 +174,9 @@ def _reading(absent: list[str]) -> str:
     )
 
 
-def _title(axis: Axes, sweep: Sweep, rung: dict[str, Any], columns: int) -> None:
-    name = "\n".join(wrap(rung["label"], 116 // columns))
-    axis.set_title(f"{name}\n{_numbers(sweep, rung['index'])}", fontsize=6.5 if columns < 6 else 6)
+def _title(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
+    name = "\n".join(wrap(rung.label, 116 // columns))
+    axis.set_title(f"{name}\n{_numbers(sweep, rung.index)}", fontsize=6.5 if columns < 6 else 6)
 
 
 def _numbers(sweep: Sweep, rung: int) -> str:

@@ -108,11 +108,11 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
     rows = []
     for rung in sweep.rungs:
-        of_rung = last[last["spec_hash"].isin(set(sweep.of_rung(rung["index"])["spec_hash"]))]
+        of_rung = last[last["spec_hash"].isin(set(sweep.of_rung(rung.index)["spec_hash"]))]
         for split in SPLITS if len(of_rung) else ():
             for quantity in QUANTITIES:
                 values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
-                place = {"rung": rung["index"], "label": rung["label"], "split": split}
+                place = {"rung": rung.index, "label": rung.label, "split": split}
                 numbers = {"n": len(values), "mean": values.mean(), "sd": values.std(ddof=1)}
                 rows.append({**place, "quantity": quantity, **numbers})
     return pd.DataFrame(rows)
@@ -134,7 +134,7 @@ def caption(sweep: Sweep, last: pd.DataFrame) -> str:
     numbers = [n for n in last["n"] if n] or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
     return (
-        f"{manifest['title']}. {manifest['setting']}. Last epoch; {mean}{trials_of_each(numbers)}. "
+        f"{manifest.title}. {manifest.setting}. Last epoch; {mean}{trials_of_each(numbers)}. "
         "On train as the loss saw each sample (in training mode), on select after the epoch; "
         "- where nothing varies, or confidence was not recorded."
     )
@@ -180,15 +180,15 @@ def draw_samples(sweep: Sweep, statistics: pd.DataFrame) -> Figure | None:
 def _lines(axis: Axes, sweep: Sweep, statistics: pd.DataFrame, quantity: str) -> None:
     scale = 100 if quantity in SHARES else 1
     for rung in sweep.rungs:
-        hashes = set(sweep.of_rung(rung["index"])["spec_hash"])
+        hashes = set(sweep.of_rung(rung.index)["spec_hash"])
         chosen = statistics[statistics["spec_hash"].isin(hashes)].dropna(subset=[quantity])
         if chosen.empty:
             continue
         curve = scale * chosen.groupby("epoch")[quantity].agg(["mean", "min", "max"])
-        color, marker = style.color(rung["index"]), style.marker(rung["index"])
+        color, marker = style.color(rung.index), style.marker(rung.index)
         axis.plot(
             curve.index, curve["mean"], color=color, marker=marker, markersize=3,
-            linewidth=1, label=f"{rung['label']} ({sweep.ended(rung['index'])})",
+            linewidth=1, label=f"{rung.label} ({sweep.ended(rung.index)})",
         )  # fmt: skip
         if _has_bands(sweep):
             axis.fill_between(

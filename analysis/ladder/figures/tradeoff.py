@@ -13,6 +13,7 @@ from analysis import style
 from analysis.ladder.ladder import summary
 from analysis.load import Sweep
 from analysis.pareto import unbeaten
+from tune_calib.manifests import RungRecord
 
 _MARKS_A_LINE = 6
 _KEY_IN = 0.15  # height of a line of the legend
@@ -23,11 +24,11 @@ def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
     return sweep.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
 
 
-def adaptive_rungs(sweep: Sweep) -> list[dict[str, Any]]:
+def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
     """Rungs whose keep probability moves."""
     moving = []
     for rung in sweep.rungs:
-        q = sweep.curves_of(rung["index"], "q")
+        q = sweep.curves_of(rung.index, "q")
         if len(q) and q["value"].max() - q["value"].min() > 1e-6:
             moving.append(rung)
     return moving
@@ -50,10 +51,10 @@ def draw_sparsity(sweep: Sweep) -> Figure | None:
     }
     for axis, (name, text) in zip(axes, panels.items(), strict=True):
         for place, rung in enumerate(rungs):
-            _line(axis, trajectory(sweep, rung["index"], name), rung["index"], place, "-")
+            _line(axis, trajectory(sweep, rung.index, name), rung.index, place, "-")
             if name == "train/accuracy":
-                curve = trajectory(sweep, rung["index"], "train/confidence")
-                _line(axis, curve, rung["index"], place, "--")
+                curve = trajectory(sweep, rung.index, "train/confidence")
+                _line(axis, curve, rung.index, place, "--")
         axis.set_xlabel("epoch of stage II")
         axis.set_ylabel(text, fontsize=7.5)
     sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
@@ -86,9 +87,9 @@ def _line(axis: Axes, curve: pd.DataFrame, index: int, place: int, dashes: str) 
     axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
 
 
-def _key(sweep: Sweep, rung: dict[str, Any]) -> Line2D:
-    index = rung["index"]
-    label = f"{rung['label']} ({sweep.ended(index)})"
+def _key(sweep: Sweep, rung: RungRecord) -> Line2D:
+    index = rung.index
+    label = f"{rung.label} ({sweep.ended(index)})"
     return Line2D(
         [], [], color=style.color(index), marker=style.marker(index), markersize=3.5, label=label
     )
@@ -110,10 +111,10 @@ def chains(sweep: Sweep) -> list[list[int]]:
     """Rungs that build on each other: a base and its steps; the others are in no chain."""
     found: list[list[int]] = []
     for place, rung in enumerate(sweep.rungs):
-        if place == 0 or rung["kind"] == "base":
-            found.append([rung["index"]])
-        elif rung["kind"] == "step":
-            found[-1].append(rung["index"])
+        if place == 0 or rung.kind == "base":
+            found.append([rung.index])
+        elif rung.kind == "step":
+            found[-1].append(rung.index)
     return found
 
 
@@ -137,7 +138,7 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, height))
     handles = []
     for rung in sweep.rungs:
-        rows = points[points["rung"] == rung["index"]]
+        rows = points[points["rung"] == rung.index]
         if not rows.empty:
             _rung_point(axis, rows, rung)
         handles.append(_legend_mark(sweep, rung, rows.empty))
@@ -167,10 +168,10 @@ def _mark_front(axis: Axes, front: pd.DataFrame) -> None:
     axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
 
 
-def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:
+def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
     spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
-    color, shape = style.color(rung["index"]), style.marker(rung["index"])
+    color, shape = style.color(rung.index), style.marker(rung.index)
     if len(rows) > 1:
         axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
     axis.errorbar(
@@ -179,19 +180,19 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: dict[str, Any]) -> None:
     )  # fmt: skip
 
 
-def _face(rung: dict[str, Any]) -> str | tuple[float, float, float]:
+def _face(rung: RungRecord) -> str | tuple[float, float, float]:
     """Filled for a step of the ladder, open for what stands beside it."""
-    return style.color(rung["index"]) if rung["kind"] in ("base", "step") else "none"
+    return style.color(rung.index) if rung.kind in ("base", "step") else "none"
 
 
-def _legend_mark(sweep: Sweep, rung: dict[str, Any], is_empty: bool) -> Line2D:
+def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
     """A mark and a label in ladder order; a rung without numbers has no mark but says why."""
-    index = rung["index"]
+    index = rung.index
     ended = sweep.failures(index) or "no numbers" if is_empty else sweep.ended(index)
     return Line2D(
         [], [], linestyle="none", marker="" if is_empty else style.marker(index), markersize=6,
         color=style.color(index), markerfacecolor=_face(rung),
-        label=f"{rung['label']}: {ended}" if is_empty else f"{rung['label']} ({ended})",
+        label=f"{rung.label}: {ended}" if is_empty else f"{rung.label} ({ended})",
     )  # fmt: skip
 
 

@@ -121,10 +121,11 @@ def test_bins_are_pooled_by_their_counts(out):
 
 def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     sweep = load(out)
-    assert [rung["label"] for rung in figures.adaptive_rungs(sweep)] == ["+ two"]
+    assert [rung.label for rung in figures.adaptive_rungs(sweep)] == ["+ two"]
     assert figures.trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
+@pytest.mark.usefixtures("every_format")
 def test_equal_results_give_equal_bytes(out):
     def content():
         write_report(out)
@@ -138,8 +139,7 @@ def test_equal_results_give_equal_bytes(out):
 
 
 def test_what_varied_is_said(out):
-    sweep = load(out)
-    sweep.manifest.update(paired_seeds=False, network_seeds=[0])
+    sweep = fake_results.with_manifest(load(out), paired_seeds=False, network_seeds=[0])
     assert varied(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
 
 
@@ -211,7 +211,7 @@ def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     sweep = load(out)
     assert figures.chains(sweep) == [[0, 1, 2]]
     assert "*controls*" in tables.markdown(sweep)
-    sweep.manifest["rungs"][2]["kind"] = "base"
+    sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
     assert figures.chains(sweep) == [[0, 1], [2]]
 
 

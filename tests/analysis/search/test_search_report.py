@@ -25,11 +25,6 @@ POINTS = [fake_results.DEFAULTS, LINEAR, NARROW, {**LINEAR, "head.lr": 0.1}]
 ECES = [0.06, 0.2, 0.04, 0.05]
 
 
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
-
-
 @pytest.fixture
 def out(tmp_path):
     shares = {"head.lr": 0.7, "head.shape": 0.3}
@@ -242,4 +237,4 @@ def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
     assert (table["drop"] - search.guard <= 1e-9).tolist() == table["is_within"].tolist()
     best = table[table["is_within"]].sort_values("mean")["number"]
     assert search.chosen == best.iloc[0]
-    assert sum(search.outcome["importance"]["shares"]["ece"].values()) == pytest.approx(1)
+    assert sum(search.outcome.importance.shares["ece"].values()) == pytest.approx(1)
