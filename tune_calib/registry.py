@@ -198,8 +198,8 @@ def loading(origin: str) -> Iterator[None]:
         _loading = before
 
 
-class Settings(BaseModel):
-    """Settings: frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
+class StrictModel(BaseModel):
+    """Frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -244,7 +244,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-class Params(Settings):
+class Params(StrictModel):
     """Hyper-parameters of a method."""
 
 

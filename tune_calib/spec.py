@@ -25,7 +25,7 @@ from tune_calib.registry import (
     MethodInfo,
     Params,
     Registry,
-    Settings,
+    StrictModel,
     nearest,
 )
 from tune_calib.wording import complaint, shown
@@ -33,7 +33,7 @@ from tune_calib.wording import complaint, shown
 Optimizer = Literal["sgd", "adam", "adamw"]
 
 
-class Slot(Settings):
+class Slot(StrictModel):
     """A slot of a trial spec."""
 
     kind: ClassVar[str]
@@ -213,7 +213,7 @@ class PostHocSlot(MethodSlot):
     kind: ClassVar[str] = "posthoc"
 
 
-class TrialSpec(Settings):
+class TrialSpec(StrictModel):
     """One pipeline: data + network + optional head + optional post-hoc."""
 
     version: Literal[1] = 1

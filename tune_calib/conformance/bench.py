@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.runs import NetworkRun, ensure_bank
 from tune_calib.engine.store import Store
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
 from tune_calib.models.base import declare_stages
@@ -41,7 +41,7 @@ class Bench:
         """Features of the digits by a network that was trained for an epoch."""
         spec = TrialSpec.build(network=NETWORK, head={"method": "retrain", **HEAD})
         development = load_development(spec.data, None)
-        run = NetworkRun(spec, self.store, development, CPU)
+        run = NetworkTraining(spec, self.store, development, CPU)
         while run.step() is not None:
             pass
         run.close()
