@@ -1,0 +1,54 @@
+"""What figures of bins share: a panel a rung, its place, and the numbers over it."""
+
+from textwrap import wrap
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from analysis.ladder.bins import pooled_bins
+from analysis.load import Sweep
+from tune_calib.manifests import RungRecord
+
+FEW = 12  # so many panels stand four in a row; more of them six, so that a page holds them
+
+
+class Panel(NamedTuple):
+    """A rung that has bins, and its pooled bins."""
+
+    rung: RungRecord
+    bins: pd.DataFrame
+
+
+def panels(sweep: Sweep) -> list[Panel]:
+    panels = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
+    return [panel for panel in panels if (panel.bins["count"] > 0).any()]
+
+
+def shape(panels: int) -> tuple[int, int]:
+    """Columns and rows."""
+    columns = 4 if panels <= FEW else 6
+    return columns, -(-panels // columns)
+
+
+def label_outer(axis: Axes, column: int, label: str) -> None:
+    axis.set_ylabel(label if column == 0 else "", fontsize=7)
+    axis.tick_params(labelsize=6.5, labelleft=column == 0)
+
+
+def title(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
+    name = "\n".join(wrap(rung.label, 116 // columns))
+    axis.set_title(f"{name}\n{_numbers(sweep, rung['index'])}", fontsize=6.5 if columns < 6 else 6)
+
+
+def _numbers(sweep: Sweep, rung: int) -> str:
+    rows = sweep.of_rung(rung)
+    if not {"test/ece", "test/accuracy"} <= set(rows) or rows["test/ece"].isna().all():
+        return f"{sweep.failures(rung) or 'no ECE recorded'}\n"
+    ece = 100 * rows["test/ece"].dropna()
+    spread = f" ± {ece.std(ddof=1):.2f}" if len(ece) > 1 else ""
+    accuracy = 100 * rows["test/accuracy"].mean()
+    # Statuses are longer than a panel is wide, so they have a line of their own.
+    ended = sweep.ended(rung)
+    separator = ", " if ended.startswith("n =") else "\n"
+    return f"ECE {ece.mean():.2f}{spread} %\naccuracy {accuracy:.1f} %{separator}{ended}"
