@@ -18,7 +18,6 @@ def _drifting(label: str, head: dict[str, Any]) -> Rung:
 
 
 LADDERS.register(
-    "decoupling",
     Ladder(
         name="decoupling",
         title="Two-stage training taken apart",

@@ -13,7 +13,6 @@ def _network(method: str, **params: str) -> dict[str, dict[str, str]]:
 
 
 LADDERS.register(
-    "fedlas",
     Ladder(
         name="fedlas",
         title="FeDLaS: base, + NCI, + BCG, on LS and on MbLS",

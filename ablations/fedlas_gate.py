@@ -17,7 +17,6 @@ def _variant(gate: str, label: str, ingredient: str) -> Rung:
 
 
 LADDERS.register(
-    "fedlas_gate",
     Ladder(
         name="fedlas_gate",
         title="FeDLaS-LS: the gate",

@@ -30,7 +30,6 @@ def _rungs() -> Iterator[Rung]:
 
 
 LADDERS.register(
-    "fedlas_indicator",
     Ladder(
         name="fedlas_indicator",
         title="FeDLaS-LS: the indicator of confidence",

@@ -10,7 +10,6 @@ from tune_calib.registry import LADDERS
 _FIXED = {"method": "mac_cal", "tau0": 0.0}
 
 LADDERS.register(
-    "mac_cal",
     Ladder(
         name="mac_cal",
         title="MaC-Cal: masked classifier retraining, one ingredient at a time",

@@ -85,7 +85,9 @@ def _everything() -> pd.DataFrame:
         rows = pd.read_csv(file, keep_default_na=False)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
-    is_fraction = rows["metric"].isin([m.name for m in METRICS.values() if m.unit == "fraction"])
+    is_fraction = rows["metric"].isin(
+        [name for name in METRICS if METRICS[name].unit == "fraction"]
+    )
     rows = rows.rename(columns={"arch": "backbone"}).assign(
         source=rows["paper"] + "/" + rows["table"],
         dataset=data[0],

@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.load import Sweep
 from tune_calib.errors import UserError
 from tune_calib.manifests import LOST
-from tune_calib.names import METRICS, column
+from tune_calib.names import METRICS, column, metrics_of_trials
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
 from tune_calib.spec import DataSlot
@@ -99,10 +99,21 @@ def incomplete(sweep: Sweep, metric: str) -> list[str]:
     return [f"INCOMPLETE: {'; '.join(told)}"] if told else []
 
 
-def check_metric(metric: str) -> None:
-    """Raise a UserError that suggests the nearest unless ``names.METRICS`` has the metric."""
+def check_metric(metric: str, is_printed: bool = False) -> None:
+    """Refuse a metric that no row can have.
+
+    Args:
+        metric: what was asked for.
+        is_printed: the rows are of a published table, which may have metrics that no trial has.
+
+    Raises:
+        UserError: ``names.METRICS`` lacks it (the nearest is suggested), or no trial has it.
+    """
+    known = list(METRICS) if is_printed else metrics_of_trials()
     if metric not in METRICS:
-        raise UserError(f"unknown metric {metric!r}{nearest(metric, list(METRICS))}")
+        raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}")
+    if metric not in known:
+        raise UserError(f"no trial has {METRICS[metric].title}; published tables alone print it")
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:

@@ -8,8 +8,8 @@ _WEIGHT_DECAY = log_uniform(1e-6, 1e-2)
 _BOTTLENECK = ("bottleneck",)
 
 SPACES.register(
-    "mac_cal",
     Space(
+        "mac_cal",
         {
             "head.shape": choice("linear", "bottleneck"),
             # None is a quarter of the features' width.
@@ -32,8 +32,8 @@ SPACES.register(
 )
 
 SPACES.register(
-    "retrain",
     Space(
+        "retrain",
         {
             "head.start": choice("fresh", "continued"),
             "head.shape": choice("linear", "bottleneck", head__start=("fresh",)),
@@ -45,16 +45,16 @@ SPACES.register(
 )
 
 SPACES.register(
-    "tst",
     Space(
+        "tst",
         {"head.latent": choice(16, 64, 256), "head.lr": log_uniform(1e-5, 0.1)},
         first=({"head.latent": 256, "head.lr": 1e-3},),
     ),
 )
 
 SPACES.register(
-    "vtst",
     Space(
+        "vtst",
         {
             "head.latent": choice(16, 64, 256),
             "head.evaluation": choice("mc", "mean"),

@@ -10,7 +10,7 @@ _WEIGHT_DECAY = {"network.weight_decay": log_uniform(1e-5, 1e-2)}
 
 
 def _register(method: str, settings: dict[str, Setting], *first: Point) -> None:
-    SPACES.register(method, Space(settings, first))
+    SPACES.register(Space(method, settings, first))
 
 
 _register("ce", {**_LR, **_WEIGHT_DECAY})

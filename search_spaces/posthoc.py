@@ -3,4 +3,4 @@
 from tune_calib.registry import SPACES
 from tune_calib.space import Space, choice
 
-SPACES.register("temperature", Space({"posthoc.fit": choice("nll", "grid_ece", "grid_nll")}))
+SPACES.register(Space("temperature", {"posthoc.fit": choice("nll", "grid_ece", "grid_nll")}))

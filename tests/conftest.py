@@ -5,24 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.support import CPU, small_spec
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank
 from tune_calib.engine.store import Store
-from tune_calib.spec import TrialSpec
-
-CPU = torch.device("cpu")
 
 # As every head trial runs: the exact tests of the populations rest on it.
 torch.set_num_threads(1)
-
-
-def small_spec(**head) -> TrialSpec:
-    slots = {"network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"}}
-    if head:
-        slots["head"] = {"epochs": 3, "augment": "none", **head}
-    return TrialSpec.build(**slots)
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from analysis.ladder.ladder import ladder_table
 from analysis.ladder.report import write_report
 from analysis.load import load
 from tests import fake_results
-from tests.conftest import small_spec
-from tests.tuning.search.test_search import row as searched
+from tests.support import small_spec
+from tests.tuning.search.support import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance

@@ -4,7 +4,7 @@ import fsspec
 import pytest
 import torch
 
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network

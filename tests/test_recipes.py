@@ -41,7 +41,7 @@ def planned(names, dataset="digits", own_recipes=False, **given):
     return expand(ladder, suited_to(asked), asked, ONE, False, own_recipes)
 
 
-# METHODS.md, section 0: recipes R-focal, R-acls, R-tst, R-plp, R-crl, and findings X1, X2, X6, X9.
+# docs/pages/readings.md#recipes: what the authors' programs set.
 FIELDS = ("optimizer", "lr", "weight_decay", "batch_size", "loss_reduction", "clip_grad_norm",
           "select", "drop_last")  # fmt: skip
 AUTHORS = {

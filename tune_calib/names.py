@@ -1,9 +1,14 @@
 """Every metric and reserved column name, with direction, unit and bounds: written once, here."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from tune_calib.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 INF = float("inf")
 LARGE = 1e6  # stands for the bound of a metric that has none, where a finite value is needed
@@ -20,6 +25,9 @@ class Metric:
         unit: ``fraction`` (printed in percent), ``nats`` or ``score``.
         lower: smallest possible value.
         upper: largest possible value.
+        is_of_trials: whether a trial has it; else only published tables do.
+        compute: of a plug-in's metric: from logits (N, C), float64, and labels (N,) to a number.
+            The program's own are computed together (``metrics.summary``), their bins once.
     """
 
     name: str
@@ -28,6 +36,8 @@ class Metric:
     unit: Literal["fraction", "nats", "score"]
     lower: float = 0.0
     upper: float = 1.0
+    is_of_trials: bool = True
+    compute: "Callable[[Tensor, Tensor], Tensor | float] | None" = None
 
     @property
     def worst(self) -> float:
@@ -35,24 +45,29 @@ class Metric:
         return self.lower if self.direction == "max" else min(self.upper, LARGE)
 
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", "Accuracy", "max", "fraction"),
-        Metric("ece", "ECE", "min", "fraction"),
-        Metric("aece", "AECE", "min", "fraction"),
-        Metric("mce", "MCE", "min", "fraction"),
-        Metric("ace", "ACE", "min", "fraction"),
-        Metric("rmsce", "RMSCE", "min", "fraction"),
-        Metric("cece", "Classwise ECE", "min", "fraction"),
-        Metric("o_ece", "O-ECE", "min", "fraction"),
-        Metric("u_ece", "U-ECE", "min", "fraction"),
-        Metric("nll", "NLL", "min", "nats", upper=INF),
-        Metric("brier", "Brier", "min", "score", upper=2.0),
-        Metric("auroc", "AUROC", "max", "fraction"),
-        Metric("fpr95", "FPR95", "min", "fraction"),
-    )
-}
+METRICS: Registry[Metric] = Registry("metric", package=None)
+for _metric in (
+    Metric("accuracy", "Accuracy", "max", "fraction"),
+    Metric("ece", "ECE", "min", "fraction"),
+    Metric("aece", "AECE", "min", "fraction"),
+    Metric("mce", "MCE", "min", "fraction"),
+    Metric("ace", "ACE", "min", "fraction"),
+    Metric("rmsce", "RMSCE", "min", "fraction"),
+    Metric("cece", "Classwise ECE", "min", "fraction"),
+    Metric("o_ece", "O-ECE", "min", "fraction"),
+    Metric("u_ece", "U-ECE", "min", "fraction"),
+    Metric("nll", "NLL", "min", "nats", upper=INF),
+    Metric("brier", "Brier", "min", "score", upper=2.0),
+    Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
+    Metric("fpr95", "FPR95", "min", "fraction", is_of_trials=False),
+):
+    METRICS.register(_metric)
+
+
+def metrics_of_trials() -> list[str]:
+    """Metrics that a row of results may hold."""
+    return [name for name in METRICS if METRICS[name].is_of_trials]
+
 
 OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
 
@@ -140,6 +155,6 @@ def column(split: str, metric: str) -> str:
     """Return the column of a metric on a split, e.g. ``test/ece``.
 
     Raises:
-        KeyError: the metric is not in ``METRICS``.
+        UserError: the metric is not in ``METRICS``.
     """
     return f"{split}/{METRICS[metric].name}"

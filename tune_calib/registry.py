@@ -6,14 +6,39 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from tune_calib.errors import UserError
 from tune_calib.wording import shown
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # the records stand above this module, which knows neither torch nor optuna
+    from tune_calib.data.base import DatasetInfo
+    from tune_calib.ladder import Ladder
+    from tune_calib.models.base import BackboneInfo
+    from tune_calib.space import Space
+
+
+class Record(Protocol):
+    """What a registry holds."""
+
+    @property
+    def name(self) -> str:
+        """Registry key."""
+
+
+T = TypeVar("T", bound=Record)
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -26,25 +51,26 @@ class Registry(Generic[T]):
     """Name to record. A duplicate raises, an unknown name suggests the nearest.
 
     The modules of ``package`` are imported at the first look-up, so that a further file is a
-    further entry and importing the registry itself stays cheap.
+    further entry and importing the registry itself stays cheap. Without a package, whoever makes
+    the registry fills it.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str, package: str | None) -> None:
         self.kind = kind
         self._package = package
         self._records: dict[str, T] = {}
         self._families: list[Callable[[str], T | None]] = []
         self._is_loaded = False
 
-    def register(self, name: str, record: T) -> T:
-        """Add a record.
+    def register(self, record: T) -> T:
+        """Add a record under its name.
 
         Raises:
             ValueError: the name is taken.
         """
-        if name in self._records:
-            raise ValueError(f"{self.kind} {name!r} is registered twice")
-        self._records[name] = record
+        if record.name in self._records:
+            raise ValueError(f"{self.kind} {record.name!r} is registered twice")
+        self._records[record.name] = record
         return record
 
     def register_family(self, resolve: Callable[[str], T | None]) -> None:
@@ -52,7 +78,7 @@ class Registry(Generic[T]):
         self._families.append(resolve)
 
     def _load(self) -> None:
-        if self._is_loaded:
+        if self._is_loaded or self._package is None:
             return
         package = importlib.import_module(self._package)
         for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
@@ -91,7 +117,9 @@ class Registry(Generic[T]):
 class Settings(BaseModel):
     """Settings: frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -136,10 +164,8 @@ class Params(Settings):
     """Hyper-parameters of a method."""
 
 
-NEEDS = {
-    "features": "the features that the head sees",
-    "indices": "the position of each sample in the training split",
-    "epoch_logits": "all training-mode logits of an epoch",
+Need = Literal["calib_pass", "two_forward_passes", "stages"]
+NEEDS: dict[Need, str] = {
     "calib_pass": "a pass over calib after each epoch",
     "two_forward_passes": "two forward passes a step",
     "stages": "a backbone that can be run stage by stage",
@@ -157,6 +183,8 @@ class MethodInfo:
         paper: authors and venue.
         year: year of publication.
         url: where to read it.
+        formula: LaTeX of the loss or the update, exactly as it is carried out.
+        bibtex: entries to cite, one after the other.
         params: model of the hyper-parameters, with the defaults of the paper.
         implementation: the class that carries the method out.
         needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
@@ -178,7 +206,9 @@ class MethodInfo:
     url: str
     params: type[Params]
     implementation: type[Any]
-    needs: frozenset[str] = frozenset()
+    formula: str = ""
+    bibtex: str = ""
+    needs: frozenset[Need] = frozenset()
     per_head: frozenset[str] = frozenset()
     slot_defaults: dict[str, Any] | None = None
     dataset_slot_defaults: dict[str, dict[str, Any]] | None = None
@@ -187,7 +217,7 @@ class MethodInfo:
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
-DATASETS: Registry[Any] = Registry("data set", "tune_calib.data.datasets")
-BACKBONES: Registry[Any] = Registry("backbone", "tune_calib.models.backbones")
-LADDERS: Registry[Any] = Registry("ladder", "ablations")
-SPACES: Registry[Any] = Registry("search space", "search_spaces")
+DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datasets")
+BACKBONES: Registry["BackboneInfo"] = Registry("backbone", "tune_calib.models.backbones")
+LADDERS: Registry["Ladder"] = Registry("ladder", "ablations")
+SPACES: Registry["Space"] = Registry("search space", "search_spaces")

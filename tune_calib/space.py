@@ -94,12 +94,14 @@ class Space:
     """Where a method's hyper-parameters are searched.
 
     Attributes:
+        name: the method.
         settings: by ``slot.key``, as ``--set`` writes it; one that another depends on stands
             before it.
         first: published values besides the method's own defaults, tried first; a point may
             leave settings at their default.
     """
 
+    name: str
     settings: Mapping[str, Setting]
     first: tuple[Point, ...] = ()
 
@@ -111,7 +113,7 @@ class Space:
             open_ = {k: values for k, values in setting.only_if.items() if k not in met}
             if name not in fixed and open_.keys() <= left.keys():
                 left[name] = Setting(setting.distribution, open_)
-        return Space(left, self.first)
+        return Space(self.name, left, self.first)
 
     def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:
         """Those of the values that the space holds and that matter beside each other."""

@@ -37,20 +37,17 @@ class Slot(Settings):
 
 
 class DataSlot(Slot):
-    """Which images, and what is done to the training split (the other splits stay clean).
-
-    Attributes:
-        dataset: a name of the data set registry.
-        train_fraction: share of the training split that is kept, in (0, 1].
-        label_noise: share of training labels replaced by a uniformly drawn other class, in [0, 1).
-        imbalance: size of the largest class over the smallest, >= 1; classes in between follow
-            an exponential profile (Cui et al., CVPR 2019).
-    """
+    """Which images, and what is done to the training split (the other splits stay clean)."""
 
     dataset: str = "digits"
+    """A name of the data set registry."""
     train_fraction: float = Field(1.0, gt=0, le=1)
+    """Share of the training split that is kept."""
     label_noise: float = Field(0.0, ge=0, lt=1)
+    """Share of training labels replaced by a uniformly drawn other class."""
     imbalance: float = Field(1.0, ge=1)
+    """Size of the largest class over the smallest; classes in between follow an exponential
+    profile (Cui et al., CVPR 2019)."""
 
     @field_validator("dataset")
     @classmethod
@@ -60,16 +57,13 @@ class DataSlot(Slot):
 
 
 class MethodSlot(Slot):
-    """A slot that a registered method fills.
-
-    Attributes:
-        method: a name of the method registry.
-        params: the method's own hyper-parameters.
-    """
+    """A slot that a registered method fills."""
 
     kind: ClassVar[str]
     method: str
+    """A name of the method registry."""
     params: SerializeAsAny[Params]
+    """The method's own hyper-parameters."""
 
     @model_validator(mode="before")
     @classmethod
@@ -90,63 +84,61 @@ class MethodSlot(Slot):
 
 
 class OptimisedSlot(MethodSlot):
-    """A slot whose method is trained by a first-order optimiser.
-
-    Attributes:
-        seed: the seed that drives every source of chance of the slot.
-        epochs: passes over the training split.
-        batch_size: samples a step.
-        optimizer: SGD (with ``momentum``), Adam or AdamW (betas .9, .999).
-        lr: learning rate at the start.
-        momentum: of SGD.
-        weight_decay: on all parameters.
-        clip_grad_norm: largest L2 norm of the gradient; none if absent.
-        loss_reduction: over the samples of a batch (METHODS X1: ``sum`` and ``mean`` are
-            different optimisers once the gradient is clipped).
-        augment: ``standard`` (crop with padding, flip, as the data set declares) or ``none``.
-        select: which epoch's weights are the result; the others but ``last`` judge on ``select``.
-    """
+    """A slot whose method is trained by a first-order optimiser."""
 
     seed: int = Field(0, ge=0)
+    """The seed that drives every source of chance of the slot."""
     epochs: int = Field(ge=1)
+    """Passes over the training split."""
     batch_size: int = Field(128, ge=1)
+    """Samples a step."""
     optimizer: Optimizer = "sgd"
+    """SGD (with `momentum`), Adam or AdamW (betas .9, .999)."""
     lr: float = Field(0.1, gt=0)
+    """Learning rate at the start."""
     momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of SGD."""
     weight_decay: float = Field(5e-4, ge=0)
+    """Weight decay on all parameters."""
     clip_grad_norm: float | None = Field(None, gt=0)
+    """Largest L2 norm of the gradient; none if absent."""
     loss_reduction: Literal["sum", "mean"] = "mean"
+    """Over the samples of a batch: different optimisers once the gradient is clipped
+    (docs/pages/readings.md#summed-loss)."""
     augment: Literal["standard", "none"] = "standard"
+    """`standard`: crop with padding and flip, as the data set declares."""
     select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
+    """Which epoch's weights are the result; the others but `last` judge on the split `select`."""
 
 
 class NetworkSlot(OptimisedSlot):
-    """A network and how it is trained.
-
-    Attributes:
-        backbone: a name of the backbone registry or any timm name (with a CIFAR stem).
-        milestones: shares of the epochs at which the learning rate is multiplied by ``lr_decay``.
-        lr_decay: factor at each milestone.
-        drop_last: leave the incomplete last batch of an epoch out (METHODS X9).
-        init: ``reference`` re-draws every convolution by torch's defaults, ``timm`` keeps timm's.
-        threads: torch threads, and CPU cores that Ray keeps for it; another number sums in
-            another order and gives other digits, hence it is part of the spec. The default is
-            left out of the JSON, so that specs of before it was a setting keep their hash.
-        portable: computed as every x86 processor with AVX2 does, on one thread; what stands on
-            the network too. Left out of the JSON unless set, as ``threads``.
-    """
+    """A network and how it is trained."""
 
     kind: ClassVar[str] = "network"
     method: str = "ce"
+    """A name of the method registry."""
     backbone: str = "small_cnn"
+    """A name of the backbone registry or any timm name (with a CIFAR stem)."""
     epochs: int = Field(30, ge=1)
+    """Passes over the training split."""
     milestones: tuple[float, ...] = (3 / 7, 5 / 7)
+    """Shares of the epochs at which the learning rate is multiplied by `lr_decay`."""
     lr_decay: float = Field(0.1, gt=0, le=1)
+    """Factor at each milestone."""
     drop_last: bool = False
+    """Leave the incomplete last batch of an epoch out (docs/pages/readings.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
+    """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
     clip_grad_norm: float | None = Field(2.0, gt=0)
+    """Largest L2 norm of the gradient; none if absent."""
+    # Both are left out of the JSON at their default, so that specs of before they were settings
+    # keep their hash.
     threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
+    """Torch threads, and CPU cores that Ray keeps for it; another number sums in another order
+    and gives other digits, hence it is part of the spec."""
     portable: bool = Field(False, exclude_if=lambda portable: not portable)
+    """Computed as every x86 processor with AVX2 does, on one thread; what stands on the network
+    too."""
 
     @model_validator(mode="after")
     def _one_thread(self) -> Self:
@@ -169,24 +161,22 @@ class NetworkSlot(OptimisedSlot):
 
 
 class HeadSlot(OptimisedSlot):
-    """A head retrained on the frozen features of the network.
-
-    Attributes:
-        views: augmented views of the training split in the feature bank; epoch t reads view
-            t mod views, so ``views`` = ``epochs`` is the published fresh augmentation.
-            Not read with ``augment`` = ``none``.
-        bn_mode: mode of the frozen extractor's batch normalisation while features are made
-            (``train`` imitates TST's code, whose running statistics drift).
-        batch_order: ``shared`` by all heads of a network (faster), or ``own``, drawn from
-            the head's seed.
-    """
+    """A head retrained on the frozen features of the network."""
 
     kind: ClassVar[str] = "head"
     epochs: int = Field(40, ge=1)
+    """Passes over the features of the training split."""
     lr: float = Field(0.01, gt=0)
+    """Learning rate, constant."""
     views: int = Field(4, ge=1)
+    """Augmented views of the training split in the feature bank; epoch t reads view t mod
+    `views`, so `views` = `epochs` is the published fresh augmentation. Not read with `augment` =
+    `none`."""
     bn_mode: Literal["eval", "train"] = "eval"
+    """Mode of the frozen extractor's batch normalisation while features are made. `train`
+    imitates TST's code, whose running statistics drift (docs/pages/readings.md#frozen-body)."""
     batch_order: Literal["shared", "own"] = "shared"
+    """`shared` by all heads of a network (faster), or `own`, drawn from the head's seed."""
 
 
 class PostHocSlot(MethodSlot):

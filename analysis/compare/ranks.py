@@ -105,7 +105,7 @@ def rank(
         UserError: the metric or the ranking is unknown, a label means two things in one column,
             or nothing is left to rank.
     """
-    check_metric(metric)
+    check_metric(metric, is_printed=True)
     if ranking not in TIES:
         raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")
     of_metric = frame[frame["metric"] == metric]
@@ -227,7 +227,7 @@ def collect(
         UserError: neither or both of folders and table are given, a folder holds no sweep, or
             there is no such metric or table.
     """
-    check_metric(metric)
+    check_metric(metric, is_printed=table is not None)
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]

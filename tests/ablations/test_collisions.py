@@ -6,13 +6,13 @@ import re
 import pytest
 
 from tests import fake_results
+from tests.support import request_in
 from tune_calib.errors import UserError
 from tune_calib.ladder import LARGEST_PLAN, Seeds, expand, refuse_large, side_by_side
 from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.places import place
-from tune_calib.registry import DATASETS, LADDERS, METHODS
+from tune_calib.registry import LADDERS, METHODS
 from tune_calib.results import write_results
-from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.folder import refuse_mended
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.evaluate import CHOSEN, DEFAULTS, _request
@@ -164,23 +164,6 @@ def test_the_rungs_count_too():
     with pytest.raises(UserError, match="300,000 trials are planned"):
         expand(LADDERS["mac_cal"], {}, {}, seeds, with_controls=False)
     refuse_large(LARGEST_PLAN)
-
-
-def request_in(out, given=None, seeds=1) -> Request:
-    asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
-    return Request(
-        ladder=LADDERS["mac_cal"],
-        defaults=DATASETS["digits"].cpu_defaults,
-        given=given or asked,
-        seeds=Seeds.count(seeds, None, None),
-        with_controls=False,
-        out=place(str(out)),
-        store=place(str(out)) / "store",
-        data_root=None,
-        address=None,
-        gpus=0.0,
-        command="tune-calib ablate mac_cal",
-    )
 
 
 @pytest.mark.parametrize("changed", [0, 3])

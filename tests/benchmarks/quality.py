@@ -45,7 +45,7 @@ def hartmann6(point: dict[str, float]) -> float:
 def best(out: Path, sampler: str, seed: int, population: int, lag: int) -> float:
     """Best value after ``EVALUATIONS``, asked and told as ``search_heads`` does."""
     out.mkdir()
-    space = Space({f"head.x{i}": uniform(0.0, 1.0) for i in range(6)})
+    space = Space("any", {f"head.x{i}": uniform(0.0, 1.0) for i in range(6)})
     objective = Objective(("ece",), 1.0)
     study = SearchStudy(open_storage(None, out), "q", space, objective, sampler, seed, [])  # type: ignore[arg-type]
     values: list[float] = []

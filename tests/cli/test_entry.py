@@ -12,8 +12,7 @@ import typer.main
 
 from analysis import style
 from tests import fake_results
-from tests.conftest import small_spec
-from tests.tuning.test_ablate import run_of
+from tests.support import command_line, run_of, small_spec
 from tune_calib.cli import app, main
 from tune_calib.errors import UserError
 from tune_calib.spec import TrialSpec
@@ -73,8 +72,9 @@ def test_a_folder_of_figures_that_cannot_be_is_one_line(folder, tmp_path, refusa
 
 def test_output_on_a_full_disk_is_one_line(out):
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "tune_calib.cli", "status", str(out)]
-        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+        ended = subprocess.run(
+            command_line("status", out), stdout=full, stderr=subprocess.PIPE, check=False
+        )
     assert ended.returncode == 2
     assert ended.stderr.startswith(b"error: cannot write")
     assert ended.stderr.count(b"\n") == 1

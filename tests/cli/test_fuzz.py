@@ -15,7 +15,7 @@ import pytest
 
 from analysis import style
 from tests import fake_results
-from tests.tuning.test_damage import DAMAGE, damaged
+from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
 from tune_calib.tuning import ablate
 from tune_calib.tuning.search import driver as search

@@ -10,7 +10,7 @@ import yaml
 from ray.cluster_utils import Cluster
 from typer.testing import CliRunner
 
-from tests.conftest import small_spec
+from tests.support import small_spec
 from tune_calib.cli import app
 from tune_calib.cli.options import _share
 from tune_calib.errors import UserError

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out

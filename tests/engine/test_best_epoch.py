@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import population
 from tune_calib.engine.bank import FeatureBank, bank_key

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.conftest import CPU
+from tests.support import CPU
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.evaluate import evaluate_one, network_logits, population_logits

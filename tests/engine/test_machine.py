@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.conftest import CPU, small_spec
-from tests.tuning.test_ablate import QUICK, cli
+from tests.support import CPU, QUICK, cli, drive, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
@@ -29,11 +28,6 @@ from tune_calib.tuning.resumed import tell_other_machine
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
 NEW = ("processor", "instruction_set", "gpu")
-
-
-def drive(actor) -> None:
-    while not actor.step().get("done"):
-        pass
 
 
 def network_row(store: Store, out) -> dict:
@@ -144,7 +138,7 @@ def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(kind, trained
 WEIGHTS = """
 import hashlib, sys, torch
 torch.set_num_threads(1)
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 spec = small_spec()

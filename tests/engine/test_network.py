@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tests.conftest import CPU
+from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError

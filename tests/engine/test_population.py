@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.engine.optim import StackedOptimizer
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.registry import METHODS

@@ -4,7 +4,7 @@ import threading
 import pytest
 import torch
 
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import store as store_module
 from tune_calib.engine.bank import bank_key

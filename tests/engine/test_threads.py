@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.conftest import small_spec
+from tests.support import small_spec
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
 from tune_calib.ladder import Seeds, expand, side_by_side

@@ -2,31 +2,25 @@
 
 import random
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 
-from tune_calib.results import read_table
+from tests.support import command_line, rows
+from tune_calib.results import TableName
 
 SWEEP = [
     "mac_cal", "--seeds", "2", "--epochs", "6", "--head-epochs", "8",
     "--set", "network.augment=none", "--set", "head.augment=none", "--set", "head.lr=0.01",
 ]  # fmt: skip
-# How long a trial took, on what, and in whose company, is not its result.
-CIRCUMSTANCES = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population", "sweep"]
 LIMIT_S = 240
-
-
-def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "tune_calib.cli", *map(str, arguments)]
 
 
 def start(out: Path, *options: object) -> subprocess.Popen:
     """Start the sweep in a process group of its own."""
     return subprocess.Popen(
-        command("ablate", *SWEEP, "--out", out, *options),
+        command_line("ablate", *SWEEP, "--out", out, *options),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -46,12 +40,8 @@ def run(out: Path, *options: object) -> tuple[int, str]:
 
 def result(out: Path) -> list[dict]:
     """Rows of all tables but for their circumstances, in one order."""
-    found = []
-    for table in ("trials", "curves", "bins"):
-        rows = read_table(out, table)
-        rows = rows.drop_columns([name for name in CIRCUMSTANCES if name in rows.column_names])
-        found += sorted(({"table": table, **row} for row in rows.to_pylist()), key=repr)
-    return found
+    tables: tuple[TableName, ...] = ("trials", "curves", "bins")
+    return [{"table": name, **row} for name in tables for row in rows(out, "sweep", table=name)]
 
 
 def workers(process: subprocess.Popen) -> list[psutil.Process]:

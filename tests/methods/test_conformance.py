@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.conftest import small_spec
+from tests.support import small_spec
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.models.base import declare_stages
 from tune_calib.models.network import Network

@@ -2,6 +2,7 @@
 
 import math
 import pkgutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -41,9 +42,10 @@ def test_every_file_of_methods_registers_something():
 
 def test_a_name_is_registered_once():
     registry: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
-    registry.register("x", METHODS["ce"])
+    record = replace(METHODS["ce"], name="x")
+    registry.register(record)
     with pytest.raises(ValueError, match="twice"):
-        registry.register("x", METHODS["ce"])
+        registry.register(record)
 
 
 def logits_and_labels(scale: float):

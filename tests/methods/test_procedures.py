@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.conftest import CPU, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.population import PopulationTrainer

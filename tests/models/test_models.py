@@ -96,7 +96,7 @@ def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
 
 @pytest.mark.parametrize(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])
 def test_narrow_resnets_have_the_published_trunk(name: str, expected: int):
-    # Table 1 of ARCHITECTURES counts a classifier on 64 channels and no widening to 512.
+    # The papers' counts are of a classifier on 64 channels and no widening to 512.
     backbone, _ = BACKBONES[name].build(3, 32, "reference")
     widening = 64 * 512 + 2 * 512
     assert parameters(backbone) - widening + 64 * 10 + 10 == expected

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.tuning.test_ablate import cli
+from tests.support import cli
 from tune_calib.recipes import suited_to
 from tune_calib.registry import DATASETS, METHODS, SPACES
 from tune_calib.space import Space, choice, uniform
@@ -71,11 +71,12 @@ def test_every_point_of_the_grid_makes_a_spec_of_its_own(name):
 
 def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along():
     space = Space(
+        "any",
         {
             "head.shape": choice("linear", "bottleneck"),
             "head.width": choice(64, 256, head__shape=("bottleneck",)),
             "head.lr": uniform(0.1, 0.2),
-        }
+        },
     )
     assert list(space.without({"head.shape": "linear"}).settings) == ["head.lr"]
     left = space.without({"head.shape": "bottleneck"})

@@ -1,13 +1,12 @@
 """Searches whose study lies in a real PostgreSQL: the same, killed or not, server lost or not."""
 
 import subprocess
-import sys
 import time
 
 import optuna
 import pytest
 
-from tune_calib.results import read_table
+from tests.support import command_line, rows
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
 
@@ -16,12 +15,11 @@ SEARCH = [
     "search", "retrain", "--trials", TRIALS, "--population", 4, "--at-once", 1,
     "--epochs", 1, "--head-epochs", 2, "--set", "head.augment=none",
 ]  # fmt: skip
-CIRCUMSTANCES = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population", "sweep"]
 
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, "-m", "tune_calib.cli", *map(str, arguments)],
+        command_line(*arguments),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -34,8 +32,7 @@ def finish(process):
 
 
 def result(out):
-    rows = read_table(out, "trials").drop_columns(CIRCUMSTANCES).to_pylist()
-    return sorted(rows, key=lambda row: row["spec_hash"])
+    return rows(out, "sweep")
 
 
 def wait_for_rows(out, process):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.common import command, result, run, start, wait_until
+from tests.faults.common import result, run, start, wait_until
+from tests.support import cli
 from tune_calib.places import files, place
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
@@ -34,10 +35,6 @@ def another_machine(tmp_path, monkeypatch):
 
     move()
     return move
-
-
-def cli(*arguments):
-    return subprocess.run(command(*arguments), capture_output=True, text=True, check=False)
 
 
 def refused(*arguments):

@@ -4,42 +4,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from ray import tune
 
-from tests.conftest import small_spec
+from tests.support import QUICK, cli, command_line, drive, rows, run_of, small_spec
 from tune_calib.errors import UserError
-from tune_calib.results import read_table
 from tune_calib.tuning.backend.launch import ray_session
 from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.backend.trainables import HeadTrainable, trainable
-
-QUICK = [
-    "--epochs",
-    "2",
-    "--head-epochs",
-    "2",
-    "--set",
-    "network.augment=none",
-    "--set",
-    "head.augment=none",
-]
-UNSTABLE_COLUMNS = {"wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population"}
-
-
-def cli(*arguments, **options):
-    command = [sys.executable, "-m", "tune_calib.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
-
-
-def rows(out: Path) -> list[dict]:
-    table = read_table(out, "trials").drop_columns(list(UNSTABLE_COLUMNS))
-    return sorted(table.to_pylist(), key=lambda row: row["spec_hash"])
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +53,7 @@ def test_killed_half_way_and_run_again_gives_the_same_table(whole, tmp_path):
     out = tmp_path / "killed"
     arguments = ["ablate", "mac_cal", "--seeds", "2", "--controls", *QUICK, "--out", str(out)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tune_calib.cli", *arguments],
+        command_line(*arguments),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -127,17 +101,6 @@ def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
     assert done.returncode == 0, done.stderr
     assert {row["status"] for row in rows(out)} == {"diverged"}
     assert len(rows(out)) == 6
-
-
-def run_of(out: Path, store) -> dict:
-    return Run(out=str(out), store=str(store.root), git_revision=None).plain()
-
-
-def drive(actor) -> dict:
-    result = {}
-    while not result.get("done"):
-        result = actor.step()
-    return result
 
 
 def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path):
@@ -217,14 +180,13 @@ def test_a_folder_that_holds_no_sweep_is_one_line(command, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones"])
+@pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones", "metrics"])
 def test_what_is_registered_is_listed(what):
     listed = json.loads(cli("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]
     assert names == sorted(names)
-    assert {"methods": "mac_cal", "ladders": "mac_cal", "datasets": "cifar10"}.get(
-        what, "small_cnn"
-    ) in names
+    known = {"backbones": "small_cnn", "datasets": "cifar10", "metrics": "ece"}
+    assert known.get(what, "mac_cal") in names
     assert names[0] in cli("list", what).stdout
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from analysis import style
 from tests import fake_results
+from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import read_table, write_results
@@ -17,19 +18,6 @@ from tune_calib.tuning import ablate
 from tune_calib.tuning.search import driver as search
 
 EXAMPLE = Path("analysis/example").resolve()
-DAMAGE = {
-    "absent": None,
-    "empty": b"",
-    "truncated": lambda whole: whole[: len(whole) // 2],
-    "binary": b"\xff\xfe\x00",
-    "a list": b"[]",
-    "null": b"null",
-    "deep": b"[" * 100_000,
-    "foreign": b'{"version": 1, "name": "x"}',
-    "another type": lambda whole: json.dumps(
-        {k: [v] if isinstance(v, str) else str(v) for k, v in json.loads(whole).items()}
-    ).encode(),
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -52,14 +40,6 @@ def said(capsys):
         return ended.value.code or 0, out, err
 
     return run
-
-
-def damaged(path: Path, how: str) -> None:
-    content = DAMAGE[how]
-    whole = path.read_bytes()
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content(whole))
 
 
 def copy(name: str, tmp_path: Path) -> Path:

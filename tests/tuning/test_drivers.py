@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests import fake_results
-from tests.ablations.test_collisions import request_in
+from tests.support import request_in
 from tune_calib.cli import main
 from tune_calib.ladder import Seeds, expand
 from tune_calib.manifests import SWEEP_MANIFEST

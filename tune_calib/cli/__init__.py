@@ -24,6 +24,7 @@ def _help(context: typer.Context) -> None:
 
 app.command("list", cls=OnceCommand)(registries.list_)
 for _command in (
+    registries.cite,
     ladders.ablate,
     ladders.compare,
     results.report,

@@ -1,28 +1,97 @@
-"""The command that says what is registered."""
+"""The commands that say what is registered."""
 
 import json
-from typing import Annotated, Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 import typer
 
 from tune_calib.cli.options import one_format
 from tune_calib.errors import UserError
-from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, SPACES, Registry
+from tune_calib.names import METRICS, Metric
+from tune_calib.registry import (
+    BACKBONES,
+    DATASETS,
+    LADDERS,
+    METHODS,
+    SPACES,
+    MethodInfo,
+    Registry,
+    T,
+)
 
-_LISTS: dict[str, Registry[Any]] = {
-    "methods": METHODS,
-    "ladders": LADDERS,
-    "datasets": DATASETS,
-    "backbones": BACKBONES,
-    "spaces": SPACES,
-}
+if TYPE_CHECKING:
+    from tune_calib.data.base import DatasetInfo
+    from tune_calib.ladder import Ladder
+    from tune_calib.models.base import BackboneInfo
+    from tune_calib.space import Space
 
+Entry = dict[str, Any]
 
 _WIDE = ("defaults", "recipe", "recipe on a data set")  # columns too wide for a page
 
 
+@dataclass(frozen=True)
+class _Listing(Generic[T]):
+    """A registry, and what is told of a record besides its name."""
+
+    registry: Registry[T]
+    told: Callable[[T], Entry]
+
+    def entries(self, name: str | None) -> list[Entry]:
+        """Of one record, or of all."""
+        names = [name] if name else self.registry
+        return [{"name": each, **self.told(self.registry[each])} for each in names]
+
+
+def _of_method(record: MethodInfo) -> Entry:
+    return {
+        "kind": record.kind,
+        "title": record.title,
+        "paper": record.paper,
+        "year": record.year,
+        "url": record.url,
+        "needs": sorted(record.needs),
+        "defaults": record.params().model_dump(mode="json"),
+        "recipe": record.slot_defaults or {},
+        "recipe on a data set": record.dataset_slot_defaults or {},
+    }
+
+
+def _of_ladder(record: "Ladder") -> Entry:
+    rungs = [rung.label for rung in record.rungs]
+    return {"title": record.title, "published": record.published, "rungs": rungs}
+
+
+def _of_space(record: "Space") -> Entry:
+    settings = {key: setting.plain() for key, setting in record.settings.items()}
+    return {"settings": settings, "first": [dict(point) for point in record.first]}
+
+
+def _of_metric(record: Metric) -> Entry:
+    of = "trials" if record.is_of_trials else "published tables"
+    better = "smaller" if record.direction == "min" else "larger"
+    return {"title": record.title, "better": better, "unit": record.unit, "of": of}
+
+
+def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
+    return {"title": record.title}
+
+
+_LISTS: Mapping[str, _Listing[Any]] = {
+    "methods": _Listing(METHODS, _of_method),
+    "ladders": _Listing(LADDERS, _of_ladder),
+    "datasets": _Listing(DATASETS, _of_titled),
+    "backbones": _Listing(BACKBONES, _of_titled),
+    "spaces": _Listing(SPACES, _of_space),
+    "metrics": _Listing(METRICS, _of_metric),
+}
+
+
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, ladders, datasets, backbones or spaces")],
+    what: Annotated[str, typer.Argument(help=f"one of {', '.join(_LISTS)}")],
     name: Annotated[str | None, typer.Argument(help="one entry alone")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="a list of objects")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="a table for a page")] = False,
@@ -31,8 +100,7 @@ def list_(
     form = one_format(json=as_json, markdown=as_markdown)
     if what not in _LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
-    registry = _LISTS[what]
-    entries = [_entry(entry, registry[entry]) for entry in ([name] if name else registry)]
+    entries = _LISTS[what].entries(name)
     if form == "json":
         typer.echo(json.dumps(entries, indent=1))
         return
@@ -48,7 +116,27 @@ def list_(
     )
 
 
-def _printed(entry: dict[str, Any]) -> dict[str, str]:
+def cite(
+    methods: Annotated[
+        list[str], typer.Argument(help="methods or pipelines, such as ls+mac_cal+temperature")
+    ],
+) -> None:
+    """Print the BibTeX of the papers behind methods, each entry once."""
+    names = [name for pipeline in methods for name in pipeline.split("+")]
+    # A dictionary keeps the order in which methods were named.
+    found = dict.fromkeys(entry for name in names for entry in _references(METHODS[name].bibtex))
+    typer.echo("\n\n".join(found))
+    for name in dict.fromkeys(names):
+        if not METHODS[name].bibtex:
+            typer.echo(f"no paper is known of {name}", err=True)
+
+
+def _references(bibtex: str) -> list[str]:
+    """The entries of a BibTeX text."""
+    return [entry.strip() for entry in re.split(r"^(?=@)", bibtex, flags=re.M) if entry.strip()]
+
+
+def _printed(entry: Entry) -> dict[str, str]:
     """An entry as a table row: nested values in one line each, links left to --json."""
     row = {}
     for key, value in entry.items():
@@ -59,7 +147,7 @@ def _printed(entry: dict[str, Any]) -> dict[str, str]:
     return row
 
 
-def _space_rows(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _space_rows(entries: list[Entry]) -> list[Entry]:
     """A row a setting: where it is searched, and which published values are tried first."""
     return [
         {
@@ -71,33 +159,3 @@ def _space_rows(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for entry in entries
         for key, setting in SPACES[entry["name"]].settings.items()
     ]
-
-
-def _entry(name: str, record: Any) -> dict[str, Any]:
-    if hasattr(record, "kind"):
-        return {
-            "name": name,
-            "kind": record.kind,
-            "title": record.title,
-            "paper": record.paper,
-            "year": record.year,
-            "url": record.url,
-            "needs": sorted(record.needs),
-            "defaults": record.params().model_dump(mode="json"),
-            "recipe": record.slot_defaults or {},
-            "recipe on a data set": record.dataset_slot_defaults or {},
-        }
-    if hasattr(record, "rungs"):
-        return {
-            "name": name,
-            "title": record.title,
-            "published": record.published,
-            "rungs": [rung.label for rung in record.rungs],
-        }
-    if hasattr(record, "settings"):
-        return {
-            "name": name,
-            "settings": {key: setting.plain() for key, setting in record.settings.items()},
-            "first": [dict(point) for point in record.first],
-        }
-    return {"name": name, "title": record.title}

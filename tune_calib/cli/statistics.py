@@ -84,7 +84,7 @@ def significance(
     from analysis.tidy import check_metric
     from tune_calib.places import place
 
-    check_metric(metric)
+    check_metric(metric, is_printed=published is not None)
     if dirs and len(dirs) == 1 and published is None:
         matched = over_seeds(load(place(dirs[0])), metric, split or "test")
     else:

@@ -148,7 +148,7 @@ class PopulationTrainer:
         return {"grad_norm_kept": kept.sqrt(), "grad_norm_masked": masked.sqrt()} if masks else {}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
-        """Accuracy and confidence over the whole training split (M8)."""
+        """Accuracy and confidence over the whole training split."""
         totals = torch.zeros(2, len(self.slots), device=self.device)
         for features, labels in zip(
             train.features.split(PASS_BATCH), train.labels.split(PASS_BATCH), strict=True

@@ -20,22 +20,24 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class AclsParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        pos_lambda: weight of the penalty on the largest logit, >= 0.
-        neg_lambda: weight of the penalty on the others, >= 0.
-        alpha: weight of both, >= 0.
-        margin: what costs nothing, >= 0.
-        positive_distance: ``raw_max``: the largest logit itself; ``max_minus_min``: its distance
-            to the smallest, as in the paper.
-    """
+    """Hyper-parameters."""
 
     pos_lambda: float = Field(1.0, ge=0)
+    """Weight of the penalty on the largest logit."""
     neg_lambda: float = Field(0.1, ge=0)
+    """Weight of the penalty on the others."""
     alpha: float = Field(0.1, ge=0)
+    """Weight of both penalties."""
     margin: float = Field(6.0, ge=0)
+    """What costs nothing."""
     positive_distance: Literal["raw_max", "max_minus_min"] = "raw_max"
+    """What the first penalty is on.
+
+    - `raw_max`: the largest logit itself, as in the authors' code and in all published re-runs;
+      adding a constant to all logits changes the loss.
+    - `max_minus_min`: the distance of the largest logit to the smallest, as the paper is said to
+      write it; its text could not be checked.
+    """
 
 
 class Acls(NetworkMethod):
@@ -62,8 +64,18 @@ class Acls(NetworkMethod):
         return params.pos_lambda * above.sum() / samples + params.neg_lambda * below.sum() / others
 
 
+PARK = """
+@inproceedings{park2023acls,
+  author = {Park, Hyekang and Noh, Jongyoun and Oh, Youngmin and Baek, Donghyeon and Ham, Bumsub},
+  title = {{ACLS}: Adaptive and Conditional Label Smoothing for Network Calibration},
+  booktitle = {Proceedings of the IEEE/CVF International Conference on Computer Vision},
+  pages = {3936--3945},
+  year = {2023},
+  url = {https://arxiv.org/abs/2308.11911},
+}
+"""
+
 METHODS.register(
-    "acls",
     MethodInfo(
         name="acls",
         kind="network",
@@ -71,6 +83,14 @@ METHODS.register(
         paper="Park et al., ICCV",
         year=2023,
         url="https://arxiv.org/abs/2308.11911",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \alpha \Big(
+                \lambda_+ \frac{1}{N} \sum_i \sum_k t_{i,k} [\max_l z_{i,l} - m]_+^2
+                + \lambda_- \frac{1}{N (C - 1)} \sum_i \sum_k (1 - t_{i,k})
+                [\operatorname{sg}(\max_l z_{i,l}) - z_{i,k} - m]_+^2 \Big),
+            \quad t_{i,k} = 1[z_{i,k} = \max_l z_{i,l}]
+        """,
+        bibtex=PARK,
         params=AclsParams,
         implementation=Acls,
         slot_defaults=MARGIN,

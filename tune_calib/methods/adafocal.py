@@ -30,23 +30,20 @@ SHIFT = 1e-20
 
 
 class AdaFocalParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        bins: number of bins, >= 1.
-        lam: rate at which a gap moves an exponent, >= 0.
-        gamma_initial: exponent of every bin at the start.
-        switch_pt: an exponent nearer to 0 than this changes its sign, >= 0.
-        gamma_max: largest exponent, > 0.
-        gamma_min: smallest exponent, < 0.
-    """
+    """Hyper-parameters."""
 
     bins: int = Field(15, ge=1)
+    """Number of bins."""
     lam: float = Field(1.0, ge=0)
+    """Rate at which a gap moves an exponent."""
     gamma_initial: float = 1.0
+    """Exponent of every bin at the start."""
     switch_pt: float = Field(0.2, ge=0)
+    """An exponent nearer to 0 than this changes its sign."""
     gamma_max: float = Field(20.0, gt=0)
+    """Largest exponent."""
     gamma_min: float = Field(-2.0, lt=0)
+    """Smallest exponent."""
 
 
 class Bins(NamedTuple):
@@ -132,8 +129,18 @@ class AdaFocal(NetworkMethod):
         return {"adafocal/gamma_min": float(lowest), "adafocal/gamma_max": float(highest)}
 
 
+GHOSH = """
+@inproceedings{ghosh2022adafocal,
+  author = {Ghosh, Arindam and Schaaf, Thomas and Gormley, Matthew R.},
+  title = {{AdaFocal}: Calibration-aware Adaptive Focal Loss},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {35},
+  year = {2022},
+  url = {https://arxiv.org/abs/2211.11838},
+}
+"""
+
 METHODS.register(
-    "adafocal",
     MethodInfo(
         name="adafocal",
         kind="network",
@@ -141,6 +148,13 @@ METHODS.register(
         paper="Ghosh et al., NeurIPS",
         year=2022,
         url="https://arxiv.org/abs/2211.11838",
+        formula=r"""
+            L = \frac{1}{N} \sum_i (1 - \operatorname{sign}(g_i) \, p_{i,y_i})^{|g_i|}
+                (-\log p_{i,y_i}), \quad g_i = g_b \text{ of the bin } b \text{ of } p_{i,y_i};
+            \quad g_b \leftarrow g_b \, e^{\operatorname{sign}(g_b) \, \lambda \,
+                (\mathrm{conf}_b - \mathrm{acc}_b)} \text{ after each epoch}
+        """,
+        bibtex=GHOSH,
         params=AdaFocalParams,
         implementation=AdaFocal,
         needs=frozenset({"calib_pass"}),

@@ -39,13 +39,10 @@ MOMENTUM = 0.01
 
 
 class BalCalParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        delta: target of confidence over accuracy on the training batches, in (0, 1].
-    """
+    """Hyper-parameters."""
 
     delta: float = Field(0.95, gt=0, le=1)
+    """Target of confidence over accuracy on the training batches."""
 
 
 def simplex_etf(orthonormal: Tensor) -> Tensor:
@@ -224,8 +221,18 @@ class BalCal(NetworkMethod):
         return self.share * linear + (1 - self.share) * (unit @ self.etf)
 
 
+NI = """
+@inproceedings{ni2025balcal,
+  author = {Ni, Jiani and Zhao, He and Gao, Jintong and Guo, Dandan and Zha, Hongyuan},
+  title = {Balancing Two Classifiers via A Simplex {ETF} Structure for Model Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {30712--30721},
+  year = {2025},
+  url = {https://arxiv.org/abs/2504.10007},
+}
+"""
+
 METHODS.register(
-    "balcal",
     MethodInfo(
         name="balcal",
         kind="network",
@@ -233,9 +240,18 @@ METHODS.register(
         paper="Ni et al., CVPR",
         year=2025,
         url="https://arxiv.org/abs/2504.10007",
+        formula=r"""
+            L = \lambda \frac{1}{N} \sum_i -\log \operatorname{softmax}(W h_i + b)_{y_i}
+            + (1 - \lambda) \frac{1}{N} \sum_i
+                -\log \operatorname{softmax}((E \operatorname{diag}(e))^T f_i)_{y_i},
+            \quad E = \sqrt{\tfrac{C}{C - 1}} \, P \big( I - \tfrac{1}{C} 1 1^T \big),
+            \quad f_i = \tfrac{a(x_i)}{\| a(x_i) \|},
+            \quad \lambda \text{ after each epoch so that } \mathrm{conf} = \delta \, \mathrm{acc}
+        """,
+        bibtex=NI,
         params=BalCalParams,
         implementation=BalCal,
-        needs=frozenset({"epoch_logits", "stages"}),
+        needs=frozenset({"stages"}),
         slot_defaults=TWO_STAGE,
     ),
 )

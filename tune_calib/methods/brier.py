@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
 from tune_calib.methods._recipes import FOCAL, FOCAL_ON
+from tune_calib.methods._references import MUKHOTI
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -25,8 +26,19 @@ class Brier(NetworkMethod):
         return (logits.softmax(1) - onehot).square().sum(1).mean()
 
 
+BRIER = """
+@article{brier1950verification,
+  author = {Brier, Glenn W.},
+  title = {Verification of Forecasts Expressed in Terms of Probability},
+  journal = {Monthly Weather Review},
+  volume = {78},
+  number = {1},
+  pages = {1--3},
+  year = {1950},
+}
+"""
+
 METHODS.register(
-    "brier",
     MethodInfo(
         name="brier",
         kind="network",
@@ -34,6 +46,10 @@ METHODS.register(
         paper="Mukhoti et al., NeurIPS",
         year=2020,
         url="https://arxiv.org/abs/2002.09437",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \sum_k (p_{i,k} - 1[k = y_i])^2
+        """,
+        bibtex=BRIER + MUKHOTI,
         params=NoParams,
         implementation=Brier,
         slot_defaults={**FOCAL, "loss_reduction": "mean"},

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
 from tune_calib.methods._recipes import FOCAL, FOCAL_ON
+from tune_calib.methods._references import GUO
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -21,7 +22,6 @@ class CrossEntropy(NetworkMethod):
 
 
 METHODS.register(
-    "ce",
     MethodInfo(
         name="ce",
         kind="network",
@@ -29,6 +29,10 @@ METHODS.register(
         paper="Guo et al., ICML",
         year=2017,
         url="https://arxiv.org/abs/1706.04599",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log p_{i,y_i}
+        """,
+        bibtex=GUO,
         params=NoParams,
         implementation=CrossEntropy,
         slot_defaults=FOCAL,

@@ -27,15 +27,12 @@ SHIFT = 1e-10
 
 
 class PairwiseConstraintsParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        lambda_bdc: weight of the binary discrimination constraints, >= 0.
-        lambda_bec: weight of the binary exclusion constraints, >= 0.
-    """
+    """Hyper-parameters."""
 
     lambda_bdc: float = Field(0.1, ge=0)
+    """Weight of the binary discrimination constraints."""
     lambda_bec: float = Field(1.0, ge=0)
+    """Weight of the binary exclusion constraints."""
 
 
 def wrong_pairs(wrong: Tensor) -> Tensor:
@@ -85,8 +82,18 @@ class PairwiseConstraints(NetworkMethod):
         )
 
 
+CHENG = """
+@inproceedings{cheng2022pairwise,
+  author = {Cheng, Jiacheng and Vasconcelos, Nuno},
+  title = {Calibrating Deep Neural Networks by Pairwise Constraints},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {13709--13718},
+  year = {2022},
+  url = {https://openaccess.thecvf.com/CVPR2022},
+}
+"""
+
 METHODS.register(
-    "cpc",
     MethodInfo(
         name="cpc",
         kind="network",
@@ -97,6 +104,14 @@ METHODS.register(
             "https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_"
             "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html"
         ),
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+                + \frac{\lambda_{\mathrm{bdc}}}{C - 1} \sum_{k \ne y_i}
+                -\log \sigma(z_{i,y_i} - z_{i,k})
+                + \frac{\lambda_{\mathrm{bec}}}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
+                -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k}) \Big]
+        """,
+        bibtex=CHENG,
         params=PairwiseConstraintsParams,
         implementation=PairwiseConstraints,
         slot_defaults=MARGIN,

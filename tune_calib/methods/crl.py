@@ -24,18 +24,19 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class CorrectnessRankingParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        weight: of the ranking loss, >= 0.
-        target: what is ranked: the largest probability, the negative entropy over
-            ``entropy_scale``, or the margin between the two largest probabilities.
-        entropy_scale: > 0; ln C if absent.
-    """
+    """Hyper-parameters."""
 
     weight: float = Field(1.0, ge=0)
+    """Weight of the ranking loss."""
     target: Literal["softmax", "entropy", "margin"] = "softmax"
+    """What is ranked.
+
+    - `softmax`: the largest probability, the default of the authors' code.
+    - `entropy`: the negative entropy over `entropy_scale`.
+    - `margin`: the difference of the two largest probabilities.
+    """
     entropy_scale: float | None = Field(None, gt=0)
+    """What the negative entropy is divided by; ln C if absent. Read with `entropy` only."""
 
 
 class CorrectnessRanking(NetworkMethod):
@@ -94,8 +95,18 @@ class CorrectnessRanking(NetworkMethod):
         return {}
 
 
+MOON = """
+@inproceedings{moon2020confidence,
+  author = {Moon, Jooyoung and Kim, Jihyo and Shin, Younghak and Hwang, Sangheum},
+  title = {Confidence-Aware Learning for Deep Neural Networks},
+  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
+  pages = {7034--7044},
+  year = {2020},
+  url = {https://arxiv.org/abs/2007.01458},
+}
+"""
+
 METHODS.register(
-    "crl",
     MethodInfo(
         name="crl",
         kind="network",
@@ -103,9 +114,14 @@ METHODS.register(
         paper="Moon et al., ICML",
         year=2020,
         url="https://arxiv.org/abs/2007.01458",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + w \, r_i \Big],
+            \quad r_i = \big[ |c_i - c_{i+1}| - \operatorname{sign}(c_i - c_{i+1})
+                (\kappa_i - \kappa_{i+1}) \big]_+ \text{ where } c_i \ne c_{i+1}, \text{ else } 0
+        """,
+        bibtex=MOON,
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
-        needs=frozenset({"indices"}),
         slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
     ),
 )

@@ -23,15 +23,17 @@ SMALLEST = 1e-10
 
 
 class EntropyPenaltyParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        alpha: weight of the entropy, >= 0.
-        entropy_reduction: over classes.
-    """
+    """Hyper-parameters."""
 
     alpha: float = Field(0.1, ge=0)
+    """Weight of the entropy."""
     entropy_reduction: Literal["mean_classes", "sum_classes"] = "mean_classes"
+    """How the terms of the entropy are put together.
+
+    - `mean_classes`: the mean over classes, as in the code that all published comparisons rest
+      on; `alpha` was set for it.
+    - `sum_classes`: the sum over classes, as in the paper: the weight is C times larger.
+    """
 
 
 class EntropyPenalty(NetworkMethod):
@@ -48,8 +50,18 @@ class EntropyPenalty(NetworkMethod):
         return F.cross_entropy(logits, labels) - self.params.alpha * entropy
 
 
+PEREYRA = r"""
+@inproceedings{pereyra2017regularizing,
+  author = {Pereyra, Gabriel and Tucker, George and Chorowski, Jan and Kaiser, {\L}ukasz and
+    Hinton, Geoffrey},
+  title = {Regularizing Neural Networks by Penalizing Confident Output Distributions},
+  booktitle = {International Conference on Learning Representations, Workshop Track},
+  year = {2017},
+  url = {https://arxiv.org/abs/1701.06548},
+}
+"""
+
 METHODS.register(
-    "ecp",
     MethodInfo(
         name="ecp",
         kind="network",
@@ -57,6 +69,11 @@ METHODS.register(
         paper="Pereyra et al., ICLR workshop",
         year=2017,
         url="https://arxiv.org/abs/1701.06548",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+                - \alpha \frac{1}{C} \sum_k -p_{i,k} \log p_{i,k} \Big]
+        """,
+        bibtex=PEREYRA,
         params=EntropyPenaltyParams,
         implementation=EntropyPenalty,
         slot_defaults=MARGIN,

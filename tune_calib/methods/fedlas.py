@@ -40,42 +40,52 @@ SHIFT = 1e-3
 
 
 class FedlasParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        alpha: mean amount of smoothing; a sample gets between 0 and twice as much, in [0, 0.5].
-        beta: how steeply the indicator decides, >= 0; 0 is smoothing by ``alpha``.
-        theta: weight of a new batch in the running moments, in [0, 1].
-        gate: ``learned``; fixed ``positive`` (large indicators are smoothed more) or ``negative``
-            (less); ``random``, a fair coin for each sample and step; ``oracle``, +1 for samples
-            that are wrong and -1 for those that are right, so that a confident mistake is smoothed
-            most and a confident hit least (it knows the labels: an upper bound).
-        indicator: a norm of the features; the largest probability or logit; ``constant``, 1, so
-            that the gate alone decides; ``random``, standard normal for each sample and step.
-        normalise: subtract the running mean and divide by the running deviation; if off, the
-            indicator is used raw. ``constant`` and ``random`` never are normalised.
-    """
+    """Hyper-parameters."""
 
     alpha: float = Field(0.05, ge=0, le=0.5)
+    """Mean amount of smoothing; a sample gets between 0 and twice as much."""
     beta: float = Field(4.0, ge=0)
+    """How steeply the indicator decides; 0 is smoothing by `alpha`."""
     theta: float = Field(0.95, ge=0, le=1)
+    """Weight of a new batch in the running moments."""
     gate: Literal["learned", "positive", "negative", "random", "oracle"] = "learned"
+    """What decides whether a large indicator means more or less smoothing.
+
+    - `learned`: a small network on the logits; the published method. Nothing but the training
+      loss supervises it.
+    - `positive`: large indicators are always smoothed more.
+    - `negative`: large indicators are always smoothed less.
+    - `random`: a fair coin for each sample and step.
+    - `oracle`: +1 for samples that are wrong and -1 for those that are right, so that a confident
+      mistake is smoothed most and a confident hit least. It knows the labels: an upper bound.
+    """
     indicator: Literal[
         "norm_l1", "norm_l2", "norm_linf", "max_prob", "max_logit", "constant", "random"
     ] = "norm_l1"
+    """What is taken for the network's confidence in a sample.
+
+    - `norm_l1`: the L1 norm of the features; the published method.
+    - `norm_l2`: the L2 norm of the features.
+    - `norm_linf`: the largest absolute feature.
+    - `max_prob`: the largest probability.
+    - `max_logit`: the largest logit.
+    - `constant`: 1, so that the gate alone decides.
+    - `random`: standard normal for each sample and step.
+    """
     normalise: bool = True
+    """Subtract the running mean and divide by the running deviation. If off, the indicator is
+    used raw. `constant` and `random` are never normalised."""
 
 
 class FedlasMarginParams(FedlasParams):
-    """Hyper-parameters: those of ``fedlas_ls``, where alpha weighs the penalty, and a margin.
-
-    Attributes:
-        margin: distance from the largest logit that costs nothing, >= 0.
-    """
+    """Hyper-parameters: those of ``fedlas_ls``, where alpha weighs the penalty, and a margin."""
 
     alpha: float = Field(0.1, ge=0, le=0.5)
+    """Mean weight of the penalty; a sample gets between 0 and twice as much."""
     beta: float = Field(0.5, ge=0)
+    """How steeply the indicator decides; 0 weighs the penalty by `alpha`."""
     margin: float = Field(6.0, ge=0)
+    """Distance from the largest logit that costs nothing."""
 
 
 class Gate(nn.Module):
@@ -240,8 +250,18 @@ class FedlasMargin(FedlasLabelSmoothing):
         return margin_excess(logits, self.params.margin)
 
 
+BAHAVAN = """
+@inproceedings{bahavan2026fedlas,
+  author = {Nadarasar Bahavan, Thiru Thillai and Seneviratne, Sachith and Halgamuge, Saman},
+  title = {{FeDLaS}: Feature-Modulated Bidirectional Label Smoothing for Neural Network
+    Calibration},
+  booktitle = {European Conference on Computer Vision},
+  year = {2026},
+  url = {https://arxiv.org/abs/2606.28654},
+}
+"""
+
 METHODS.register(
-    "fedlas_ls",
     MethodInfo(
         name="fedlas_ls",
         kind="network",
@@ -249,9 +269,15 @@ METHODS.register(
         paper="FeDLaS, ECCV",
         year=2026,
         url="https://github.com/nadarasarbahavan/FEDLAS",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+                + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
+            \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+                \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+        """,
+        bibtex=BAHAVAN,
         params=FedlasParams,
         implementation=FedlasLabelSmoothing,
-        needs=frozenset({"features"}),
         slot_defaults=MARGIN,
         dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={
@@ -262,7 +288,6 @@ METHODS.register(
 )
 
 METHODS.register(
-    "fedlas_mbls",
     MethodInfo(
         name="fedlas_mbls",
         kind="network",
@@ -270,9 +295,15 @@ METHODS.register(
         paper="FeDLaS, ECCV",
         year=2026,
         url="https://github.com/nadarasarbahavan/FEDLAS",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+                + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
+            \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+                \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+        """,
+        bibtex=BAHAVAN,
         params=FedlasMarginParams,
         implementation=FedlasMargin,
-        needs=frozenset({"features"}),
         slot_defaults=MARGIN,
         dataset_slot_defaults=MARGIN_ON,
         dataset_defaults={

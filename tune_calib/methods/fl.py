@@ -13,17 +13,15 @@ from torch import Tensor
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms
 from tune_calib.methods._recipes import FOCAL, FOCAL_ON
+from tune_calib.methods._references import MUKHOTI
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class FocalParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        gamma: exponent, >= 0; 0 is the cross entropy.
-    """
+    """Hyper-parameters."""
 
     gamma: float = Field(3.0, ge=0)
+    """Exponent; 0 is the cross entropy."""
 
 
 class Focal(NetworkMethod):
@@ -34,8 +32,19 @@ class Focal(NetworkMethod):
         return focal_terms(logits, labels, self.params.gamma).mean()
 
 
+LIN = r"""
+@inproceedings{lin2017focal,
+  author = {Lin, Tsung-Yi and Goyal, Priya and Girshick, Ross and He, Kaiming and Doll{\'a}r,
+    Piotr},
+  title = {Focal Loss for Dense Object Detection},
+  booktitle = {Proceedings of the IEEE International Conference on Computer Vision},
+  pages = {2980--2988},
+  year = {2017},
+  url = {https://arxiv.org/abs/1708.02002},
+}
+"""
+
 METHODS.register(
-    "fl",
     MethodInfo(
         name="fl",
         kind="network",
@@ -43,6 +52,10 @@ METHODS.register(
         paper="Mukhoti et al., NeurIPS",
         year=2020,
         url="https://arxiv.org/abs/2002.09437",
+        formula=r"""
+            L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^\gamma (-\log p_{i,y_i})
+        """,
+        bibtex=LIN + MUKHOTI,
         params=FocalParams,
         implementation=Focal,
         slot_defaults=FOCAL,

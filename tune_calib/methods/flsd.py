@@ -14,17 +14,15 @@ from torch import Tensor
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
 from tune_calib.methods._recipes import FOCAL, FOCAL_ON
+from tune_calib.methods._references import MUKHOTI
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class SampleDependentFocalParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        gamma: exponent of samples with p[y] >= 0.5, >= 0 (3: FLSD-53; 2: FLSD-52).
-    """
+    """Hyper-parameters."""
 
     gamma: float = Field(3.0, ge=0)
+    """Exponent of samples with p[y] >= 0.5 (3: FLSD-53; 2: FLSD-52)."""
 
 
 class SampleDependentFocal(NetworkMethod):
@@ -43,7 +41,6 @@ class SampleDependentFocal(NetworkMethod):
 
 
 METHODS.register(
-    "flsd",
     MethodInfo(
         name="flsd",
         kind="network",
@@ -51,6 +48,12 @@ METHODS.register(
         paper="Mukhoti et al., NeurIPS",
         year=2020,
         url="https://arxiv.org/abs/2002.09437",
+        formula=r"""
+            L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^{\gamma_i} (-\log p_{i,y_i}),
+            \quad \gamma_i = \begin{cases} 5 & p_{i,y_i} < 0.2 \\
+                3 & 0.2 \le p_{i,y_i} < 0.5 \\ \gamma & p_{i,y_i} \ge 0.5 \end{cases}
+        """,
+        bibtex=MUKHOTI,
         params=SampleDependentFocalParams,
         implementation=SampleDependentFocal,
         slot_defaults=FOCAL,

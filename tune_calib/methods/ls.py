@@ -16,13 +16,10 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class LabelSmoothingParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        alpha: smoothing mass, in [0, 1).
-    """
+    """Hyper-parameters."""
 
     alpha: float = Field(0.05, ge=0, lt=1)
+    """Smoothing mass, spread over all classes."""
 
 
 class LabelSmoothing(NetworkMethod):
@@ -33,8 +30,30 @@ class LabelSmoothing(NetworkMethod):
         return F.cross_entropy(logits, labels, label_smoothing=self.params.alpha)
 
 
+SZEGEDY = """
+@inproceedings{szegedy2016rethinking,
+  author = {Szegedy, Christian and Vanhoucke, Vincent and Ioffe, Sergey and Shlens, Jonathon and
+    Wojna, Zbigniew},
+  title = {Rethinking the Inception Architecture for Computer Vision},
+  booktitle = {Proceedings of the IEEE Conference on Computer Vision and Pattern Recognition},
+  pages = {2818--2826},
+  year = {2016},
+  url = {https://arxiv.org/abs/1512.00567},
+}
+"""
+
+MUELLER = r"""
+@inproceedings{mueller2019when,
+  author = {M{\"u}ller, Rafael and Kornblith, Simon and Hinton, Geoffrey E.},
+  title = {When Does Label Smoothing Help?},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {32},
+  year = {2019},
+  url = {https://arxiv.org/abs/1906.02629},
+}
+"""
+
 METHODS.register(
-    "ls",
     MethodInfo(
         name="ls",
         kind="network",
@@ -42,6 +61,11 @@ METHODS.register(
         paper="Müller et al., NeurIPS",
         year=2019,
         url="https://arxiv.org/abs/1906.02629",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ (1 - \alpha) (-\log p_{i,y_i})
+                + \alpha \frac{1}{C} \sum_k -\log p_{i,k} \Big]
+        """,
+        bibtex=SZEGEDY + MUELLER,
         params=LabelSmoothingParams,
         implementation=LabelSmoothing,
         slot_defaults=FOCAL,

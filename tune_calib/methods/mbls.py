@@ -19,15 +19,12 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class MarginLabelSmoothingParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        margin: distance from the largest logit that costs nothing, >= 0.
-        alpha: weight of the penalty, >= 0.
-    """
+    """Hyper-parameters."""
 
     margin: float = Field(6.0, ge=0)
+    """Distance from the largest logit that costs nothing."""
     alpha: float = Field(0.1, ge=0)
+    """Weight of the penalty."""
 
 
 class MarginLabelSmoothing(NetworkMethod):
@@ -41,8 +38,18 @@ class MarginLabelSmoothing(NetworkMethod):
         return F.cross_entropy(logits, labels) + self.params.alpha * penalty
 
 
+LIU = """
+@inproceedings{liu2022devil,
+  author = {Liu, Bingyuan and Ben Ayed, Ismail and Galdran, Adrian and Dolz, Jose},
+  title = {The Devil Is in the Margin: Margin-based Label Smoothing for Network Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {80--88},
+  year = {2022},
+  url = {https://arxiv.org/abs/2111.15430},
+}
+"""
+
 METHODS.register(
-    "mbls",
     MethodInfo(
         name="mbls",
         kind="network",
@@ -50,6 +57,11 @@ METHODS.register(
         paper="Liu et al., CVPR",
         year=2022,
         url="https://arxiv.org/abs/2111.15430",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+                + \alpha \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big]
+        """,
+        bibtex=LIU,
         params=MarginLabelSmoothingParams,
         implementation=MarginLabelSmoothing,
         slot_defaults=MARGIN,

@@ -21,20 +21,21 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class MdcaParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        beta: weight of the difference, >= 0.
-        pairing: the classification loss: cross entropy, focal loss, or label smoothing over the
-            wrong classes.
-        gamma: exponent of the focal loss, >= 0; read with ``fl`` only.
-        alpha: smoothing mass, in [0, 1); read with ``ls_wrong_only`` only.
-    """
+    """Hyper-parameters."""
 
     beta: float = Field(1.0, ge=0)
+    """Weight of the difference. The authors' scripts set 1; their program's own default is 10."""
     pairing: Literal["nll", "fl", "ls_wrong_only"] = "fl"
+    """The classification loss that the difference is added to.
+
+    - `nll`: cross entropy.
+    - `fl`: focal loss, the pairing of the authors' example.
+    - `ls_wrong_only`: label smoothing that puts no mass on the right class.
+    """
     gamma: float = Field(1.0, ge=0)
+    """Exponent of the focal loss; read with `fl` only."""
     alpha: float = Field(0.1, ge=0, lt=1)
+    """Smoothing mass; read with `ls_wrong_only` only."""
 
 
 def ls_wrong_only(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
@@ -70,8 +71,19 @@ class Mdca(NetworkMethod):
         return F.cross_entropy(logits, labels)
 
 
+HEBBALAGUPPE = """
+@inproceedings{hebbalaguppe2022stitch,
+  author = {Hebbalaguppe, Ramya and Prakash, Jatin and Madan, Neelabh and Arora, Chetan},
+  title = {A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural
+    Network Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {16081--16090},
+  year = {2022},
+  url = {https://arxiv.org/abs/2203.13834},
+}
+"""
+
 METHODS.register(
-    "mdca",
     MethodInfo(
         name="mdca",
         kind="network",
@@ -79,6 +91,11 @@ METHODS.register(
         paper="Hebbalaguppe et al., CVPR",
         year=2022,
         url="https://arxiv.org/abs/2203.13834",
+        formula=r"""
+            L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \Big|
+                \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \Big|
+        """,
+        bibtex=HEBBALAGUPPE,
         params=MdcaParams,
         implementation=Mdca,
         slot_defaults={

@@ -29,15 +29,12 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class MitParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        alpha: both parameters of the Beta distribution of the shares, >= 0; 0 mixes nothing.
-        margin: smallest difference of the two shares, in [0, 0.9].
-    """
+    """Hyper-parameters."""
 
     alpha: float = Field(1.0, ge=0)
+    """Both parameters of the Beta distribution of the shares; 0 mixes nothing."""
     margin: float = Field(0.5, ge=0, le=0.9)
+    """Smallest difference of the two shares. The authors' README runs 0 and 0.5."""
 
 
 def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) -> Tensor:
@@ -104,17 +101,39 @@ def _logits(network: Any, images: Tensor) -> Tensor:
     return logits
 
 
-for _name, _title, _class, _needs in (
-    ("mit_l", "mixup inference in training, at the logits", MitLogits, {"two_forward_passes"}),
-    (
-        "mit_a",
-        "mixup inference in training, at every stage",
-        MitAll,
-        {"two_forward_passes", "stages"},
-    ),
+WANG = """
+@inproceedings{wang2023pitfall,
+  author = {Wang, Deng-Bao and Li, Lanqing and Zhao, Peilin and Heng, Pheng-Ann and Zhang,
+    Min-Ling},
+  title = {On the Pitfall of Mixup for Uncertainty Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {7609--7618},
+  year = {2023},
+  url = {https://github.com/dengbaowang/Mixup-Inference-in-Training},
+}
+"""
+
+_FORMULA_L = r"""
+L = \tfrac{1}{2} L_{\mathrm{CE}}(o_A, y_A) + \tfrac{1}{2} L_{\mathrm{CE}}(o_B, y_B),
+\quad o_A = \frac{(1 - \lambda_2) o_1 - (1 - \lambda_1) o_2}{\lambda_1 - \lambda_2},
+\quad o_B = \frac{\lambda_1 o_2 - \lambda_2 o_1}{\lambda_1 - \lambda_2},
+\quad o_j = f(\lambda_j x_A + (1 - \lambda_j) x_B)
+"""
+
+_FORMULA_A = r"""
+L = \tfrac{1}{2} L_{\mathrm{CE}}(h_A^{S + 1}, y_A)
+    + \tfrac{1}{2} L_{\mathrm{CE}}(h_B^{S + 1}, y_B),
+\quad h_A^{s + 1} = \frac{(1 - \lambda_2) o_1 - (1 - \lambda_1) o_2}
+    {\lambda_1 - \lambda_2},
+\quad h_B^{s + 1} = \frac{\lambda_1 o_2 - \lambda_2 o_1}{\lambda_1 - \lambda_2},
+\quad o_j = f_s(\lambda_j h_A^s + (1 - \lambda_j) h_B^s), \quad s = 1, \ldots, S
+"""
+
+for _name, _title, _formula, _class, _needs in (
+    ("mit_l", "mixup inference in training, at the logits", _FORMULA_L, MitLogits, ()),
+    ("mit_a", "mixup inference in training, at every stage", _FORMULA_A, MitAll, ("stages",)),
 ):
     METHODS.register(
-        _name,
         MethodInfo(
             name=_name,
             kind="network",
@@ -122,9 +141,11 @@ for _name, _title, _class, _needs in (
             paper="Wang et al., CVPR",
             year=2023,
             url="https://github.com/dengbaowang/Mixup-Inference-in-Training",
+            formula=_formula,
+            bibtex=WANG,
             params=MitParams,
             implementation=_class,
-            needs=frozenset(_needs),
+            needs=frozenset({"two_forward_passes", *_needs}),
             slot_defaults=MIXED,
         ),
     )

@@ -20,13 +20,10 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 
 
 class MixupParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        alpha: both parameters of the Beta distribution of the share, >= 0; 0 mixes nothing.
-    """
+    """Hyper-parameters."""
 
     alpha: float = Field(1.0, ge=0)
+    """Both parameters of the Beta distribution of the share; 0 mixes nothing."""
 
 
 def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -> Tensor:
@@ -62,8 +59,17 @@ class Mixup(NetworkMethod):
         return Step(mixup_loss(logits, batch.labels, batch.labels[order], share), logits)
 
 
+ZHANG = r"""
+@inproceedings{zhang2018mixup,
+  author = {Zhang, Hongyi and Ciss{\'e}, Moustapha and Dauphin, Yann N. and Lopez-Paz, David},
+  title = {mixup: Beyond Empirical Risk Minimization},
+  booktitle = {International Conference on Learning Representations},
+  year = {2018},
+  url = {https://arxiv.org/abs/1710.09412},
+}
+"""
+
 METHODS.register(
-    "mixup",
     MethodInfo(
         name="mixup",
         kind="network",
@@ -71,6 +77,12 @@ METHODS.register(
         paper="Zhang et al., ICLR",
         year=2018,
         url="https://arxiv.org/abs/1710.09412",
+        formula=r"""
+            L = \lambda L_{\mathrm{CE}}(f(\tilde x), y) + (1 - \lambda) L_{\mathrm{CE}}(f(\tilde x),
+                y_\pi), \quad \tilde x = \lambda x + (1 - \lambda) x_\pi,
+            \quad \lambda \sim \mathrm{Beta}(\alpha, \alpha)
+        """,
+        bibtex=ZHANG,
         params=MixupParams,
         implementation=Mixup,
         slot_defaults=MIXED,

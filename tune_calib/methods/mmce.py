@@ -29,26 +29,24 @@ ROOT_SHIFT = 1e-10
 
 
 class MmceParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        lam: weight of the term, >= 0.
-    """
+    """Hyper-parameters."""
 
     lam: float = Field(1.0, ge=0)
+    """Weight of the term."""
 
 
 class WeightedMmceParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        lam: weight of the term, >= 0.
-        normalisation: ``code`` divides each mean by its number of pairs once more; ``paper``
-            takes the means.
-    """
+    """Hyper-parameters."""
 
     lam: float = Field(2.0, ge=0)
+    """Weight of the term; 2 in every script of Mukhoti et al."""
     normalisation: Literal["code", "paper"] = "code"
+    """How the sums over pairs are normalised.
+
+    - `code`: each mean is divided by its number of pairs once more, as in the authors' programs;
+      `lam` was tuned on that.
+    - `paper`: the means as they are.
+    """
 
 
 def judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,8 +93,18 @@ class WeightedMmce(Mmce):
         return mean / (pairs + 1e-5) if self.params.normalisation == "code" else mean
 
 
+KUMAR = """
+@inproceedings{kumar2018trainable,
+  author = {Kumar, Aviral and Sarawagi, Sunita and Jain, Ujjwal},
+  title = {Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings},
+  booktitle = {Proceedings of the 35th International Conference on Machine Learning},
+  pages = {2805--2814},
+  year = {2018},
+  url = {https://proceedings.mlr.press/v80/kumar18a.html},
+}
+"""
+
 METHODS.register(
-    "mmce",
     MethodInfo(
         name="mmce",
         kind="network",
@@ -104,6 +112,12 @@ METHODS.register(
         paper="Kumar et al., ICML",
         year=2018,
         url="https://proceedings.mlr.press/v80/kumar18a.html",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \frac{1}{N^2} \sum_{i,j}
+                e_i e_j \, e^{-|\kappa_i - \kappa_j| / 0.4},
+            \quad e_i = 1[\hat y_i = y_i] - \kappa_i
+        """,
+        bibtex=KUMAR,
         params=MmceParams,
         implementation=Mmce,
         slot_defaults=MARGIN,
@@ -112,7 +126,6 @@ METHODS.register(
 )
 
 METHODS.register(
-    "mmce_weighted",
     MethodInfo(
         name="mmce_weighted",
         kind="network",
@@ -120,6 +133,16 @@ METHODS.register(
         paper="Kumar et al., ICML",
         year=2018,
         url="https://proceedings.mlr.press/v80/kumar18a.html",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \sqrt{
+                \frac{S_{AA}}{m^2 + 10^{-5}} + \frac{S_{BB}}{n^2 + 10^{-5}}
+                - 2 \frac{S_{AB}}{m n + 10^{-5}} + 10^{-10}},
+            \quad S_{XY} = \frac{1}{|X| |Y|} \sum_{i \in X, j \in Y} d_i d_j
+                \, e^{-|\kappa_i - \kappa_j| / 0.4},
+            \quad d_i = |1[\hat y_i = y_i] - \kappa_i|,
+            \quad A: m \text{ right}, \; B: n \text{ wrong samples}
+        """,
+        bibtex=KUMAR,
         params=WeightedMmceParams,
         implementation=WeightedMmce,
         slot_defaults=FOCAL,

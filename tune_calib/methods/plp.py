@@ -40,13 +40,10 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class PlpParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        gamma: > 0; above 1 freezing starts earlier, below 1 later.
-    """
+    """Hyper-parameters."""
 
     gamma: float = Field(1.0, gt=0)
+    """Above 1 freezing starts earlier, below 1 later."""
 
 
 def schedule(boundaries: tuple[int, ...], gamma: float, epochs: int) -> list[int]:
@@ -130,8 +127,18 @@ class Plp(NetworkMethod):
         return F.cross_entropy(logits, labels)
 
 
+WANG = """
+@inproceedings{wang2024calibration,
+  author = {Wang, Deng-Bao and Zhang, Min-Ling},
+  title = {Calibration Bottleneck: Over-compressed Representations are Less Calibratable},
+  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
+  pages = {52156--52170},
+  year = {2024},
+  url = {https://proceedings.mlr.press/v235/wang24cm.html},
+}
+"""
+
 METHODS.register(
-    "plp",
     MethodInfo(
         name="plp",
         kind="network",
@@ -139,6 +146,12 @@ METHODS.register(
         paper="Wang and Zhang, ICML",
         year=2024,
         url="https://proceedings.mlr.press/v235/wang24cm.html",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log p_{i,y_i},
+            \quad \text{epoch } t \text{ trains the first } n_{j(t)} \text{ parameter tensors},
+            \quad j(t) = \max \{ j : \lfloor (j / J)^\gamma \, T \rfloor \le t \}
+        """,
+        bibtex=WANG,
         params=PlpParams,
         implementation=Plp,
         slot_defaults={**MIXED, "weight_decay": 5e-4},

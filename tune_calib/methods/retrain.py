@@ -16,19 +16,29 @@ from tune_calib.spec import HeadSlot
 
 
 class RetrainParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        start: ``fresh`` weights, or those of the network's own head (``continued``; linear only).
-        shape: ``linear`` or two-layer ``bottleneck``.
-        width: hidden width of the bottleneck; D/4 if absent.
-        activation: of the bottleneck.
-    """
+    """Hyper-parameters."""
 
     start: Literal["fresh", "continued"] = "fresh"
+    """Where the weights start.
+
+    - `fresh`: drawn anew, as the methods do that this controls for.
+    - `continued`: those of the network's own head; `linear` only.
+    """
     shape: HeadShape = "linear"
+    """Layers of the head.
+
+    - `linear`: one layer, as the network's own.
+    - `bottleneck`: two layers.
+    """
     width: int | None = Field(None, ge=1)
+    """Hidden width of the bottleneck; D/4 if absent."""
     activation: Activation = "relu"
+    """Between the layers of the bottleneck.
+
+    - `relu`: max(0, x).
+    - `gelu`: x Phi(x), Phi the normal distribution function.
+    - `none`: both layers are linear.
+    """
 
     @model_validator(mode="after")
     def _continued_is_linear(self) -> Self:
@@ -53,8 +63,18 @@ class Retrain(HeadMethod):
         return apply_stack(self.parameters, features, [self.params.activation])
 
 
+KANG = """
+@inproceedings{kang2020decoupling,
+  author = {Kang, Bingyi and Xie, Saining and Rohrbach, Marcus and Yan, Zhicheng and Gordo,
+    Albert and Feng, Jiashi and Kalantidis, Yannis},
+  title = {Decoupling Representation and Classifier for Long-Tailed Recognition},
+  booktitle = {International Conference on Learning Representations},
+  year = {2020},
+  url = {https://arxiv.org/abs/1910.09217},
+}
+"""
+
 METHODS.register(
-    "retrain",
     MethodInfo(
         name="retrain",
         kind="head",
@@ -62,6 +82,11 @@ METHODS.register(
         paper="Kang et al., ICLR",
         year=2020,
         url="https://arxiv.org/abs/1910.09217",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(g(h_i))_{y_i},
+            \quad h_i \text{ frozen}
+        """,
+        bibtex=KANG,
         params=RetrainParams,
         implementation=Retrain,
     ),

@@ -1,6 +1,7 @@
 """Two-stage training (Jordahn and Olmos, arXiv 2405.01196): a fresh MLP on frozen features.
 
-Stage II is early-stopped on the validation NLL (METHODS section 4 corrects the README).
+Stage II is early-stopped on the validation NLL: the authors' README corrects their paper in this
+(docs/pages/readings.md#epoch-kept).
 
 Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
 """
@@ -12,19 +13,18 @@ from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
 from tune_calib.methods._recipes import TWO_STAGE_HEAD
+from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.spec import HeadSlot
 
 
 class TwoStageParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        latent: Z, width of the last hidden layer; the layer before has 3Z.
-    """
+    """Hyper-parameters."""
 
     latent: int = Field(256, ge=1)
+    """Z, width of the last hidden layer; the layer before has 3Z. The authors' program has 10 by
+    default and 256 in its example; their values for each data set are not known."""
 
 
 class TwoStageTraining(HeadMethod):
@@ -42,7 +42,6 @@ class TwoStageTraining(HeadMethod):
 
 
 METHODS.register(
-    "tst",
     MethodInfo(
         name="tst",
         kind="head",
@@ -50,6 +49,11 @@ METHODS.register(
         paper="Jordahn and Olmos, ICML",
         year=2024,
         url="https://arxiv.org/abs/2405.01196",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+ + b_2)
+                + b_3)_{y_i}, \quad h_i \text{ frozen}
+        """,
+        bibtex=JORDAHN,
         params=TwoStageParams,
         implementation=TwoStageTraining,
         slot_defaults=TWO_STAGE_HEAD,

@@ -14,19 +14,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.methods._references import JORDAHN
 from tune_calib.models.network import Output
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
 
 class JointTwoStageParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        latent: Z, width of the last hidden layer; the layer before has 3Z.
-    """
+    """Hyper-parameters."""
 
     latent: int = Field(256, ge=1)
+    """Z, width of the last hidden layer; the layer before has 3Z."""
 
 
 class JointTwoStage(NetworkMethod):
@@ -53,7 +51,6 @@ class JointTwoStage(NetworkMethod):
 
 
 METHODS.register(
-    "tst_joint",
     MethodInfo(
         name="tst_joint",
         kind="network",
@@ -61,6 +58,11 @@ METHODS.register(
         paper="Jordahn and Olmos, ICML",
         year=2024,
         url="https://arxiv.org/abs/2405.01196",
+        formula=r"""
+            L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+
+                + b_2) + b_3)_{y_i}, \quad h_i \text{ trained too}
+        """,
+        bibtex=JORDAHN,
         params=JointTwoStageParams,
         implementation=JointTwoStage,
         trains_own_head=False,

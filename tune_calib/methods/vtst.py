@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll
 from tune_calib.methods._recipes import TWO_STAGE_HEAD
+from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -29,20 +30,21 @@ NOISE_BLOCK = 256  # samples of a split whose noise at evaluation is drawn toget
 
 
 class VariationalTwoStageParams(Params):
-    """Hyper-parameters.
-
-    Attributes:
-        latent: Z, width of the Gaussian layer; the layers before have 3Z.
-        kl_weight: of the KL divergence over Z, >= 0.
-        evaluation: average the probabilities of ``mc_samples`` draws (``mc``), or use the
-            mean of the Gaussian (``mean``).
-        mc_samples: draws of ``evaluation`` = ``mc``.
-    """
+    """Hyper-parameters."""
 
     latent: int = Field(256, ge=1)
+    """Z, width of the Gaussian layer; the layers before have 3Z."""
     kl_weight: float = Field(1.0, ge=0)
+    """Weight of the KL divergence over Z. The authors' program uses 1; it also names a weight of
+    0.01, which nothing reads."""
     evaluation: Literal["mc", "mean"] = "mc"
+    """What is evaluated.
+
+    - `mc`: the mean of the probabilities of `mc_samples` draws, as in the authors' program.
+    - `mean`: the mean of the Gaussian; a branch that is commented out there.
+    """
     mc_samples: int = Field(10, ge=1)
+    """Draws of `evaluation` = `mc`."""
 
 
 class VariationalTwoStage(HeadMethod):
@@ -140,7 +142,6 @@ def _block(seed: int, width: int) -> Tensor:
 
 
 METHODS.register(
-    "vtst",
     MethodInfo(
         name="vtst",
         kind="head",
@@ -148,6 +149,12 @@ METHODS.register(
         paper="Jordahn and Olmos, ICML",
         year=2024,
         url="https://arxiv.org/abs/2405.01196",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
+                - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
+            \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I)
+        """,
+        bibtex=JORDAHN,
         params=VariationalTwoStageParams,
         implementation=VariationalTwoStage,
         per_head=frozenset({"kl_weight"}),

@@ -1,5 +1,6 @@
 """All metrics of ``names.METRICS`` that need one labelled split."""
 
+import torch
 from torch import Tensor
 
 from tune_calib.metrics.binning import bin_table
@@ -14,6 +15,7 @@ from tune_calib.metrics.calibration import (
     u_ece_of,
 )
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
+from tune_calib.names import METRICS
 
 
 def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -27,7 +29,7 @@ def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         Name to (...); fractions in [0, 1], NLL in nats, Brier summed over classes.
 
     Raises:
-        ValueError: an input is out of range or not finite.
+        ValueError: an input is out of range or not finite, or a plug-in's metric leaves its bounds.
     """
     probs, samples = logits.softmax(-1), len(labels)
     table = bin_table(probs, labels)
@@ -43,4 +45,21 @@ def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         "u_ece": u_ece_of(table, samples),
         "nll": nll_from_logits(logits, labels),
         "brier": brier(probs, labels),
+        **_given(logits, labels),
     }
+
+
+def _given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Metrics of plug-ins, which know one classifier and no population."""
+    found = {}
+    each = logits.double().reshape(-1, *logits.shape[-2:])
+    for metric in (METRICS[name] for name in METRICS):
+        if metric.compute is not None:
+            values = [float(metric.compute(one, labels)) for one in each]
+            # A search gives a diverged trial the worst value that the record names.
+            if not all(metric.lower <= value <= metric.upper for value in values):
+                bounds = f"[{metric.lower:g}, {metric.upper:g}]"
+                raise ValueError(f"metric {metric.name!r} must lie in {bounds}, got {values}")
+            numbers = torch.tensor(values, dtype=torch.float64)
+            found[metric.name] = numbers.reshape(logits.shape[:-2])
+    return found

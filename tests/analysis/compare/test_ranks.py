@@ -11,6 +11,7 @@ from analysis.tidy import COLUMNS
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
+from tune_calib.names import METRICS
 
 # Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
 # and the print. All others agree to half a unit of the last digit.
@@ -191,6 +192,14 @@ def test_ood_metrics_are_ranked_over_the_shifted_sets():
     text = run("--published", "fedlas/table3", "--metric", "auroc", "--markdown")
     assert "CIFAR-10 ResNet-50 vs SVHN" in text
     assert "AUROC (%) ↑" in text
+
+
+@pytest.mark.parametrize("metric", [name for name in METRICS if not METRICS[name].is_of_trials])
+def test_a_metric_that_no_trial_has_is_refused_of_trials(metric, tmp_path):
+    fake_results.write(tmp_path)
+    with pytest.raises(UserError, match="published tables alone"):
+        collect([tmp_path], None, metric)
+    assert collect([], "fedlas/table3", metric)
 
 
 def test_a_filter_narrows_the_columns(tmp_path):

@@ -13,7 +13,7 @@ from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.settings import by_rung
 from tests import fake_results
-from tests.conftest import small_spec
+from tests.support import drive, small_spec
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
@@ -116,14 +116,13 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
         trials = [{"spec": spec, "rung": k, "label": "x"} for k, spec in enumerate(specs)]
         return {"work": {"name": name, "trials": trials}, "run": run}
 
-    def drive(actor):
-        while not actor.step().get("done"):
-            pass
+    def driven(actor):
+        drive(actor)
         actor.cleanup()
         return {row["rung"]: row for row in read_table(tmp_path, "trials", actor.name).to_pylist()}
 
     posthoc = slots | {"posthoc": {"method": "temperature"}}
-    network = drive(NetworkTrainable(work("net", slots, posthoc)))
+    network = driven(NetworkTrainable(work("net", slots, posthoc)))
     # Its training is that of the store; this Ray trial only read it.
     assert network[0]["own_s"] > network[0]["wall_s"] - 1
     assert network[1]["own_s"] < network[1]["wall_s"]
@@ -132,7 +131,7 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
         slots | {"head": {"method": "retrain", "epochs": 2, "augment": "none", "seed": seed}}
         for seed in range(2)
     ]
-    told = drive(HeadTrainable(work("heads", *heads)))
+    told = driven(HeadTrainable(work("heads", *heads)))
     assert told[0]["own_s"] == told[1]["own_s"]
     assert 0 < 2 * told[0]["own_s"] < told[0]["wall_s"]
     first = HeadTrainable(work("first", *heads))
@@ -140,4 +139,4 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
     first.save_checkpoint(str(tmp_path))
     again = HeadTrainable(work("again", *heads))
     again.load_checkpoint(str(tmp_path))
-    assert [row["own_s"] for row in drive(again).values()] == [None, None]
+    assert [row["own_s"] for row in driven(again).values()] == [None, None]

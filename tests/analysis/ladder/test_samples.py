@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from analysis.ladder.figures.samples import sample_statistics
-from tests.conftest import CPU
+from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.runs import NetworkRun
 from tune_calib.engine.samples import read_epochs

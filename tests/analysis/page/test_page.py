@@ -2,7 +2,6 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import pandas as pd
 import pyarrow as pa
@@ -17,30 +16,10 @@ from analysis.load import load
 from analysis.page import page
 from analysis.settings import by_rung, settings
 from tests import fake_results
+from tests.support import Reader
 from tune_calib.results import SCHEMAS, read_table, write_results
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
-
-
-class Reader(HTMLParser):
-    """Every tag with its attributes, and whether each tag is closed where it must be."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tags, self.open = [], []
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "img", "input"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def values(self, name):
-        return [attrs[name] for _, attrs in self.tags if name in attrs]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from analysis.search import tables as search_tables
 from analysis.search.load import is_whole, load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
-from tests.analysis.page.test_page import Reader
+from tests.support import Reader
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 

@@ -4,7 +4,7 @@ import pytest
 from ray.exceptions import RayActorError
 from ray.tune.search import Searcher
 
-from tests.conftest import small_spec
+from tests.support import small_spec
 from tune_calib.ladder import Seeds, expand
 from tune_calib.registry import LADDERS
 from tune_calib.tuning.backend.feed import PlanFeed

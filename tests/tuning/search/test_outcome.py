@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.tuning.search.test_search import ECE, GIVEN, row, study_in
+from tests.tuning.search.support import ECE, GIVEN, row, study_in
 from tune_calib.cli.searches import report
 from tune_calib.errors import UserError
 from tune_calib.ladder import Seeds

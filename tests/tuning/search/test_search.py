@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.tuning.test_ablate import UNSTABLE_COLUMNS
+from tests.support import drive, rows
+from tests.tuning.search.support import ECE, GIVEN, row, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank
@@ -26,18 +27,7 @@ from tune_calib.tuning.search.storage import (
     open_storage,
     without_password,
 )
-from tune_calib.tuning.search.study import SearchStudy, points_of
-
-ECE = Objective(("ece",), 0.01)
-GIVEN = {
-    "network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"},
-    "head": {"augment": "none", "epochs": 2},
-}
-
-
-def row(status="done", seed=0, **values):
-    metrics = {f"select/{name}": value for name, value in values.items()}
-    return {"status": status, "epoch": 3, "network_seed": seed, **metrics}
+from tune_calib.tuning.search.study import SearchStudy
 
 
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():
@@ -88,14 +78,6 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
 def test_an_objective_that_cannot_be_is_refused(metrics, guard, told):
     with pytest.raises(UserError, match=told):
         Objective(metrics, guard)
-
-
-def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> SearchStudy:
-    out.mkdir(exist_ok=True)
-    candidates = Candidates("mac_cal", given)
-    space = candidates.space
-    points = points_of(space, sampler, candidates.first())
-    return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
 
 
 def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
@@ -214,11 +196,6 @@ class ProcessPool:
         return trial, None
 
 
-def drive(actor):
-    while not actor.step().get("done"):
-        pass
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return Store(tmp_path_factory.mktemp("search") / "store")
@@ -236,11 +213,6 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
     trials.read()
     search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
     return trials
-
-
-def rows(out: Path) -> list[dict]:
-    table = read_table(out, "trials").drop_columns(list(UNSTABLE_COLUMNS))
-    return sorted(table.to_pylist(), key=lambda row: row["spec_hash"])
 
 
 @pytest.fixture(scope="module")

@@ -5,97 +5,27 @@ import os
 from dataclasses import replace
 
 import pytest
-from ray.tune.search import Searcher
 
-from tests.tuning.search.test_search import GIVEN, row
+from tests.tuning.search.support import (
+    any_request,
+    question_of,
+    read_file,
+    searched,
+    stored,
+)
 from tune_calib.cli import searches as commands
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.results import write_results
-from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.driver import open_trials
-from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.job import Question, as_begun, manifest_of, refuse_other_specs
-from tune_calib.tuning.search.ledger import SearchTrials
-from tune_calib.tuning.search.networks import StudySearcher
-from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.job import as_begun, manifest_of, refuse_other_specs
+from tune_calib.tuning.search.objective import Verdict
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.summary import status
-from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.run import planned_works, search_request
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]
-POPULATION, LAG = 4, 2
-
-
-class Untrained(SearchTrials):
-    """Trials whose rows are made up from their specs instead of trained."""
-
-    def collect(self, trial, error):
-        for planned in trial.trials:
-            score = int(planned.spec.hash, 16) % 1000 / 1000
-            values = dict.fromkeys(self.objective.metrics, score)
-            self.rows[planned.spec.hash] = row(**{**values, "accuracy": 0.5 + score / 2})
-
-
-class Queue:
-    """In the place of Ray's actors."""
-
-    def __init__(self):
-        self.jobs = []
-
-    def submit(self, trial):
-        self.jobs.append(trial)
-
-    def wait(self):
-        return self.jobs.pop(), None
-
-
-def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
-    kind = Candidates(method, {}).kind
-    known = {"network", kind} if kind == "head" else {"network"}
-    given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
-    seeds = Candidates(method, given)._seeds
-    return Question(method, {}, given, seeds, Objective(metrics, 0.5), sampler, 3)
-
-
-def any_request(out):
-    """A request to a folder, whose question is still to be put in."""
-    read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
-    return replace(search_request(read, planned_works(read)[0], "it"), out=out)
-
-
-def open_untrained(out, question) -> Untrained:
-    """The search of a folder, or a new one, whose baseline is there."""
-    out.mkdir(exist_ok=True)
-    request = replace(any_request(out), question=question)
-    trials = open_trials(request, question.candidates())
-    found = Untrained(out, trials.candidates, trials.objective, trials.study)
-    for baseline in found.candidates.baseline():
-        values = dict.fromkeys(question.objective.metrics, 0.5)
-        found.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
-    return found
-
-
-def searched(out, question, asked) -> Untrained:
-    """A search of some length, or what a folder lacks of it."""
-    trials = open_untrained(out, question)
-    planned = trials.study.planned(asked)
-    for number in range(len(trials.study.states())):  # rows that an earlier session wrote
-        for planned_trial in trials.to_start([trials.study.suggestion(number)]):
-            trials.collect(type("Done", (), {"trials": [planned_trial]}), None)
-    trials._started.clear()
-    if trials.candidates.kind == "head":
-        search_heads(trials, Queue(), planned, POPULATION, LAG, 8)
-        return trials
-    feed = StudySearcher(trials, planned, Run("out", "store", git_revision=None))
-    name = 0
-    while feed.suggest(str(name)) != Searcher.FINISHED:
-        feed.on_trial_complete(str(name))
-        name += 1
-    return trials
 
 
 def points(trials) -> list[dict]:
@@ -184,16 +114,6 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     (request.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(replace(request, trials=99))))
     is_at_end = trials.study.planned(99) == left.done
     assert ("go on: tune-calib resume" in status(request.out)) != is_at_end
-
-
-def stored(spec_hash, values) -> dict:
-    return {"schema_version": 1, "spec_hash": spec_hash, "rung": 0, **values}
-
-
-def read_file(folder, text):
-    path = folder / "sweep.yaml"
-    path.write_text(text)
-    return read_sweep_file(path)
 
 
 SEARCHES = """

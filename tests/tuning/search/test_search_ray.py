@@ -5,26 +5,19 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.tuning.test_ablate import QUICK, UNSTABLE_COLUMNS, cli
+from tests.support import QUICK, cli, command_line, rows
 from tune_calib.results import read_table
 
 # Each test starts Ray several times; on two busy cores that takes its time.
 pytestmark = pytest.mark.timeout(300)
 
 HEADS = ["search", "mac_cal", *QUICK, "--trials", 16, "--population", 4, "--at-once", 2]
-COMMAND = [sys.executable, "-m", "tune_calib.cli"]
-
-
-def rows(out: Path) -> list[dict]:
-    table = read_table(out, "trials").drop_columns([*UNSTABLE_COLUMNS, "sweep"])
-    return sorted(table.to_pylist(), key=lambda row: row["spec_hash"])
 
 
 def stamps(out: Path) -> dict[Path, int]:
@@ -42,7 +35,7 @@ def whole(tmp_path_factory):
 
 def started(out: Path, store: Path, rows_first: int = 1) -> subprocess.Popen:
     """The same search in a folder of its own, some result files later."""
-    command = [*COMMAND, *map(str, HEADS), "--out", str(out), "--store", str(store)]
+    command = command_line(*HEADS, "--out", out, "--store", store)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
     while len(list(out.glob("trials/heads-*.parquet"))) < rows_first:
@@ -83,7 +76,7 @@ def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(whole, tmp_p
     out, printed = whole
     again = cli(*HEADS, "--out", tmp_path / "again", "--store", tmp_path / "another-store")
     assert again.returncode == 0, again.stderr
-    assert rows(tmp_path / "again") == rows(out)
+    assert rows(tmp_path / "again", "sweep") == rows(out, "sweep")
     assert printed.splitlines()[:6] == again.stdout.splitlines()[:6]
 
 
@@ -126,7 +119,7 @@ def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
     again = cli("resume", out)
     assert again.returncode == 0, again.stderr
     assert {path: stamp for path, stamp in stamps(out).items() if path in left} == left
-    assert rows(out) == rows(reference)
+    assert rows(out, "sweep") == rows(reference, "sweep")
 
 
 @pytest.mark.ray
@@ -144,7 +137,7 @@ def test_a_killed_actor_costs_nothing(whole, tmp_path):
     os.kill(actors[0].pid, signal.SIGKILL)
     _, told = process.communicate()
     assert process.returncode == 0, told
-    assert rows(out) == rows(reference)
+    assert rows(out, "sweep") == rows(reference, "sweep")
 
 
 @pytest.mark.ray
@@ -230,16 +223,16 @@ def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
     for name in ("first", "second"):
         done = cli(*command, "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
-    assert rows(tmp_path / "first") == rows(tmp_path / "second")
+    assert rows(tmp_path / "first", "sweep") == rows(tmp_path / "second", "sweep")
     third = tmp_path / "third"
-    text = [*COMMAND, *map(str, command), "--out", str(third)]
+    text = command_line(*command, "--out", third)
     process = subprocess.Popen(text, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(list(third.glob("trials/*.parquet"))) < 3 and process.poll() is None:
         time.sleep(0.02)
     process.kill()
     process.wait()
     assert cli("resume", third).returncode == 0
-    assert rows(third) == rows(tmp_path / "first")
+    assert rows(third, "sweep") == rows(tmp_path / "first", "sweep")
 
 
 @pytest.mark.ray

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from analysis import style
-from tests.tuning.search.test_search_again import any_request, question_of, searched, stored
+from tests.tuning.search.support import any_request, question_of, searched, stored
 from tune_calib.cli import main
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import write_results

@@ -10,11 +10,10 @@ from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
-from tests.tuning.search.test_search import row
-from tests.tuning.search.test_search_again import any_request, open_untrained, question_of, searched
+from tests.tuning.search.support import any_request, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, metrics_of_trials
 from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.search.driver import Found
@@ -23,7 +22,7 @@ from tune_calib.tuning.search.job import manifest_of
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.summary import describe
 
-ON_SELECT = [name for name in METRICS if name not in ("auroc", "fpr95")]
+ON_SELECT = metrics_of_trials()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tuning.test_ablate import UNSTABLE_COLUMNS, cli
+from tests.support import cli, rows
 from tune_calib.results import read_table
 from tune_calib.tuning.dry_run.clock import spent_s
 from tune_calib.tuning.search.driver import study_so_far
@@ -116,9 +116,7 @@ def results(out: Path) -> dict[str, list[dict]]:
     found = {}
     for folder in sorted(out.glob("*-digits")):
         for name in ("trials", "curves", "bins"):
-            table = read_table(folder, name)
-            table = table.drop_columns([c for c in UNSTABLE_COLUMNS if c in table.column_names])
-            found[f"{folder.name}/{name}"] = sorted(table.to_pylist(), key=repr)
+            found[f"{folder.name}/{name}"] = rows(folder, table=name)
     for file in sorted(out.glob("*/outcome.json")):
         found[f"{file.parent.name}/suggestions"] = json.loads(file.read_text())["suggestions"]
     return found

@@ -278,6 +278,14 @@ def test_the_schema_is_json_that_knows_keys_names_and_settings():
     )
 
 
+def test_the_schema_tells_apart_settings_of_one_name():
+    schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
+    alpha = schema["$defs"]["Settings"]["properties"]["network"]["properties"]["alpha"]["anyOf"]
+    bounds = {one["title"]: one.get("maximum") for one in alpha}
+    assert (bounds["acls"], bounds["fedlas_ls"]) == (None, 0.5)
+    assert all(one["description"] for one in alpha)
+
+
 def test_the_sample_of_the_readme_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     samples = re.findall(r"```yaml\n(.*?)```", README, re.S)

@@ -104,7 +104,6 @@ def _torchvision(folder: Path, is_train: bool) -> Split:
 
 
 DATASETS.register(
-    "cifar10",
     DatasetInfo(
         name="cifar10",
         title="CIFAR-10",

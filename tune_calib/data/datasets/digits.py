@@ -43,7 +43,6 @@ def load(root: Path | None) -> Source:
 
 
 DATASETS.register(
-    "digits",
     DatasetInfo(
         name="digits",
         title="Digits (8x8)",

@@ -93,7 +93,6 @@ def build(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Modul
 
 for _depth in DEPTHS:
     BACKBONES.register(
-        f"resnet{_depth}",
         BackboneInfo(
             f"resnet{_depth}", f"ResNet-{_depth} (narrow, CIFAR)", partial(build, depth=_depth)
         ),

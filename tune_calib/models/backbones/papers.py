@@ -194,4 +194,4 @@ for _name, _title, _build in (
     ("wrn28_10", "WRN-28-10 (TST, BalCAL)", wrn28_10),
     ("densenet121", "DenseNet-121 (CIFAR stem)", densenet121),
 ):
-    BACKBONES.register(_name, BackboneInfo(_name, _title, _build))
+    BACKBONES.register(BackboneInfo(_name, _title, _build))

@@ -48,4 +48,4 @@ def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     return extractor, FEATURE_WIDTH
 
 
-BACKBONES.register("small_cnn", BackboneInfo("small_cnn", "Small CNN", build))
+BACKBONES.register(BackboneInfo("small_cnn", "Small CNN", build))

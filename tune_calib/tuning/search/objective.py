@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, column, is_chance
+from tune_calib.names import METRICS, column, is_chance, metrics_of_trials
 from tune_calib.registry import nearest
 
 Row = Mapping[str, Any]
@@ -52,8 +52,8 @@ class Objective:
         """
         for name in self.metrics:
             if name not in METRICS:
-                raise UserError(f"unknown --metric {name!r}{nearest(name, list(METRICS))}")
-            if name in ("auroc", "fpr95"):
+                raise UserError(f"unknown --metric {name!r}{nearest(name, metrics_of_trials())}")
+            if not METRICS[name].is_of_trials:
                 raise UserError(f"--metric {name} needs shifted images; a search sees select alone")
             if self.metrics.count(name) > 1:
                 raise UserError(f"--metric {name} is given twice")

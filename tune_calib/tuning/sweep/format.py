@@ -111,14 +111,21 @@ def _slot_schema(schema: dict[str, Any]) -> None:
         "posthoc": PostHocSlot,
     }
     for slot in schema["properties"]:
-        keys = dict(slots[slot].model_json_schema()["properties"])
-        for name in METHODS:
-            if METHODS[name].kind == slot:
-                keys |= METHODS[name].params.model_json_schema()["properties"]
+        keys = slots[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
         allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
         # What stands behind $ref is checked when the file is read.
         plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
         schema["properties"][slot] |= {"properties": plain, "additionalProperties": False}
+
+
+def _settings_of_methods(slot: str) -> dict[str, Any]:
+    """Settings by key; of one that several methods have, each with its own meaning and range."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in METHODS:
+        if METHODS[name].kind == slot:
+            for key, value in METHODS[name].params.model_json_schema()["properties"].items():
+                found.setdefault(key, []).append(value | {"title": name})
+    return {key: one[0] if len(one) == 1 else {"anyOf": one} for key, one in found.items()}
 
 
 class MethodSettings(_Part):

@@ -1,0 +1,99 @@
+"""What a method's record says of it: formula, settings and references."""
+
+import subprocess
+import sys
+from typing import Literal, get_args, get_origin
+
+import pytest
+from pybtex.database import BibliographyData, parse_string
+from typer.testing import CliRunner
+
+from tune_calib.cli import app
+from tune_calib.registry import METHODS
+from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot
+
+FIELDS = {
+    (name, key): field
+    for name in METHODS
+    for key, field in METHODS[name].params.model_fields.items()
+}
+
+
+def bibliography(text: str) -> BibliographyData:
+    return parse_string(text, "bibtex")
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_method_has_a_formula_of_balanced_braces(name):
+    formula = METHODS[name].formula
+    assert formula.strip()
+    assert formula.count("{") == formula.count("}")
+    assert formula.count(r"\Big") % 2 == 0
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_method_names_its_paper(name):
+    info = METHODS[name]
+    entries = bibliography(info.bibtex).entries
+    assert entries
+    for entry in entries.values():
+        assert entry.persons["author"]
+        assert {"title", "year"} <= set(entry.fields)
+        assert {"booktitle", "journal", "howpublished"} & set(entry.fields)
+    assert str(info.year) in {entry.fields["year"] for entry in entries.values()}
+    surname = info.paper.split()[0].rstrip(",")
+    plain = {str(person) for entry in entries.values() for person in entry.persons["author"]}
+    named = any(surname in person.replace('{\\"u}', "ü") for person in plain)
+    assert named or surname in ("FeDLaS", "MaC-Cal")
+
+
+@pytest.mark.parametrize(("name", "key"), list(FIELDS))
+def test_a_setting_is_described_and_so_is_each_of_its_options(name, key):
+    field = FIELDS[name, key]
+    assert field.description
+    for option in options(field.annotation):
+        assert f"- `{option}`: " in field.description
+    told = [line for line in field.description.splitlines() if line.startswith("- `")]
+    assert len(told) == len(options(field.annotation))
+
+
+def options(annotation) -> list[str]:
+    if get_origin(annotation) is Literal:
+        return [value for value in get_args(annotation) if isinstance(value, str)]
+    return [value for part in get_args(annotation) for value in options(part)]
+
+
+@pytest.mark.parametrize("slot", [DataSlot, NetworkSlot, HeadSlot])
+def test_a_setting_of_a_slot_is_described(slot):
+    missing = [key for key, field in slot.model_fields.items() if not field.description]
+    assert missing == []
+
+
+def cite(*names: str):
+    return CliRunner().invoke(app, ["cite", *names])
+
+
+def test_cite_prints_each_entry_once_in_the_order_of_the_methods():
+    printed = cite("fl", "ls+mac_cal+temperature", "flsd").stdout
+    assert list(bibliography(printed).entries) == [
+        "lin2017focal",
+        "mukhoti2020calibrating",
+        "szegedy2016rethinking",
+        "mueller2019when",
+        "ni2025maccal",
+        "guo2017calibration",
+    ]
+
+
+def test_all_methods_can_be_cited_together():
+    printed = cite(*METHODS).stdout
+    keys = list(bibliography(printed).entries)
+    assert len(keys) == printed.count("\n@") + 1 == len(set(keys))
+
+
+def test_an_unknown_method_is_one_line():
+    command = [sys.executable, "-m", "tune_calib.cli", "cite", "mbsl"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert found.stderr.strip() == "error: unknown method 'mbsl'; did you mean 'mbls'?"

@@ -1,0 +1,125 @@
+"""What several tests need: the command line, quick settings, rows, a small network."""
+
+import json
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import torch
+
+from tune_calib.ladder import Seeds
+from tune_calib.places import place
+from tune_calib.registry import DATASETS, LADDERS
+from tune_calib.results import TableName, read_table
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.ablate import Request
+from tune_calib.tuning.backend.rows import Run
+
+CPU = torch.device("cpu")
+
+
+def small_spec(**head) -> TrialSpec:
+    slots = {"network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"}}
+    if head:
+        slots["head"] = {"epochs": 3, "augment": "none", **head}
+    return TrialSpec.build(**slots)
+
+
+QUICK = [
+    "--epochs", "2", "--head-epochs", "2",
+    "--set", "network.augment=none", "--set", "head.augment=none",
+]  # fmt: skip
+# How long a trial took, on what, and in whose company, is not its result.
+CIRCUMSTANCES = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population"]
+
+
+def command_line(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "tune_calib.cli", *map(str, arguments)]
+
+
+def cli(*arguments, **options):
+    """Run the command line in a process of its own."""
+    return subprocess.run(
+        command_line(*arguments), capture_output=True, text=True, check=False, **options
+    )
+
+
+def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:
+    """Result rows but for their circumstances, and for further columns, in one order."""
+    found = read_table(out, table)
+    dropped = [name for name in (*CIRCUMSTANCES, *without) if name in found.column_names]
+    return sorted(found.drop_columns(dropped).to_pylist(), key=repr)
+
+
+def run_of(out: Path, store) -> dict:
+    return Run(out=str(out), store=str(store.root), git_revision=None).plain()
+
+
+def drive(actor) -> dict:
+    """Step a trainable to its end; what it reports last."""
+    result = {}
+    while not result.get("done"):
+        result = actor.step()
+    return result
+
+
+DAMAGE = {
+    "absent": None,
+    "empty": b"",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "binary": b"\xff\xfe\x00",
+    "a list": b"[]",
+    "null": b"null",
+    "deep": b"[" * 100_000,
+    "foreign": b'{"version": 1, "name": "x"}',
+    "another type": lambda whole: json.dumps(
+        {k: [v] if isinstance(v, str) else str(v) for k, v in json.loads(whole).items()}
+    ).encode(),
+}  # fmt: skip
+
+
+def damaged(path: Path, how: str) -> None:
+    content = DAMAGE[how]
+    whole = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content if isinstance(content, bytes) else content(whole))
+
+
+def request_in(out, given=None, seeds=1) -> Request:
+    asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
+    return Request(
+        ladder=LADDERS["mac_cal"],
+        defaults=DATASETS["digits"].cpu_defaults,
+        given=given or asked,
+        seeds=Seeds.count(seeds, None, None),
+        with_controls=False,
+        out=place(str(out)),
+        store=place(str(out)) / "store",
+        data_root=None,
+        address=None,
+        gpus=0.0,
+        command="tune-calib ablate mac_cal",
+    )
+
+
+class Reader(HTMLParser):
+    """Every tag with its attributes, and whether each tag is closed where it must be."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open = [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def values(self, name):
+        return [attrs[name] for _, attrs in self.tags if name in attrs]

@@ -1,0 +1,123 @@
+"""Searches without Ray's processes: what several of their tests need."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from ray.tune.search import Searcher
+
+from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.driver import open_trials
+from tune_calib.tuning.search.heads import search_heads
+from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.networks import StudySearcher
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.storage import (
+    open_storage,
+)
+from tune_calib.tuning.search.study import SearchStudy, points_of
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.run import planned_works, search_request
+
+ECE = Objective(("ece",), 0.01)
+
+
+GIVEN = {
+    "network": {"backbone": "small_cnn", "epochs": 1, "augment": "none"},
+    "head": {"augment": "none", "epochs": 2},
+}
+
+
+def row(status="done", seed=0, **values):
+    metrics = {f"select/{name}": value for name, value in values.items()}
+    return {"status": status, "epoch": 3, "network_seed": seed, **metrics}
+
+
+def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> SearchStudy:
+    out.mkdir(exist_ok=True)
+    candidates = Candidates("mac_cal", given)
+    space = candidates.space
+    points = points_of(space, sampler, candidates.first())
+    return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
+
+
+POPULATION, LAG = 4, 2
+
+
+class Untrained(SearchTrials):
+    """Trials whose rows are made up from their specs instead of trained."""
+
+    def collect(self, trial, error):
+        for planned in trial.trials:
+            score = int(planned.spec.hash, 16) % 1000 / 1000
+            values = dict.fromkeys(self.objective.metrics, score)
+            self.rows[planned.spec.hash] = row(**{**values, "accuracy": 0.5 + score / 2})
+
+
+class Queue:
+    """In the place of Ray's actors."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def submit(self, trial):
+        self.jobs.append(trial)
+
+    def wait(self):
+        return self.jobs.pop(), None
+
+
+def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
+    kind = Candidates(method, {}).kind
+    known = {"network", kind} if kind == "head" else {"network"}
+    given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
+    seeds = Candidates(method, given)._seeds
+    return Question(method, {}, given, seeds, Objective(metrics, 0.5), sampler, 3)
+
+
+def any_request(out):
+    """A request to a folder, whose question is still to be put in."""
+    read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
+    return replace(search_request(read, planned_works(read)[0], "it"), out=out)
+
+
+def open_untrained(out, question) -> Untrained:
+    """The search of a folder, or a new one, whose baseline is there."""
+    out.mkdir(exist_ok=True)
+    request = replace(any_request(out), question=question)
+    trials = open_trials(request, question.candidates())
+    found = Untrained(out, trials.candidates, trials.objective, trials.study)
+    for baseline in found.candidates.baseline():
+        values = dict.fromkeys(question.objective.metrics, 0.5)
+        found.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
+    return found
+
+
+def searched(out, question, asked) -> Untrained:
+    """A search of some length, or what a folder lacks of it."""
+    trials = open_untrained(out, question)
+    planned = trials.study.planned(asked)
+    for number in range(len(trials.study.states())):  # rows that an earlier session wrote
+        for planned_trial in trials.to_start([trials.study.suggestion(number)]):
+            trials.collect(type("Done", (), {"trials": [planned_trial]}), None)
+    trials._started.clear()
+    if trials.candidates.kind == "head":
+        search_heads(trials, Queue(), planned, POPULATION, LAG, 8)
+        return trials
+    feed = StudySearcher(trials, planned, Run("out", "store", git_revision=None))
+    name = 0
+    while feed.suggest(str(name)) != Searcher.FINISHED:
+        feed.on_trial_complete(str(name))
+        name += 1
+    return trials
+
+
+def stored(spec_hash, values) -> dict:
+    return {"schema_version": 1, "spec_hash": spec_hash, "rung": 0, **values}
+
+
+def read_file(folder, text):
+    path = folder / "sweep.yaml"
+    path.write_text(text)
+    return read_sweep_file(path)

@@ -1,0 +1,36 @@
+"""BibTeX of papers that several methods name."""
+
+GUO = """
+@inproceedings{guo2017calibration,
+  author = {Guo, Chuan and Pleiss, Geoff and Sun, Yu and Weinberger, Kilian Q.},
+  title = {On Calibration of Modern Neural Networks},
+  booktitle = {Proceedings of the 34th International Conference on Machine Learning},
+  pages = {1321--1330},
+  year = {2017},
+  url = {https://arxiv.org/abs/1706.04599},
+}
+"""
+
+JORDAHN = """
+@inproceedings{jordahn2024decoupling,
+  author = {Jordahn, Mikkel and Olmos, Pablo M.},
+  title = {Decoupling Feature Extraction and Classification Layers for Calibrated Neural Networks},
+  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
+  pages = {22530--22550},
+  year = {2024},
+  url = {https://arxiv.org/abs/2405.01196},
+}
+"""
+
+MUKHOTI = """
+@inproceedings{mukhoti2020calibrating,
+  author = {Mukhoti, Jishnu and Kulharia, Viveka and Sanyal, Amartya and Golodetz, Stuart and
+    Torr, Philip H. S. and Dokania, Puneet K.},
+  title = {Calibrating Deep Neural Networks using Focal Loss},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {33},
+  pages = {15288--15299},
+  year = {2020},
+  url = {https://arxiv.org/abs/2002.09437},
+}
+"""
