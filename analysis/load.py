@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
-from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
+from tune_calib.folders import sweep_of
+from tune_calib.manifests import SWEEP_MANIFEST, RungRecord, SweepManifest
 from tune_calib.names import STATUSES, signed
 from tune_calib.places import Place
 from tune_calib.results import TableName, read_table
@@ -33,7 +33,7 @@ class Sweep:
     """
 
     out: Place
-    manifest: dict[str, Any]
+    manifest: SweepManifest
     trials: pd.DataFrame
 
     # The long tables are read when they are first asked for: ranks and tests need the trials alone.
@@ -48,14 +48,14 @@ class Sweep:
         return _long(self.out, "bins", ["spec_hash", "split", "bin"])
 
     @property
-    def rungs(self) -> list[dict[str, Any]]:
+    def rungs(self) -> list[RungRecord]:
         """Rungs in the order of the ladder, controls last."""
-        return list(self.manifest["rungs"])
+        return list(self.manifest.rungs)
 
     @property
     def labels(self) -> dict[int, str]:
         """Label of each rung by its index; indices have gaps where rungs are not there."""
-        return {rung["index"]: rung["label"] for rung in self.rungs}
+        return {rung.index: rung.label for rung in self.rungs}
 
     @property
     def vanished(self) -> str:
@@ -76,7 +76,7 @@ class Sweep:
     @property
     def missing(self) -> int:
         """Planned trials without a row."""
-        planned = {entry["spec_hash"] for entry in self.manifest["planned"]}
+        planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
@@ -99,9 +99,9 @@ class Sweep:
             return self.of_rung(index)
         return self.trials[self.trials["status"] == "done"]
 
-    def label(self, rung: dict[str, Any]) -> str:
+    def label(self, rung: RungRecord) -> str:
         """Label of a rung with the signs of its flags, as a table prints it."""
-        return signed(rung["label"], self.flags(rung["index"]))
+        return signed(rung.label, self.flags(rung.index))
 
     def statuses(self, index: int) -> str:
         """How the trials of a rung ended, e.g. ``5 done`` or ``3 done, 1 diverged, 1 missing``."""
@@ -115,16 +115,21 @@ class Sweep:
         planned = sum(counts.values())
         return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
 
+    def is_done(self, index: int) -> bool:
+        """Whether every planned trial of a rung is done."""
+        return set(self.counts(index)) == {"done"}
+
     def ended(self, index: int) -> str:
         """``n = 5`` if every trial of a rung is done, else every status."""
-        counts = self.counts(index)
-        return f"n = {counts['done']}" if set(counts) == {"done"} else self.statuses(index)
+        if self.is_done(index):
+            return f"n = {self.counts(index)['done']}"
+        return self.statuses(index)
 
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Trials by status, ``missing`` last, none that is 0; of one rung or of the sweep."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)
         ended = Counter(rows["status"])
-        planned = sum(index in (None, entry["rung"]) for entry in self.manifest["planned"])
+        planned = sum(index in (None, entry.rung) for entry in self.manifest.planned)
         counts = {status: ended[status] for status in STATUSES}
         counts["missing"] = planned - len(rows)
         return {status: count for status, count in counts.items() if count}
@@ -151,7 +156,7 @@ def load(out: Place, metric: str | None = None) -> Sweep:
     manifest = _manifest(out)
     keep = None if metric is None else partial(_is_needed, metric)
     found = read_table(out, "trials", keep=keep)
-    planned = pa.array([entry["spec_hash"] for entry in manifest["planned"]], pa.string())
+    planned = pa.array([entry.spec_hash for entry in manifest.planned], pa.string())
     trials = with_flags(found.filter(pc.is_in(found["spec_hash"], planned)).to_pandas())
     # A trial that was run again may stand in two files: that it is done counts.
     is_retried = trials["status"] != "done"
@@ -178,7 +183,7 @@ def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:
     return frame.drop_duplicates(key)
 
 
-def _manifest(out: Place) -> dict[str, Any]:
+def _manifest(out: Place) -> SweepManifest:
     found = sweep_of(out)
     if found is not None:
         return found

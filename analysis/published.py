@@ -70,13 +70,18 @@ def beside(sweep: Sweep, table: str) -> Sweep:
     Raises:
         UserError: there is no such table, or it prints none of the sweep's methods.
     """
-    if table == sweep.manifest["published"]:
+    if table == sweep.manifest.published:
         return sweep
-    rungs = [{**rung, "published": printed_name(table, rung["label"])} for rung in sweep.rungs]
-    if not any(rung["published"] for rung in rungs):
+    rungs = [
+        rung.model_copy(update={"published": printed_name(table, rung.label)})
+        for rung in sweep.rungs
+    ]
+    if not any(rung.published for rung in rungs):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} prints none of this sweep's methods; it prints {printed}")
-    return replace(sweep, manifest={**sweep.manifest, "published": table, "rungs": rungs})
+    return replace(
+        sweep, manifest=sweep.manifest.model_copy(update={"published": table, "rungs": rungs})
+    )
 
 
 @cache

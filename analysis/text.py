@@ -4,7 +4,7 @@ Percent appears only here. What is ranked, marked or sorted is the number of a c
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -50,7 +50,7 @@ class Cell:
 
 
 NOTHING = Cell("-")
-Record = Mapping[str, Cell]  # a row, its cells by the heads of their columns
+Record = dict[str, Cell]  # a row, its cells by the heads of their columns
 
 
 def cell(value: object) -> Cell:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from tune_calib.errors import UserError
-from tune_calib.manifests import LOST
+from tune_calib.folders import LOST
 from tune_calib.names import METRICS, column, metrics_of_trials
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
@@ -81,7 +81,7 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
         told = f"done without {METRICS[metric].title}"
         rows = rows.assign(status=rows["status"].mask(is_without, told))
     planned = Counter(rows["method"])
-    lines = [LOST] if "is_lost" in sweep.manifest else []
+    lines = [LOST] if sweep.manifest.is_lost else []
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
         seeds = ", ".join(
@@ -143,18 +143,17 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
 
 def planned_trials(sweep: Sweep) -> pd.DataFrame:
     """One row a planned trial, with its result where there is one."""
-    planned = pd.DataFrame(
-        sweep.manifest["planned"], columns=["spec_hash", "rung", "network_seed", "head_seed"]
-    )
-    ours = [name for name in planned if name != "spec_hash"]
+    ours = ["rung", "network_seed", "head_seed"]
+    entries = [(p.spec_hash, p.rung, p.network_seed, p.head_seed) for p in sweep.manifest.planned]
+    planned = pd.DataFrame(entries, columns=["spec_hash", *ours])
     rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
     variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
     # A trial without a row is on the data and backbone of the others, where those agree.
     known = {name: rows[name].dropna().unique() for name in ("backbone", "data")}
     agreed = {name: values[0] for name, values in known.items() if len(values) == 1}
-    rows = rows.fillna({"status": "missing", "dataset": sweep.manifest["dataset"], **agreed})
+    rows = rows.fillna({"status": "missing", "dataset": sweep.manifest.dataset, **agreed})
     return rows.assign(
-        source=sweep.manifest["sweep"],
+        source=sweep.manifest.sweep,
         method=rows["rung"].map(sweep.labels),
         variant=[variants.get(data, "") for data in rows["data"]],
         network_seed=rows["network_seed"].astype("Int64"),

@@ -2,12 +2,25 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tune_calib.manifests import (
+    Importance,
+    ObjectiveRecord,
+    PlannedRecord,
+    QuestionRecord,
+    RungRecord,
+    SearchManifest,
+    SearchOutcome,
+    SeedsRecord,
+    SuggestionRecord,
+    SweepManifest,
+)
 from tune_calib.results import write_results
 
 LABELS = ("vanilla", "+ one", "+ two", "control")
@@ -38,43 +51,46 @@ def write(
     """
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
     rungs = [
-        {
-            "index": i,
-            "label": label,
-            "ingredient": label,
-            "published": names[i] if published else None,
-            "kind": kinds[i],
-        }
+        RungRecord(
+            index=i,
+            label=label,
+            ingredient=label,
+            published=names[i] if published else None,
+            kind=kinds[i],
+        )
         for i, label in enumerate(LABELS)
         if i not in absent
     ]
     planned = [
-        {"spec_hash": f"{i}-{s}", "rung": i, "network_seed": s, "head_seed": s if i else None}
-        for i in (rung["index"] for rung in rungs)
+        PlannedRecord(spec_hash=f"{i}-{s}", rung=i, network_seed=s, head_seed=s if i else None)
+        for i in (rung.index for rung in rungs)
         for s in range(seeds)
     ]
-    manifest = {
-        "version": 1,
-        "sweep": "fake",
-        "ladder": "mac_cal",
-        "title": "Invented",
-        "command": "tune-calib ablate mac_cal",
-        "dataset": "digits",
-        "setting": "invented numbers",
-        "published": "maccal/table5" if published else None,
-        "rungs": rungs,
-        "network_seeds": list(range(seeds)),
-        "head_seeds": list(range(seeds)),
-        "paired_seeds": True,
-        "planned": planned,
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "sweep.json").write_text(json.dumps(manifest))
-    for entry in planned:
-        _write_trial(out, entry, "done" if bad is None or entry["rung"] not in bad_rungs else bad)
+    SweepManifest(
+        version=1,
+        sweep="fake",
+        ladder="mac_cal",
+        title="Invented",
+        command="tune-calib ablate mac_cal",
+        dataset="digits",
+        setting="invented numbers",
+        published="maccal/table5" if published else None,
+        rungs=rungs,
+        network_seeds=list(range(seeds)),
+        head_seeds=list(range(seeds)),
+        paired_seeds=True,
+        planned=planned,
+    ).write(out)
+    for trial in planned:
+        _write_trial(out, trial, "done" if bad is None or trial.rung not in bad_rungs else bad)
         if flags is not None:
-            name, is_first = f"{entry['spec_hash']}.parquet", entry["network_seed"] == 0
-            add_flags(out / "trials" / name, flags.get(entry["rung"], "") if is_first else "")
+            name, is_first = f"{trial.spec_hash}.parquet", trial.network_seed == 0
+            add_flags(out / "trials" / name, flags.get(trial.rung, "") if is_first else "")
+
+
+def with_manifest(loaded, **changes):
+    """A sweep or search that was loaded, whose manifest says something else."""
+    return replace(loaded, manifest=loaded.manifest.model_copy(update=changes))
 
 
 def add_flags(path: Path, cell: str) -> None:
@@ -91,16 +107,16 @@ def value(rung: int, seed: int) -> float:
     return 0.10 - 0.02 * rung + 0.01 * seed
 
 
-def _write_trial(out: Path, entry: dict, status: str) -> None:
-    rung, seed = entry["rung"], entry["network_seed"]
+def _write_trial(out: Path, planned: PlannedRecord, status: str) -> None:
+    rung, seed = planned.rung, planned.network_seed
     head = {"method": "mac_cal", "params": {"gamma": 0.1 * rung}}
     row = {
         "schema_version": 1,
-        "spec_hash": entry["spec_hash"],
+        "spec_hash": planned.spec_hash,
         "rung": rung,
         "rung_label": LABELS[rung],
         "network_seed": seed,
-        "head_seed": entry["head_seed"],
+        "head_seed": planned.head_seed,
         "data": '{"dataset":"digits","label_noise":0.2,"train_fraction":1.0}',
         "dataset": "digits",
         "backbone": "small_cnn",
@@ -113,7 +129,7 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
         metrics = {"accuracy": 0.9 - 0.01 * rung, "ece": ece, "aece": ece, "mce": 0.5, "nll": 0.4}
         row |= {f"test/{name}": number for name, number in metrics.items()}
     curves = [
-        {"spec_hash": entry["spec_hash"], "epoch": e, "name": name, "value": 0.5 + 0.01 * e}
+        {"spec_hash": planned.spec_hash, "epoch": e, "name": name, "value": 0.5 + 0.01 * e}
         for e in (1, 2, 3)
         for name in ("q", "tau", "train/accuracy", "train/confidence")
         if rung == 2
@@ -121,7 +137,7 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
     edges = np.linspace(0, 1, 16)
     bins = [
         {
-            "spec_hash": entry["spec_hash"],
+            "spec_hash": planned.spec_hash,
             "split": "test",
             "bin": b,
             "lower": edges[b],
@@ -133,7 +149,7 @@ def _write_trial(out: Path, entry: dict, status: str) -> None:
         for b in range(15)
     ]
     tables = {"trials": [row], "curves": curves, "bins": bins if status == "done" else []}
-    write_results(out, entry["spec_hash"], tables)
+    write_results(out, planned.spec_hash, tables)
 
 
 SPACE = {
@@ -173,50 +189,50 @@ def write_search(
     statuses = statuses or ["done"] * len(points)
     drops = [None if ece is None else 0.85 - (0.9 - ece / 2) for ece in eces]
     entries = [
-        {
-            "number": number,
-            "status": status,
-            "point": point,
-            "drop": drop if status == "done" else None,
-            "is_within": status == "done" and drop <= 0.01,
-            "specs": [f"{number}-{seed}" for seed in range(seeds)],
-        }
+        SuggestionRecord(
+            number=number,
+            status=status,
+            point=point,
+            drop=drop if status == "done" else None,
+            is_within=status == "done" and drop <= 0.01,
+            specs=[f"{number}-{seed}" for seed in range(seeds)],
+        )
         for number, (point, drop, status) in enumerate(zip(points, drops, statuses, strict=True))
     ]
-    within = [entry["number"] for entry in entries if entry["is_within"]]
-    told = {"done": statuses.count("done"), "top": 5, "statement": ""}
-    told["shares"] = {metrics[0]: importance} if importance else {}
-    outcome = {
-        "version": 1,
-        "asked": planned or len(points),
-        "planned": planned or len(points),
-        "metrics": list(metrics),
-        "baseline": {"ece": 0.08, "accuracy": 0.85},
-        "settings": SPACE,
-        "defaults": DEFAULTS,
-        "published": [{**DEFAULTS, "head.lr": 0.1}, {**DEFAULTS, "head.width": 64}],
-        "suggestions": entries,
-        "front": within[:1],
-        "chosen": min(within, key=lambda number: eces[number]) if within else None,
-        "importance": told if importance else {**told, "statement": "too few to say"},
-    }
-    question = {
-        "method": "mac_cal",
-        "seeds": {"network": list(range(seeds)), "head": list(range(seeds)), "is_paired": True},
-        "objective": {"metrics": list(metrics), "guard": 0.01},
-        "sampler": "tpe",
-        "sampler_seed": 0,
-    }
-    manifest = {
-        "version": 1,
-        "question": question,
-        "rule": "best ECE on select",
-        "trials": planned or len(points),
-        "command": "tune-calib search mac_cal",
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "search.json").write_text(json.dumps(manifest))
-    (out / "outcome.json").write_text(json.dumps(outcome))
+    within = [entry.number for entry in entries if entry.is_within]
+    SearchOutcome(
+        version=1,
+        asked=planned or len(points),
+        planned=planned or len(points),
+        metrics=list(metrics),
+        baseline={"ece": 0.08, "accuracy": 0.85},
+        settings=SPACE,
+        defaults=DEFAULTS,
+        published=[{**DEFAULTS, "head.lr": 0.1}, {**DEFAULTS, "head.width": 64}],
+        suggestions=entries,
+        front=within[:1],
+        chosen=min(within, key=lambda number: eces[number]) if within else None,
+        importance=Importance(
+            done=statuses.count("done"),
+            top=5,
+            shares={metrics[0]: importance} if importance else {},
+            statement="" if importance else "too few to say",
+        ),
+    ).write(out)
+    own = list(range(seeds))
+    SearchManifest(
+        version=1,
+        question=QuestionRecord(
+            method="mac_cal",
+            seeds=SeedsRecord(network=own, head=own, is_paired=True),
+            objective=ObjectiveRecord(metrics=list(metrics), guard=0.01),
+            sampler="tpe",
+            sampler_seed=0,
+        ),
+        rule="best ECE on select",
+        trials=planned or len(points),
+        command="tune-calib search mac_cal",
+    ).write(out)
     rows = [_searched(number, seed, ece, status) for number, (ece, status) in
             enumerate(zip(eces, statuses, strict=True)) for seed in range(seeds)]  # fmt: skip
     write_results(out, "all", {"trials": rows})

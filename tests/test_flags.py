@@ -5,12 +5,12 @@ import json
 import pyarrow.parquet as pq
 import pytest
 import torch
+from analysis.ladder.ladder import ladder_table
 from torch import Tensor
 
 from analysis.compare import rank_tables, significance, significance_tables
 from analysis.compare.ranks import collect, rank
 from analysis.ladder import page_tables, tables
-from analysis.ladder.ladder import ladder_table
 from analysis.ladder.report import write_report
 from analysis.load import load
 from tests import fake_results

@@ -13,6 +13,7 @@ from tests import fake_results
 from tests.test_readme import README
 from tune_calib.errors import UserError
 from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.manifests import RungRecord, SweepManifest
 from tune_calib.names import SLOTS
 from tune_calib.recipes import effective, own_recipe, suited_to
 from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
@@ -203,17 +204,17 @@ def request(out: Path, own_recipes: bool, names=("ce", "tst")) -> Request:
 def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
     asked = {own: request(tmp_path, own) for own in (False, True)}
     sweeps = {
-        own: _manifest_of(one, planned(["ce", "tst"], own_recipes=own))["sweep"]
+        own: _manifest_of(one, planned(["ce", "tst"], own_recipes=own)).sweep
         for own, one in asked.items()
     }
     assert sweeps[False] == "82669afa07cdd694"
     assert sweeps[True] != sweeps[False]
     question = Question("tst", {}, {}, ONE, Objective(("ece",), 0.01))
-    assert "own_recipes" not in question.plain()
+    assert "own_recipes" not in question.record().plain()
     own = Question("tst", {}, {}, ONE, Objective(("ece",), 0.01), own_recipes=True)
-    assert own.plain() == {**question.plain(), "own_recipes": True}
+    assert own.record().plain() == {**question.record().plain(), "own_recipes": True}
     for one in (question, own):
-        again = Question.from_plain(one.plain())
+        again = Question.of(one.record())
         assert again == one
         lr = {t.spec.head.lr for t in again.candidates().trials({}, 0)}
         assert lr == {1e-4 if one.own_recipes else 0.01}
@@ -289,8 +290,10 @@ def sweep_of(trials) -> Sweep:
                             if (value := getattr(t.spec, slot)) is not None}}
         for t in trials
     ]  # fmt: skip
-    rungs = [{"index": t.rung, "label": t.label} for t in trials]
-    return Sweep(Path(), {"rungs": rungs}, pd.DataFrame(rows))
+    rungs = [
+        RungRecord(index=t.rung, label=t.label, published=None, kind="variant") for t in trials
+    ]
+    return Sweep(Path(), SweepManifest.model_construct(rungs=rungs), pd.DataFrame(rows))
 
 
 def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():

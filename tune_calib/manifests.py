@@ -1,96 +1,245 @@
-"""The JSON files that say what a folder of results holds; where one is lost, the rows tell it.
+"""The JSON files that say what a folder of results holds: a record each.
 
-Each is read strictly: a file of a later version asks for an update, what is half-written or
-foreign is a ``DamagedFileError``.
+Whoever writes or reads one does it here. They are read strictly: a file of a later version asks
+for an update, what is half-written or foreign is a ``DamagedFileError``.
 """
 
 import json
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place
-from tune_calib.registry import LADDERS
-from tune_calib.results import read_table
+from tune_calib.results import atomic_write
 
-VERSION = 1
+VERSION: Literal[1] = 1
 SWEEP_MANIFEST = "sweep.json"
-LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
 
 
 class ForeignFileError(DamagedFileError):
     """A file has the name of one of ours, and something else in it."""
 
 
-class _Content(BaseModel):
-    """Further keys are let through: a version may add some."""
+class _Record(BaseModel):
+    """Further keys are let through and kept: a later program may have written some.
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    Fields with a default are those that earlier programs did not write.
+    """
+
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
 
-class _File(_Content):
+class _Manifest(_Record):
+    """A file of a folder of results."""
+
+    file_name: ClassVar[str]
     version: Literal[1]
 
+    @classmethod
+    def read(cls, folder: Place) -> Self:
+        """Read the file of a folder.
 
-class _Rung(_Content):
+        Raises:
+            FileNotFoundError: there is none.
+            DamagedFileError: it is half-written.
+            ForeignFileError: it is not such a file.
+            UserError: a later version wrote it.
+        """
+        path = folder / cls.file_name
+        try:
+            content = json.loads(path.read_bytes())
+        except (ValueError, RecursionError):
+            raise DamagedFileError(f"{path} is not whole") from None
+        version = content.get("version") if isinstance(content, dict) else None
+        if isinstance(version, int) and version > VERSION:
+            raise UserError(
+                f"{path} is of format {version}, which a later tune-calib wrote: update it to "
+                "read it"
+            )
+        try:
+            return cls.model_validate(content)
+        except ValidationError:
+            raise ForeignFileError(f"{path} is not such a file as tune-calib writes") from None
+
+    def write(self, folder: Place) -> None:
+        """Write the file of a folder, whole or not at all."""
+        atomic_write(folder / self.file_name, f"{json.dumps(self.plain(), indent=1)}\n".encode())
+
+    def plain(self) -> dict[str, Any]:
+        """What stands in the file: nothing that nobody said."""
+        # A default stands for a key that an old file lacks: it must not be written as if told.
+        return self.model_dump(exclude_unset=True)
+
+    def over(self, old: Self) -> Self:
+        """What this file says, and further keys of the old one that it replaces."""
+        return self.model_copy(update=old.model_extra or {})
+
+
+class RungRecord(_Record):
+    """A rung of a ladder.
+
+    Attributes:
+        index: of it in its ladder; there are gaps where controls or rungs are left out.
+        label: as tables print it.
+        ingredient: what it adds to the rung before.
+        published: the row of the published table that it stands beside.
+        kind: what it is compared with.
+    """
+
     index: int
     label: str
+    ingredient: str = ""
     published: str | None
     kind: Literal["base", "step", "variant", "control"]
 
 
-class _Planned(_Content):
+class PlannedRecord(_Record):
+    """A planned trial."""
+
     spec_hash: str
     rung: int
     network_seed: int
     head_seed: int | None
 
 
-class _Sweep(_File):
+class SweepManifest(_Manifest):
+    """``sweep.json``: what was asked of a ladder or comparison, and every trial of it.
+
+    Attributes:
+        sweep: identity of the question, the same in every row.
+        ladder: its name.
+        title: what is over its tables.
+        command: to do the same again.
+        dataset: on which it ran.
+        setting: data, networks and heads in words.
+        published: table of a paper that stands beside it.
+        rungs: in the order of the ladder, controls last.
+        network_seeds: of it.
+        head_seeds: of it.
+        paired_seeds: seeds of networks and heads vary together.
+        planned: every trial.
+        titles: printed names of its data set and backbones, by their registry names.
+        is_lost: the file is lost, and this is what the rows tell; never written.
+    """
+
+    file_name = SWEEP_MANIFEST
+
     sweep: str
+    ladder: str = "ladder"
     title: str
     command: str
     dataset: str
     setting: str
     published: str | None
-    rungs: list[_Rung]
-    planned: list[_Planned]
+    rungs: list[RungRecord]
     network_seeds: list[int]
     head_seeds: list[int]
     paired_seeds: bool
+    planned: list[PlannedRecord]
+    titles: dict[str, str] = {}
+    is_lost: bool = Field(False, exclude=True)
 
 
-class _Seeds(_Content):
+class SeedsRecord(_Record):
+    """Seeds under which every suggestion of a search is tried."""
+
     network: list[int]
     head: list[int]
     is_paired: bool
 
 
-class _Objective(_Content):
+class ObjectiveRecord(_Record):
+    """What is searched for: metrics on ``select``, and the accuracy that may be lost."""
+
     metrics: list[str]
     guard: float
 
 
-class _Question(_Content):
+class QuestionRecord(_Record):
+    """What a search asks, as ``tuning.search.job.Question`` writes it; see there."""
+
     method: str
-    seeds: _Seeds
-    objective: _Objective
+    defaults: dict[str, dict[str, Any]] = {}
+    given: dict[str, dict[str, Any]] = {}
+    seeds: SeedsRecord
+    objective: ObjectiveRecord
     sampler: str
     sampler_seed: int
+    scheduler: str = "none"
+    population: int = 8
+    lag: int = 2
+    own_recipes: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """As it stands in the file."""
+        return self.model_dump(exclude_unset=True)
 
 
-class _Search(_File):
-    question: _Question
+class CommandRecord(_Record):
+    """A command, and how many suggestions it asked for."""
+
+    command: str
+    trials: int
+
+
+class SearchManifest(_Manifest):
+    """``search.json``: what was asked of a search, and how it goes on.
+
+    Attributes:
+        search: identity of the question, the same in every row.
+        question: what it asks.
+        rule: by which the choice is made, in words.
+        trials: suggestions that are asked for.
+        command: that began it.
+        commands: that made it as long as it is, in their order.
+        specs: hashes of the baseline and of the method's defaults, by these names.
+        store: folder of the artifacts; None is ``store`` in the folder of the search.
+        data_root: where data sets lie.
+        address: of a Ray cluster; None is this machine.
+        gpus: of a Ray trial.
+        at_once: Ray trials side by side.
+        study_storage: URL of the study, without its password; None is a journal file.
+        titles: printed names of its data set and backbone, by their registry names.
+    """
+
+    file_name = SEARCH_MANIFEST
+
+    search: str = ""
+    question: QuestionRecord
     rule: str
     trials: int
     command: str
+    commands: list[CommandRecord] | None = None
+    specs: dict[str, list[str]] | None = None
+    store: str | None = None
+    data_root: str | None = None
+    address: str | None = None
+    gpus: float = 0.0
+    at_once: int = 1
+    study_storage: str | None = None
+    titles: dict[str, str] = {}
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it tells all that the search needs to go on as it began."""
+        needed = {"store", "data_root", "address", "gpus", "at_once", "study_storage"}
+        return needed <= self.model_fields_set
 
 
-class _Suggestion(_Content):
+class SuggestionRecord(_Record):
+    """A suggestion that ended.
+
+    Attributes:
+        number: of it, in the order in which they were made.
+        status: how it ended.
+        point: settings that matter, by ``slot.key``.
+        drop: accuracy that it lost against the baseline; None unless it is done.
+        is_within: it is done, and the drop is within the guard.
+        specs: hashes of its trials.
+    """
+
     number: int
     status: str
     point: dict[str, Any]
@@ -99,14 +248,41 @@ class _Suggestion(_Content):
     specs: list[str]
 
 
-class _Importance(_Content):
+class Importance(_Record):
+    """How much each setting tells the best suggestions from the rest.
+
+    Attributes:
+        done: suggestions with values.
+        top: how many of them count as the best.
+        shares: by metric, then by setting, most important first; those of a metric sum to 1.
+        statement: why there are none, else empty.
+    """
+
     done: int
     top: int
     shares: dict[str, dict[str, float]]
     statement: str
 
 
-class _Outcome(_File):
+class SearchOutcome(_Manifest):
+    """``outcome.json``: what a search found.
+
+    Attributes:
+        asked: suggestions that the manifest asks for.
+        planned: suggestions with those that are tried again, and no more than a grid has.
+        metrics: that were searched for; the first one decides.
+        baseline: means of metrics on ``select`` over the baseline's networks.
+        settings: the space, by ``slot.key``.
+        defaults: the method's own settings.
+        published: further published settings.
+        suggestions: that ended.
+        front: numbers of the Pareto set within the guard.
+        chosen: number of the choice, if one is within the guard.
+        importance: of the settings.
+    """
+
+    file_name = SEARCH_OUTCOME
+
     asked: int
     planned: int
     metrics: list[str]
@@ -114,176 +290,33 @@ class _Outcome(_File):
     settings: dict[str, dict[str, Any]]
     defaults: dict[str, Any]
     published: list[dict[str, Any]]
-    suggestions: list[_Suggestion]
+    suggestions: list[SuggestionRecord]
     front: list[int]
     chosen: int | None
-    importance: _Importance
+    importance: Importance
 
 
-class _Evaluated(_Content):
+class Look(_Record):
+    """A look at the test split: under how many fresh seeds, and by which command."""
+
+    seeds: int
+    command: str = ""
+
+
+class SearchEvaluated(_Manifest):
+    """``evaluated.json``: which choice of a search was evaluated on ``test``, and when.
+
+    Attributes:
+        trial: number of the choice.
+        settings: of it, by ``slot.key``.
+        rule: by which it was chosen, in words.
+        reads: every look at the test split, in their order; earlier programs told of none.
+    """
+
+    file_name = SEARCH_EVALUATED
+
+    version: Literal[1] = VERSION  # earlier programs wrote none
     trial: int
     settings: dict[str, Any]
     rule: str
-    reads: list[dict[str, Any]] = []
-
-
-_CONTENT: dict[str, type[_Content]] = {
-    SWEEP_MANIFEST: _Sweep,
-    SEARCH_MANIFEST: _Search,
-    SEARCH_OUTCOME: _Outcome,
-    SEARCH_EVALUATED: _Evaluated,
-}
-
-
-def read(path: Place) -> dict[str, Any]:
-    """Read one of the files.
-
-    Raises:
-        DamagedFileError: it is half-written.
-        ForeignFileError: it is not such a file.
-        UserError: a later version wrote it.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        raise DamagedFileError(f"{path} is not whole") from None
-    version = content.get("version") if isinstance(content, dict) else None
-    if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            f"{path} is of format {version}, which a later tune-calib wrote: update it to read it"
-        )
-    try:
-        _CONTENT[path.name].model_validate(content)
-    except ValidationError:
-        raise ForeignFileError(f"{path} is not such a file as tune-calib writes") from None
-    return dict(content)
-
-
-def sweep_of(out: Place) -> dict[str, Any] | None:
-    """What ``sweep.json`` says of a folder, or where it is lost, what the rows say of it.
-
-    Returns:
-        None if there is neither a whole file nor a row; ``is_lost`` is in it if the rows tell it.
-
-    Raises:
-        UserError: the file is foreign or of a later version, or the rows are not of one sweep.
-    """
-    foreign = None
-    if (out / SWEEP_MANIFEST).exists():
-        try:
-            return read(out / SWEEP_MANIFEST)
-        except ForeignFileError as error:
-            foreign = error
-        except DamagedFileError:
-            pass
-    rows = read_table(out, "trials")
-    if rows.num_rows:
-        return _of_rows(out, rows)
-    if foreign is not None:
-        raise UserError(f"{foreign}; name another folder")
-    return None
-
-
-def search_of(out: Place) -> dict[str, Any]:
-    """What ``search.json`` says of a folder.
-
-    Raises:
-        UserError: there is none, or it is damaged; the message says how it is made again.
-    """
-    path = out / SEARCH_MANIFEST
-    if path.exists():
-        try:
-            return read(path)
-        except DamagedFileError as error:
-            damage = str(error)
-    elif is_search(out):
-        damage = f"{path} is lost"
-    else:
-        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the --out folder of a search")
-    ladders = [name for name in _texts(read_table(out, "trials"), "ladder") if name]
-    command = f"tune-calib {ladders[0] if ladders else 'search'}"
-    raise DamagedFileError(
-        f"{damage}; run the command of the search again ({command} ... --out {out}): it restores "
-        "the file, and what is done is not done again"
-    )
-
-
-def is_search(out: Place) -> bool:
-    """Whether a folder holds a search, also one that lost its manifest."""
-    if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
-        return True
-    if (out / SWEEP_MANIFEST).exists():
-        return False
-    return _is_of_search(read_table(out, "trials"))
-
-
-def _is_of_search(rows: pa.Table) -> bool:
-    # The baseline of a search stands on no rung of a ladder.
-    return rows.num_rows > 0 and bool(pc.any(pc.less(rows["rung"], 0)).as_py())
-
-
-def identity_of_rows(out: Place) -> str | None:
-    """What was asked where the rows are from, as every row keeps it; None if there is no row.
-
-    Raises:
-        UserError: they are of several questions.
-    """
-    found = _texts(read_table(out, "trials"), "sweep")
-    if len(found) > 1:
-        raise UserError(f"{out} holds results of {len(found)} questions; move all but one away")
-    return found[0] if found else None
-
-
-def _of_rows(out: Place, rows: pa.Table) -> dict[str, Any]:
-    """``sweep.json`` as far as the rows of its trials know it."""
-    if _is_of_search(rows):
-        raise UserError(f"{out} holds a search and no sweep; see tune-calib report {out}")
-    identity = identity_of_rows(out) or ""
-    name = next(iter(_texts(rows, "ladder")), "")
-    datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
-    keys = ["spec_hash", "rung", "network_seed", "head_seed"]
-    planned = {row["spec_hash"]: row for row in rows.select(keys).to_pylist()}
-    labels = dict(zip(rows["rung"].to_pylist(), rows["rung_label"].to_pylist(), strict=True))
-    networks = {row["network_seed"] for row in planned.values()}
-    pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}
-    heads = {pair for pair in pairs if pair[1] is not None}
-    ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
-    return {
-        "version": VERSION,
-        "sweep": identity,
-        "ladder": name,
-        "title": ladder.title if ladder else name.capitalize() or "A sweep",
-        "command": _command(name, datasets[0], ladder is not None),
-        "dataset": datasets[0],
-        "setting": f"{'; '.join(datasets + backbones)}; INCOMPLETE: {LOST}",
-        "published": ladder.published if ladder else None,
-        "rungs": [_rung(index, labels[index], ladder) for index in sorted(labels)],
-        "network_seeds": sorted(networks),
-        "head_seeds": sorted({head for _, head in heads} or networks),
-        "paired_seeds": len(heads) <= 1 or all(network == head for network, head in heads),
-        "planned": list(planned.values()),
-        "is_lost": True,
-    }
-
-
-def _command(ladder: str, dataset: str, is_registered: bool) -> str:
-    """As much of the command as is known."""
-    known = f"ablate {ladder}" if is_registered else ladder
-    return f"tune-calib {known} --dataset {dataset} ... (the command of this sweep)"
-
-
-def _rung(index: int, label: str, ladder: Any) -> dict[str, Any]:
-    """A rung of a registered ladder; else one of methods side by side, the first is the base."""
-    rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
-    rung = rungs.get(label)
-    return {
-        "index": index,
-        "label": label,
-        "ingredient": rung.ingredient if rung else label,
-        "published": rung.published if rung else None,
-        "kind": rung.kind if rung else "variant" if index else "base",
-    }
-
-
-def _texts(rows: pa.Table, column: str) -> list[str]:
-    return sorted(text for text in pc.unique(rows[column]).to_pylist() if text)
+    reads: list[Look] = []

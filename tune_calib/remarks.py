@@ -1,8 +1,8 @@
 """What must be said of the choice of a search: its driver and its page say the same."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from tune_calib.manifests import Look
 from tune_calib.names import METRICS
 
 BASELINE_AT_CHANCE = (
@@ -48,11 +48,11 @@ def of_test(
     ]
 
 
-def of_reads(reads: Sequence[Mapping[str, Any]]) -> str:
+def of_reads(reads: Sequence[Look]) -> str:
     """How often, and in what order, the test split was read.
 
     Args:
-        reads: ``evaluated.json`` of a search: each with its number of seeds.
+        reads: of ``evaluated.json`` of a search.
     """
     if len(reads) == 1:
         return f"test was read once, under {_seeds(reads[0])}"
@@ -69,9 +69,8 @@ def shown(metric: str, value: float) -> str:
     return f"{100 * value:.2f} %" if is_fraction else f"{value:.4f}"
 
 
-def _seeds(read: Mapping[str, Any]) -> str:
-    count: int = read["seeds"]
-    return f"{count} fresh seed" + "s" * (count > 1)
+def _seeds(read: Look) -> str:
+    return f"{read.seeds} fresh seed" + "s" * (read.seeds > 1)
 
 
 def _no_better(

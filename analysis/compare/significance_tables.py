@@ -1,7 +1,7 @@
 """Renderers of a verdict: plain text, Markdown, LaTeX, CSV and JSON."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -117,6 +117,7 @@ def sentences(verdict: Verdict) -> list[str]:
 
 
 def friedman_sentence(result: Friedman) -> str:
+    """What Friedman's test says, or why it says nothing."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "

@@ -12,7 +12,6 @@ from analysis.published import published_titles
 from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
 from tune_calib.names import METRICS, is_chance, legend
 
-
 _PAPER = "paper: "  # before the head of a column of printed numbers
 
 

@@ -1,4 +1,4 @@
-"""The figures of a report: every registered one that its results have, drawn, saved and embedded."""
+"""The figures of a report: every one that its results have is drawn, saved and embedded."""
 
 import base64
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import matplotlib.pyplot as plt
 

@@ -10,7 +10,8 @@ import pandas as pd
 from analysis.search.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.manifests import read, search_of
+from tune_calib.folders import search_of
+from tune_calib.manifests import Look, SearchEvaluated, SearchManifest, SearchOutcome
 from tune_calib.names import (
     METRICS,
     SEARCH_EVALUATED,
@@ -39,43 +40,44 @@ class SearchResults:
     """
 
     out: Place
-    manifest: dict[str, Any]
-    outcome: dict[str, Any]
+    manifest: SearchManifest
+    outcome: SearchOutcome
     trials: pd.DataFrame
 
     @property
     def metrics(self) -> list[str]:
         """What was searched for, the first one decides."""
-        return list(self.outcome["metrics"])
+        return self.outcome.metrics
 
     @property
     def method(self) -> str:
         """Whose settings were searched."""
-        return str(self.manifest["question"]["method"])
+        return self.manifest.question.method
 
     @property
     def guard(self) -> float:
         """Accuracy on ``select`` that a choice may lose, a fraction."""
-        return float(self.manifest["question"]["objective"]["guard"])
+        return self.manifest.question.objective.guard
 
     @property
     def commands(self) -> list[str]:
         """What was run to make the search as long as it is, in its order."""
-        told = self.manifest.get("commands")
+        told = self.manifest.commands
         if told is None:  # of an earlier version, which kept one: with these trials it may be short
-            longer = f"tune-calib resume DIR --trials {self.manifest['trials']}"
-            return [self.manifest["command"], longer]
-        return [str(one["command"]) for one in told]
+            longer = f"tune-calib resume DIR --trials {self.manifest.trials}"
+            return [self.manifest.command, longer]
+        return [one.command for one in told]
 
     @property
-    def reads(self) -> list[dict[str, Any]] | None:
+    def reads(self) -> list[Look] | None:
         """Each look at the test split with its number of seeds; versions before told of none.
 
         None if the file that tells of them is damaged.
         """
-        path = self.out / SEARCH_EVALUATED
+        if not (self.out / SEARCH_EVALUATED).exists():
+            return []
         try:
-            return list(read(path).get("reads", [])) if path.exists() else []
+            return SearchEvaluated.read(self.out).reads
         except DamagedFileError:
             return None
 
@@ -88,29 +90,28 @@ class SearchResults:
             return lines
         means = (self.table(metric).set_index("number")["mean"] for metric in self.metrics)
         choice = {m: mean[self.chosen] for m, mean in zip(self.metrics, means, strict=True)}
-        return [*lines, *of_choice(self.metrics, self.outcome["baseline"], choice)]
+        return [*lines, *of_choice(self.metrics, self.outcome.baseline, choice)]
 
     @property
     def settings(self) -> list[str]:
         """What was searched (``slot.key``), those that matter most for the first metric first."""
-        ranked = self.outcome["importance"]["shares"].get(self.metrics[0], {})
-        return [*ranked, *(name for name in self.outcome["settings"] if name not in ranked)]
+        ranked = self.outcome.importance.shares.get(self.metrics[0], {})
+        return [*ranked, *(name for name in self.outcome.settings if name not in ranked)]
 
     @property
     def defaults(self) -> Point:
         """The method's own settings on this data set, as values of ``table``."""
-        return _plain(self.outcome["defaults"])
+        return _plain(self.outcome.defaults)
 
     @property
     def published(self) -> list[Point]:
         """Further published settings, as values of ``table``."""
-        return [_plain(point) for point in self.outcome["published"]]
+        return [_plain(point) for point in self.outcome.published]
 
     @property
     def chosen(self) -> int | None:
         """Number of the suggestion that the declared rule chooses, if one is within the guard."""
-        number: int | None = self.outcome["chosen"]
-        return number
+        return self.outcome.chosen
 
     def shown_settings(self) -> list[str]:
         """The most important settings that have two values among the suggestions that are done."""
@@ -119,7 +120,7 @@ class SearchResults:
 
     def is_log(self, setting: str) -> bool:
         """Whether a setting is searched on a logarithmic scale."""
-        return bool(self.outcome["settings"][setting].get("log"))
+        return bool(self.outcome.settings[setting].get("log"))
 
     def are_defaults(self, table: pd.DataFrame) -> "pd.Series[bool]":
         """Which rows of ``table`` have the method's own settings."""
@@ -131,9 +132,9 @@ class SearchResults:
 
     def counts(self) -> dict[str, int]:
         """Suggestions by status, ``missing`` (planned and not ended) last, none that is 0."""
-        ended = Counter(entry["status"] for entry in self.outcome["suggestions"])
+        ended = Counter(entry.status for entry in self.outcome.suggestions)
         counts = {status: ended[status] for status in STATUSES}
-        counts["missing"] = self.outcome["planned"] - sum(ended.values())
+        counts["missing"] = self.outcome.planned - sum(ended.values())
         return {status: count for status, count in counts.items() if count > 0}
 
     def ended(self) -> str:
@@ -149,11 +150,11 @@ class SearchResults:
 
     def seeds(self) -> str:
         """What a value is the mean over, in words."""
-        seeds = self.manifest["question"]["seeds"]
-        networks, heads = len(seeds["network"]), len(seeds["head"])
+        seeds = self.manifest.question.seeds
+        networks, heads = len(seeds.network), len(seeds.head)
         if networks == heads == 1:
             return "one seed"
-        if seeds["is_paired"]:
+        if seeds.is_paired:
             return f"mean over {networks} seeds"
         return f"mean over {networks} network x {heads} head seeds"
 
@@ -186,18 +187,18 @@ class SearchResults:
             raise UserError(f"no {METRICS[metric].title} on select in these results")
         recorded = self._values.reindex(columns=[name])[name]
         rows = []
-        for entry in self.outcome["suggestions"]:
-            values = recorded.reindex(entry["specs"])
-            is_done = entry["status"] == "done"
-            told = {key: entry[key] for key in ("number", "status", "drop", "is_within")}
+        for entry in self.outcome.suggestions:
+            values = recorded.reindex(entry.specs)
+            is_done = entry.status == "done"
+            told = entry.model_dump(include={"number", "status", "drop", "is_within"})
             told["flags"] = ",".join(
-                f for f in self._values["flags"].reindex(entry["specs"]).dropna() if f
+                f for f in self._values["flags"].reindex(entry.specs).dropna() if f
             )
             n = int(values.notna().sum()) if is_done else 0
             numbers = {"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}
-            rows.append({**told, **_plain(entry["point"]), **numbers, "n": n,
+            rows.append({**told, **_plain(entry.point), **numbers, "n": n,
                          "bad": len(values) - n})  # fmt: skip
-        names = ["number", "status", "drop", "is_within", "flags", *self.outcome["settings"]]
+        names = ["number", "status", "drop", "is_within", "flags", *self.outcome.settings]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})
@@ -222,12 +223,12 @@ def is_complete(out: Place) -> bool:
     Raises:
         UserError: the folder holds no search, or its manifest is damaged.
     """
-    asked = search_of(out)["trials"]
+    asked = search_of(out).trials
     try:
-        outcome = read(out / SEARCH_OUTCOME)
+        outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
         return False
-    return bool(asked == outcome["asked"] and outcome["planned"] == len(outcome["suggestions"]))
+    return asked == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 
 def load_search(out: Place) -> SearchResults:
@@ -239,11 +240,11 @@ def load_search(out: Place) -> SearchResults:
     Raises:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
-    manifest, path = search_of(out), out / SEARCH_OUTCOME
-    if not path.exists():
+    manifest = search_of(out)
+    if not (out / SEARCH_OUTCOME).exists():
         raise UserError(f"{out} holds no {SEARCH_OUTCOME}; first: tune-calib report {out}")
     try:
-        outcome = read(path)
+        outcome = SearchOutcome.read(out)
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; make it again: tune-calib report {out}") from None
     return SearchResults(out, manifest, outcome, trials_of(out))

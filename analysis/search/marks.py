@@ -11,7 +11,9 @@ CHOSEN = style.color(3)
 _WITHIN, _BEYOND, _DEFAULT = style.color(0), "0.6", style.color(2)
 
 
-def groups(search: SearchResults, table: pd.DataFrame) -> list[tuple[pd.DataFrame, str, dict[str, Any]]]:
+def groups(
+    search: SearchResults, table: pd.DataFrame
+) -> list[tuple[pd.DataFrame, str, dict[str, Any]]]:
     """Suggestions that are done, by what they mean for the choice: rows, label and look."""
     is_done = table["mean"].notna()
     is_default = search.are_defaults(table)
@@ -29,7 +31,7 @@ def groups(search: SearchResults, table: pd.DataFrame) -> list[tuple[pd.DataFram
             {"color": color, "marker": mark, "markersize": sizes[mark], "linestyle": "none",
              "markerfacecolor": face, "markeredgewidth": 0.8, "zorder": 4 if mark == "*" else 2},
         )
-        for chosen, label, color, mark, face in groups
+        for chosen, label, color, mark, face in parts
         if chosen.any()
     ]  # fmt: skip
 

@@ -139,7 +139,7 @@ def share_rows(search: SearchResults) -> list[Record]:
 
 def notes(search: SearchResults) -> dict[str, str]:
     """What stands over each table: best, importance, share and suggestions."""
-    rule = f"{capital(search.manifest['rule'])}; on select, {search.seeds()}"
+    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     told = search.outcome.importance
     importance = told.statement or (
         f"PED-ANOVA: how far the best {told.top} of {told.done} suggestions are spread "

@@ -9,7 +9,6 @@ from tests import fake_results
 from tests.support import request_in
 from tune_calib.errors import UserError
 from tune_calib.ladder import LARGEST_PLAN, Seeds, expand, refuse_large, side_by_side
-from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.results import write_results
 from tune_calib.tuning.ablate import ablate
@@ -175,9 +174,9 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
     request = request_in(out)
     planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
     manifest = _manifest_of(request, planned)
-    manifest["planned"][changed]["spec_hash"] = "of an earlier version"
-    out.mkdir()
-    (out / SWEEP_MANIFEST).write_text(json.dumps(manifest))
+    other = manifest.planned[changed].model_copy(update={"spec_hash": "of an earlier version"})
+    manifest.planned[changed] = other
+    manifest.write(out)
     before = fake_results_tree(out)
     label = request.ladder.rungs[changed].label
     with pytest.raises(UserError, match="other defaults") as told:

@@ -25,6 +25,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tune_calib import results
+from tune_calib.manifests import PlannedRecord, RungRecord, SweepManifest
 
 METHODS, EPOCHS, POPULATION = 20, 25, 50
 COLUMNS = [(f"data{d}", f"net{b}") for d in range(5) for b in range(4)]
@@ -110,27 +111,25 @@ def _write(path: Path, table: results.TableName, frame: pd.DataFrame) -> None:
 
 def _write_sweep(out: Path, dataset: str, trials: pd.DataFrame) -> None:
     rungs = [
-        {"index": m, "label": f"method{m}", "published": None, "kind": "variant"}
+        RungRecord(index=m, label=f"method{m}", published=None, kind="variant")
         for m in range(METHODS)
     ]
     columns = ["spec_hash", "rung", "network_seed", "head_seed"]
     seeds = sorted(set(trials["network_seed"].tolist()))
-    manifest = {
-        "version": 1,
-        "sweep": trials["sweep"].iloc[0],
-        "title": "Generated",
-        "command": "none",
-        "dataset": dataset,
-        "setting": "generated",
-        "published": None,
-        "rungs": rungs,
-        "network_seeds": seeds,
-        "head_seeds": seeds,
-        "paired_seeds": True,
-        "planned": trials[columns].to_dict("records"),
-    }
-    out.mkdir(parents=True)
-    (out / "sweep.json").write_text(json.dumps(manifest))
+    SweepManifest(
+        version=1,
+        sweep=trials["sweep"].iloc[0],
+        title="Generated",
+        command="none",
+        dataset=dataset,
+        setting="generated",
+        published=None,
+        rungs=rungs,
+        network_seeds=seeds,
+        head_seeds=seeds,
+        paired_seeds=True,
+        planned=[PlannedRecord(**row) for row in trials[columns].to_dict("records")],
+    ).write(out)
 
 
 def ours(root: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """A second driver on a folder: it is refused, and it writes nothing."""
 
-import json
-
 import pytest
 
 from tests import fake_results
@@ -37,7 +35,7 @@ GIVEN = {
 def begun_sweep(out, seeds, given=GIVEN) -> None:
     request = request_in(out, given, seeds)
     planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
-    (out / SWEEP_MANIFEST).write_text(json.dumps(_manifest_of(request, planned)))
+    _manifest_of(request, planned).write(out)
 
 
 def begun_search(out) -> None:
@@ -46,7 +44,7 @@ def begun_search(out) -> None:
     request = SearchRequest(
         question, 4, out, out / "store", None, None, 0.0, 2, None, "tune-calib search"
     )
-    (out / "search.json").write_text(json.dumps(manifest_of(request)))
+    manifest_of(request).write(out)
 
 
 COMMANDS = {

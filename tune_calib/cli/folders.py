@@ -5,7 +5,8 @@ from collections.abc import Callable
 import typer
 
 from tune_calib.errors import UserError
-from tune_calib.manifests import SWEEP_MANIFEST, is_search
+from tune_calib.folders import is_search
+from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 

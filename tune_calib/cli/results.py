@@ -25,7 +25,7 @@ def report(
     """Write tables and figures of a sweep or a search and print its table."""
     from analysis.ladder.report import write_report
     from tune_calib.cli.folders import tell
-    from tune_calib.manifests import is_search
+    from tune_calib.folders import is_search
     from tune_calib.places import place
 
     def written(folder: "Place") -> str:
@@ -76,7 +76,7 @@ def status(
     """Say what of a sweep or a search is done."""
     from analysis.ladder.report import sweep_status
     from tune_calib.cli.folders import tell
-    from tune_calib.manifests import is_search
+    from tune_calib.folders import is_search
     from tune_calib.places import place
 
     def described(folder: "Place") -> str:

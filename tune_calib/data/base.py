@@ -50,7 +50,7 @@ class DatasetInfo:
 
     Attributes:
         name: registry key.
-        title: how it is printed.
+        title: how it is printed; heads of tables leave out what stands in parentheses.
         classes: number of classes C.
         channels: colour channels of an image.
         size: height and width of an image, in pixels.

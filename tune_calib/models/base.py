@@ -19,7 +19,7 @@ class BackboneInfo:
 
     Attributes:
         name: registry key.
-        title: how it is printed.
+        title: how it is printed; heads of tables leave out what stands in parentheses.
         build: from channels and size of the images and the initialisation to the untrained
             feature extractor, (N, channels, size, size) -> (N, D), and D. It draws from the
             global CPU generator. It raises UserError if the images do not fit.

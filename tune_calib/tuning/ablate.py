@@ -1,6 +1,5 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,17 +8,23 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, PlannedTrial, Rung, Seeds, expand
-from tune_calib.manifests import SWEEP_MANIFEST, sweep_of
+from tune_calib.manifests import (
+    SWEEP_MANIFEST,
+    VERSION,
+    PlannedRecord,
+    RungRecord,
+    SweepManifest,
+)
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.recipes import Settings
 from tune_calib.registry import DATASETS
-from tune_calib.results import atomic_write
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
 from tune_calib.tuning.backend.rows import Run
-from tune_calib.tuning.caption import describe
+from tune_calib.tuning.caption import describe, titles
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -97,13 +102,13 @@ def ablate(request: Request) -> list[str]:
         plan = make_plan(planned, done(request.out))
         if lacks := lacking(plan, store, is_search=False):
             require_writable(request.store, lacks[0])
-        atomic_write(request.out / SWEEP_MANIFEST, json.dumps(manifest, indent=1).encode())
+        manifest.write(request.out)
         if not plan.networks:
             return []
         reached = environment(request.out, request.store)
         with ray_session(request.address, reached, needs, everywhere):
             tell_other_machine(request.out, request.address)
-            run = _run_of(request, manifest["sweep"])
+            run = _run_of(request, manifest.sweep)
             return run_plan("networks and heads", plan, run, request.gpus)
 
 
@@ -118,7 +123,7 @@ def _run_of(request: Request, sweep: str) -> Run:
     )
 
 
-def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any]:
+def _manifest_of(request: Request, planned: list[PlannedTrial]) -> SweepManifest:
     """What the folder of the sweep says of it; what it says already must be the same question.
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
@@ -139,68 +144,74 @@ def _manifest_of(request: Request, planned: list[PlannedTrial]) -> dict[str, Any
     return manifest
 
 
-def _new_manifest(request: Request, planned: list[PlannedTrial], identity: str) -> dict[str, Any]:
+def _new_manifest(request: Request, planned: list[PlannedTrial], identity: str) -> SweepManifest:
     used = sorted({trial.rung for trial in planned})
-    return {
-        "version": 1,
-        "sweep": identity,
-        "ladder": request.ladder.name,
-        "title": request.ladder.title,
-        "command": request.command,
-        "dataset": planned[0].spec.data.dataset,
-        "setting": describe(planned, request.ladder, request.own_recipes),
-        "published": request.ladder.published,
-        "rungs": [_rung(request.ladder.rungs[index], index) for index in used],
-        "network_seeds": sorted(set(request.seeds.network)),
-        "head_seeds": sorted(set(request.seeds.head)),
-        "paired_seeds": request.seeds.is_paired,
-        "planned": [_planned(trial) for trial in planned],
-    }
+    return SweepManifest(
+        version=VERSION,
+        sweep=identity,
+        ladder=request.ladder.name,
+        title=request.ladder.title,
+        command=request.command,
+        dataset=planned[0].spec.data.dataset,
+        setting=describe(planned, request.ladder, request.own_recipes),
+        published=request.ladder.published,
+        rungs=[_rung(request.ladder.rungs[index], index) for index in used],
+        network_seeds=sorted(set(request.seeds.network)),
+        head_seeds=sorted(set(request.seeds.head)),
+        paired_seeds=request.seeds.is_paired,
+        planned=[_planned(trial) for trial in planned],
+        titles=titles(planned),
+    )
 
 
-def _rung(rung: Rung, index: int) -> dict[str, Any]:
-    return {
-        "index": index,
-        "label": rung.label,
-        "ingredient": rung.ingredient,
-        "published": rung.published,
-        "kind": rung.kind,
-    }
+def _rung(rung: Rung, index: int) -> RungRecord:
+    return RungRecord(
+        index=index,
+        label=rung.label,
+        ingredient=rung.ingredient,
+        published=rung.published,
+        kind=rung.kind,
+    )
 
 
-def _planned(trial: PlannedTrial) -> dict[str, Any]:
-    return {
-        "spec_hash": trial.spec.hash,
-        "rung": trial.rung,
-        "network_seed": trial.spec.network.seed,
-        "head_seed": trial.spec.head.seed if trial.spec.head else None,
-    }
+def _planned(trial: PlannedTrial) -> PlannedRecord:
+    return PlannedRecord(
+        spec_hash=trial.spec.hash,
+        rung=trial.rung,
+        network_seed=trial.spec.network.seed,
+        head_seed=trial.spec.head.seed if trial.spec.head else None,
+    )
 
 
-def _extend(old: dict[str, Any], new: dict[str, Any], out: Place) -> dict[str, Any]:
-    if old.get("sweep") != new["sweep"]:
-        raise holds_another(out, "sweep", old)
+def _extend(old: SweepManifest, new: SweepManifest, out: Place) -> SweepManifest:
+    """The manifest of a sweep that holds some trials already and gets further ones."""
+    if old.sweep != new.sweep:
+        raise holds_another(out, "sweep", old.command)
     _refuse_other_defaults(old, new, out)
     refuse_mended(out)
-    for key, identity in (("rungs", "index"), ("planned", "spec_hash")):
-        merged = {entry[identity]: entry for entry in [*old[key], *new[key]]}
-        new[key] = list(merged.values())
-    for key in ("network_seeds", "head_seeds"):
-        new[key] = sorted({*old[key], *new[key]})
-    new["rungs"].sort(key=lambda rung: rung["index"])
-    return new
+    # By their identity: what is in both is one, and what is new stands behind.
+    rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
+    planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
+    both = {
+        "rungs": [rungs[index] for index in sorted(rungs)],
+        "planned": list(planned.values()),
+        "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
+        "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
+        "titles": {**old.titles, **new.titles},
+    }
+    return new.model_copy(update=both).over(old)
 
 
-def _refuse_other_defaults(old: dict[str, Any], new: dict[str, Any], out: Place) -> None:
+def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: Place) -> None:
     """Refuse to mix trials of one rung and seed that are not the same trial any more.
 
     Raises:
         UserError: an earlier version of the program planned another spec.
     """
-    before = {_place(entry): entry["spec_hash"] for entry in old["planned"]}
-    for entry in new["planned"]:
-        if before.get(_place(entry), entry["spec_hash"]) != entry["spec_hash"]:
-            label = next(r["label"] for r in new["rungs"] if r["index"] == entry["rung"])
+    before = {_cell(trial): trial.spec_hash for trial in old.planned}
+    for trial in new.planned:
+        if before.get(_cell(trial), trial.spec_hash) != trial.spec_hash:
+            label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
             raise UserError(
                 f"--out {out} was begun by a version of the program with other defaults "
                 f"({label!r} would be another trial now); report still reads it, but to go on "
@@ -208,6 +219,6 @@ def _refuse_other_defaults(old: dict[str, Any], new: dict[str, Any], out: Place)
             )
 
 
-def _place(entry: dict[str, Any]) -> tuple[Any, ...]:
-    """Where a planned trial stands in the table."""
-    return entry["rung"], entry["network_seed"], entry["head_seed"]
+def _cell(trial: PlannedRecord) -> tuple[int, int, int | None]:
+    """What tells a planned trial from the others of its sweep, whatever its settings are."""
+    return trial.rung, trial.network_seed, trial.head_seed

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tune_calib.ladder import Ladder, PlannedTrial
+from tune_calib.registry import BACKBONES, DATASETS
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot
 from tune_calib.wording import counted
 
@@ -42,6 +43,18 @@ def describe(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool)
         epochs = counted(heads[0].epochs, "epoch")
         parts.append(f"heads {epochs}{whose}{_recipe(heads)}")
     return "; ".join([*parts, _whose(networks, heads, own_recipes)])
+
+
+def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
+    """Printed names of data sets and backbones by their registry names, for heads of tables.
+
+    What stands in parentheses in a title is left out.
+    """
+    datasets = {trial.spec.data.dataset for trial in planned}
+    backbones = {trial.spec.network.backbone for trial in planned}
+    records = [DATASETS[name] for name in sorted(datasets)]
+    records += [BACKBONES[name] for name in sorted(backbones)]
+    return {record.name: record.title.partition(" (")[0] for record in records}
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:

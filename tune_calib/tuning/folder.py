@@ -83,8 +83,6 @@ def refuse_foreign(out: Place, *own: str) -> None:
         raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
 
 
-def holds_another(out: Place, what: str, old: Mapping[str, Any], why: str = "") -> UserError:
-    """The error of a folder in which another question was asked."""
-    return UserError(
-        f"--out {out} holds another {what} ({old.get('command')}){why}; name another folder"
-    )
+def holds_another(out: Place, what: str, command: str, why: str = "") -> UserError:
+    """The error of a folder in which another question was asked, by some command."""
+    return UserError(f"--out {out} holds another {what} ({command}){why}; name another folder")

@@ -1,4 +1,4 @@
-"""What figures of bins share: a panel a rung, its place, and the numbers over it."""
+"""What figures of bins share: a panel a rung, where it stands, and the numbers over it."""
 
 from textwrap import wrap
 from typing import NamedTuple
@@ -21,24 +21,27 @@ class Panel(NamedTuple):
 
 
 def panels(sweep: Sweep) -> list[Panel]:
-    panels = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
-    return [panel for panel in panels if (panel.bins["count"] > 0).any()]
+    """The rungs that have bins."""
+    found = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
+    return [panel for panel in found if (panel.bins["count"] > 0).any()]
 
 
-def shape(panels: int) -> tuple[int, int]:
-    """Columns and rows."""
-    columns = 4 if panels <= FEW else 6
-    return columns, -(-panels // columns)
+def shape(count: int) -> tuple[int, int]:
+    """Columns and rows of so many panels."""
+    columns = 4 if count <= FEW else 6
+    return columns, -(-count // columns)
 
 
 def label_outer(axis: Axes, column: int, label: str) -> None:
+    """Label the panels of the first column alone, since all share their axes."""
     axis.set_ylabel(label if column == 0 else "", fontsize=7)
     axis.tick_params(labelsize=6.5, labelleft=column == 0)
 
 
 def title(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
+    """Write the name of a rung and its numbers over its panel."""
     name = "\n".join(wrap(rung.label, 116 // columns))
-    axis.set_title(f"{name}\n{_numbers(sweep, rung['index'])}", fontsize=6.5 if columns < 6 else 6)
+    axis.set_title(f"{name}\n{_numbers(sweep, rung.index)}", fontsize=6.5 if columns < 6 else 6)
 
 
 def _numbers(sweep: Sweep, rung: int) -> str:
@@ -50,5 +53,5 @@ def _numbers(sweep: Sweep, rung: int) -> str:
     accuracy = 100 * rows["test/accuracy"].mean()
     # Statuses are longer than a panel is wide, so they have a line of their own.
     ended = sweep.ended(rung)
-    separator = ", " if ended.startswith("n =") else "\n"
+    separator = ", " if sweep.is_done(rung) else "\n"
     return f"ECE {ece.mean():.2f}{spread} %\naccuracy {accuracy:.1f} %{separator}{ended}"

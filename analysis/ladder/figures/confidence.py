@@ -42,9 +42,7 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
         label_outer(axis, index % columns, "samples (%)")
         axis.tick_params(labelbottom=index >= len(shown) - columns)
         axis.set_xlabel("confidence" if index // columns == rows - 1 else "", fontsize=7)
-    figure.legend(
-        handles=_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7
-    )
+    figure.legend(handles=_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7)
     figure.suptitle(
         "Confidence on test, trials of a rung pooled; where the dotted line is right of the solid "
         "one, the rung is over-confident.", fontsize=7,

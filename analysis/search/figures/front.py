@@ -75,9 +75,7 @@ SEARCH_FIGURES.register(
     Figure(
         name="front",
         title="What no other suggestion beats in both metrics",
-        reading=(
-            "The guard counts accuracy lost against the baseline of the same network."
-        ),
+        reading=("The guard counts accuracy lost against the baseline of the same network."),
         draw=draw_front,
         caption=SearchResults.note,
         absent="no suggestion is done",

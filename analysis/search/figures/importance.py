@@ -47,9 +47,7 @@ SEARCH_FIGURES.register(
     Figure(
         name="importance",
         title="Importance of the settings",
-        reading=(
-            "How far the best suggestions are spread otherwise than all (PED-ANOVA)."
-        ),
+        reading=("How far the best suggestions are spread otherwise than all (PED-ANOVA)."),
         draw=draw_importance,
         caption=SearchResults.note,
         absent=_absent,

@@ -272,11 +272,17 @@ def test_paired_seeds_are_the_blocks(tmp_path):
 def test_heads_of_several_networks_are_averaged(tmp_path):
     fake_results.write(tmp_path, seeds=4)
     sweep = load(tmp_path)
-    sweep.manifest.update(paired_seeds=False, network_seeds=[0, 1], head_seeds=[0, 1])
-    for trial in sweep.manifest["planned"]:
-        trial["head_seed"] = trial["network_seed"] // 2 if trial["rung"] else None
-        trial["network_seed"] %= 2
-    told = over_seeds(sweep, "ece")
+    crossed = [
+        trial.model_copy(
+            update={
+                "network_seed": trial.network_seed % 2,
+                "head_seed": trial.network_seed // 2 if trial.rung else None,
+            }
+        )
+        for trial in sweep.manifest.planned
+    ]
+    seeds = {"paired_seeds": False, "network_seeds": [0, 1], "head_seeds": [0, 1]}
+    told = over_seeds(fake_results.with_manifest(sweep, **seeds, planned=crossed), "ece")
     assert told.unit == "network seed, head seeds averaged"
     assert told.values["+ two"].tolist() == pytest.approx([0.07, 0.08])
 
@@ -284,10 +290,10 @@ def test_heads_of_several_networks_are_averaged(tmp_path):
 def test_on_one_network_the_networks_own_head_stands_in_every_block(tmp_path):
     fake_results.write(tmp_path, seeds=3)
     sweep = load(tmp_path)
-    sweep.manifest.update(paired_seeds=False, network_seeds=[0])
-    own = [t for t in sweep.manifest["planned"] if t["rung"] == 0][1:]
-    sweep.manifest["planned"] = [t for t in sweep.manifest["planned"] if t not in own]
-    told = over_seeds(sweep, "ece")
+    own = [t for t in sweep.manifest.planned if t.rung == 0][1:]
+    planned = [t for t in sweep.manifest.planned if t not in own]
+    seeds = {"paired_seeds": False, "network_seeds": [0]}
+    told = over_seeds(fake_results.with_manifest(sweep, **seeds, planned=planned), "ece")
     assert "one network" in told.unit
     assert told.values["vanilla"].tolist() == pytest.approx([0.1] * 3)
     described = describe(told).set_index("method")["n"]

@@ -2,13 +2,13 @@
 
 import pandas as pd
 import pytest
+from analysis.ladder.captions import captions_of
+from analysis.ladder.ladder import ladder_table, summary
 
 from analysis import style
 from analysis.compare.significance import for_report
-from analysis.ladder.captions import captions_of
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.figures.samples import sample_statistics
-from analysis.ladder.ladder import ladder_table, summary
 from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.settings import by_rung

@@ -3,12 +3,12 @@ import subprocess
 import sys
 
 import pytest
+from analysis.ladder.ladder import ladder_table, published_columns, varied
 
 from analysis import style
 from analysis.ladder import tables
 from analysis.ladder.figures import reliability
 from analysis.ladder.figures import tradeoff as figures
-from analysis.ladder.ladder import ladder_table, published_columns, varied
 from analysis.ladder.report import status, write_report
 from analysis.load import load
 from analysis.published import published
@@ -121,7 +121,7 @@ def test_bins_are_pooled_by_their_counts(out):
 
 def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     sweep = load(out)
-    assert [rung["label"] for rung in figures.adaptive_rungs(sweep)] == ["+ two"]
+    assert [rung.label for rung in figures.adaptive_rungs(sweep)] == ["+ two"]
     assert figures.trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
@@ -138,8 +138,7 @@ def test_equal_results_give_equal_bytes(out):
 
 
 def test_what_varied_is_said(out):
-    sweep = load(out)
-    sweep.manifest.update(paired_seeds=False, network_seeds=[0])
+    sweep = fake_results.with_manifest(load(out), paired_seeds=False, network_seeds=[0])
     assert varied(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
 
 
@@ -211,7 +210,7 @@ def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     sweep = load(out)
     assert figures.chains(sweep) == [[0, 1, 2]]
     assert "*controls*" in tables.markdown(sweep)
-    sweep.manifest["rungs"][2]["kind"] = "base"
+    sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
     assert figures.chains(sweep) == [[0, 1], [2]]
 
 

@@ -242,4 +242,4 @@ def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
     assert (table["drop"] - search.guard <= 1e-9).tolist() == table["is_within"].tolist()
     best = table[table["is_within"]].sort_values("mean")["number"]
     assert search.chosen == best.iloc[0]
-    assert sum(search.outcome["importance"]["shares"]["ece"].values()) == pytest.approx(1)
+    assert sum(search.outcome.importance.shares["ece"].values()) == pytest.approx(1)

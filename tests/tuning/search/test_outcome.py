@@ -85,7 +85,7 @@ def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
     question = Question("mac_cal", {}, GIVEN, Seeds((0,), (0,), True), ECE)
     rest = {"address": None, "gpus": 0.0, "at_once": 1, "study_storage": None, "command": "it"}
     request = SearchRequest(question, 8, tmp_path, tmp_path / "store", None, **rest)
-    (tmp_path / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(request)))
+    manifest_of(request).write(tmp_path)
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
         report(tmp_path)
 

@@ -100,7 +100,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     (work,) = planned_works(read)
     request = search_request(read, work, "it")
     request.out.mkdir(parents=True)
-    (request.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(request)))
+    manifest_of(request).write(request.out)
     trials = searched(request.out, request.question, asked)
     write_results(request.out, "all", {"trials": [stored(h, r) for h, r in trials.rows.items()]})
     left = needs_of(work, request.out)
@@ -111,7 +111,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     assert "finished" in told
     assert "go on" not in told
     assert ("no more points" in told) == (left.done < asked)
-    (request.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(replace(request, trials=99))))
+    manifest_of(replace(request, trials=99)).write(request.out)
     is_at_end = trials.study.planned(99) == left.done
     assert ("go on: tune-calib resume" in status(request.out)) != is_at_end
 
@@ -149,10 +149,10 @@ def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, h
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
         manifest = manifest_of(replace(request, out=out))
-        (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+        manifest.write(out)
         again = manifest_of(as_begun(replace(moved[name], out=out)))
-        assert again["search"] == manifest["search"]
-        assert again["question"] == manifest["question"]
+        assert again.search == manifest.search
+        assert again.question == manifest.question
     assert len({request.question.lag for request in begun.values()}) == 1
 
 
@@ -163,10 +163,10 @@ def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cor
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
         old = replace(request, out=out, question=replace(request.question, lag=lag))
-        (out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(old)))
+        manifest_of(old).write(out)
         again = as_begun(replace(request, out=out))
         assert again.question.lag == lag
-        assert manifest_of(again)["search"] == manifest_of(old)["search"]
+        assert manifest_of(again).search == manifest_of(old).search
 
 
 CHANGES = {
@@ -188,16 +188,17 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     trials = searched(out, question, 3)
     request = replace(any_request(out), question=question, trials=9)
     manifest = manifest_of(replace(request, out=tmp_path / "new"))
+    content = manifest.plain()
     if not tells:
-        del manifest["specs"]
-    (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+        del content["specs"]
+    (out / SEARCH_MANIFEST).write_text(json.dumps(content))
     rungs = {t.spec.hash: -1 for t in trials.candidates.baseline()}
     rungs |= {trials.hashes(trials.study.suggestion(n))[0]: n for n in range(3)}
     rows = [{**stored(h, r), "rung": rungs[h]} for h, r in trials.rows.items()]
     write_results(out, "all", {"trials": rows})
     if change is None:
         refuse_other_specs(out, question.candidates())
-        assert "specs" in manifest_of(request)
+        assert manifest_of(request).specs is not None
         return
     name, changes = CHANGES[change]
     monkeypatch.setitem(METHODS._records, name, replace(METHODS[name], **changes))

@@ -55,7 +55,7 @@ def half(tmp_path):
     manifest = manifest_of(request)
     trials = searched(out, question, 5)
     trials.study.suggestion(5)
-    (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+    manifest.write(out)
     write_rows(trials, range(5))
     return trials
 

@@ -12,7 +12,7 @@ from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.tuning.search.support import any_request, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
-from tune_calib.manifests import SWEEP_MANIFEST
+from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated
 from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, metrics_of_trials
 from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
@@ -116,7 +116,7 @@ def asked(out, *lengths) -> dict:
         request = replace(any_request(out), question=question, trials=count)
         manifest = manifest_of(replace(request, command=f"search --trials {count}"))
         out.mkdir(exist_ok=True)
-        (out / SEARCH_MANIFEST).write_text(json.dumps(manifest))
+        manifest.write(out)
     return manifest
 
 
@@ -126,11 +126,11 @@ def asked(out, *lengths) -> dict:
 )
 def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, lengths, commands):
     manifest = asked(tmp_path / "asked", *lengths)
-    assert manifest["trials"] == max(lengths)
-    assert manifest["command"] == f"search --trials {lengths[0]}"
+    assert manifest.trials == max(lengths)
+    assert manifest.command == f"search --trials {lengths[0]}"
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     path = tmp_path / SEARCH_MANIFEST
-    told = {key: manifest[key] for key in ("command", "commands")}
+    told = {key: manifest.plain()[key] for key in ("command", "commands")}
     path.write_text(json.dumps(json.loads(path.read_text()) | told))
     write_search_report(tmp_path)
     page = (tmp_path / "report.html").read_text()
@@ -141,9 +141,10 @@ def test_the_page_of_an_earlier_version_tells_how_many_were_asked_for(tmp_path):
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
     manifest = asked(tmp_path / "asked", 8)
-    del manifest["commands"]
-    (tmp_path / "asked" / SEARCH_MANIFEST).write_text(json.dumps(manifest))
-    told = [one["trials"] for one in asked(tmp_path / "asked", 20)["commands"]]
+    content = manifest.plain()
+    del content["commands"]
+    (tmp_path / "asked" / SEARCH_MANIFEST).write_text(json.dumps(content))
+    told = [one.trials for one in asked(tmp_path / "asked", 20).commands]
     assert told == [8, 20]
 
 
@@ -151,8 +152,8 @@ CHOICE = {"trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
 def read(out, seeds, extend=False, choice=CHOICE):
-    command = {"seeds": seeds, "command": f"evaluate --seeds {seeds}"}
-    return [one["seeds"] for one in _record(out, choice, command, extend)]
+    look = Look(seeds=seeds, command=f"evaluate --seeds {seeds}")
+    return [one.seeds for one in _record(out, SearchEvaluated(**choice), look, extend)]
 
 
 @pytest.mark.parametrize("extend", [False, True])
@@ -211,7 +212,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     believed = {
         k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
     }
-    told = optimism(Evaluated(tmp_path, (metric,), [{"seeds": 2}], believed, []))
+    told = optimism(Evaluated(tmp_path, (metric,), [Look(seeds=2)], believed, []))
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         gaps = [line.split("|")[-2].strip() for line in text.splitlines() if "chosen" in line]
         assert gaps[0] == f"{gap:.4f}"

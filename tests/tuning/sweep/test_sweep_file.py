@@ -139,7 +139,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
     old, new = (search_request(file, planned_works(file)[0], "it") for file in (begun, now))
     old.out.mkdir(parents=True)
-    (old.out / SEARCH_MANIFEST).write_text(json.dumps(manifest_of(old)))
+    manifest_of(old).write(old.out)
     with pytest.raises(UserError) as error:
         search(new)
     told = str(error.value)
@@ -149,7 +149,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
-    assert manifest_of(search_request(file, planned_works(file)[0], "it"))["trials"] == 9
+    assert manifest_of(search_request(file, planned_works(file)[0], "it")).trials == 9
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,9 @@ CIFAR_STEM_UP_TO = 64
 STAGED_FAMILIES = ("resnet", "densenet")
 """Modules of timm whose models are cut into stages here."""
 
+TITLES = {"vit_base_patch16_384": "ViT-B/16"}
+"""What the papers call models of timm that they use."""
+
 
 @lru_cache(maxsize=64)
 def resolve(name: str) -> BackboneInfo | None:
@@ -41,7 +44,10 @@ def resolve(name: str) -> BackboneInfo | None:
         return None
     family = timm.model_entrypoint(name).__module__.rpartition(".")[2]
     return BackboneInfo(
-        name, f"{name} (timm)", partial(build, name=name), has_stages=family in STAGED_FAMILIES
+        name=name,
+        title=f"{TITLES.get(name, name)} (timm)",
+        build=partial(build, name=name),
+        has_stages=family in STAGED_FAMILIES,
     )
 
 

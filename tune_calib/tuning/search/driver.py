@@ -1,6 +1,5 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
-import json
 from dataclasses import dataclass
 from math import ceil
 
@@ -12,7 +11,6 @@ from tune_calib.ladder import refuse_large
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.registry import DATASETS
-from tune_calib.results import atomic_write
 from tune_calib.tuning.backend.feed import run_plan
 from tune_calib.tuning.backend.launch import (
     ALL_EPOCHS,
@@ -24,7 +22,7 @@ from tune_calib.tuning.backend.plan import HEAD_THREADS, MAX_POPULATION, lacking
 from tune_calib.tuning.backend.pool import Pool
 from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.backend.trainables import HeadTrainable
-from tune_calib.tuning.folder import done, identity_of, only_driver, refuse_mended
+from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
@@ -90,14 +88,14 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
     with only_driver(request.out), lost_database(request.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
         manifest = manifest_of(request)
-        asked = manifest["trials"]
+        asked = manifest.trials
         store = Store(request.store)
         load_development(data, request.data_root, store.images)
         lacks = lacking(make_plan(first, set()), store, is_search=True)
         if lacks or candidates.kind == "network":
             require_writable(request.store, lacks[0] if lacks else "the networks of the search")
         trials = open_trials(request, candidates)
-        atomic_write(request.out / SEARCH_MANIFEST, json.dumps(manifest, indent=1).encode())
+        manifest.write(request.out)
         if retry is not None:
             trials.study.retry(retry)
         planned = trials.study.planned(asked)
@@ -107,7 +105,7 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
             reached = environment(request.out, request.store)
             with ray_session(request.address, reached, needs, everywhere):
                 tell_other_machine(request.out, request.address)
-                _run(request, trials, planned, manifest["search"])
+                _run(request, trials, planned, manifest.search)
             planned = trials.study.planned(asked)  # fewer where the space was at its end
         else:
             trials.judge_all()
@@ -166,7 +164,7 @@ def open_study(request: SearchRequest, candidates: Candidates, is_read_only: boo
     question = request.question
     return SearchStudy(
         open_storage(request.study_storage, request.out, is_read_only),
-        f"tune-calib {identity_of(question.plain())}",
+        f"tune-calib {question.identity}",
         candidates.space,
         question.objective,
         question.sampler,

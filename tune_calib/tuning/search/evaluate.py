@@ -1,16 +1,15 @@
 """The one look at the test split: the choice of a search, over seeds that it never saw."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
 
 from tabulate import tabulate
 
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, Rung, Seeds
-from tune_calib.manifests import read, sweep_of
+from tune_calib.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
 from tune_calib.places import Place
 from tune_calib.remarks import of_reads, of_test
@@ -46,7 +45,7 @@ class Evaluated:
 
     folder: Place
     metrics: tuple[str, ...]
-    reads: Sequence[Mapping[str, Any]]
+    reads: Sequence[Look]
     on_select: Mapping[str, Sequence[Row]]
     crashed: list[str]
 
@@ -80,8 +79,13 @@ def evaluate(
         if number is None:
             raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
         point = trials.study.suggestion(number).point
-        choice = {"trial": number, "settings": dict(point), "rule": question.objective.rule()}
-        reads = _record(out, choice, {"seeds": seeds, "command": command}, extend)
+        choice = SearchEvaluated(
+            version=VERSION,
+            trial=number,
+            settings=dict(point),
+            rule=question.objective.rule(),
+        )
+        reads = _record(out, choice, Look(seeds=seeds, command=command), extend)
         title = f"Search of {question.method}; {of_reads(reads)}"
         crashed = ablate(_request(request, candidates, point, seeds, command, title))
     return Evaluated(
@@ -93,45 +97,42 @@ def evaluate(
     )
 
 
-def _record(
-    out: Place, choice: dict[str, Any], look: dict[str, Any], extend: bool
-) -> list[dict[str, Any]]:
+def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
     """Write down that test is read, before it is; gives every look at it, in their order.
 
     The same look may be repeated, e.g. after a kill. Another choice comes too late.
     """
-    path = out / SEARCH_EVALUATED
     try:
-        old = read(path) if path.exists() else choice
+        old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
     except DamagedFileError as error:
         raise DamagedFileError(
             f"{error}, so that nobody knows which trial was evaluated on test; its numbers stay: "
             f"tune-calib report {out / EVALUATION}"
         ) from None
-    if {key: old.get(key) for key in choice} != choice:
+    if (old.trial, old.settings, old.rule) != (choice.trial, choice.settings, choice.rule):
         raise UserError(
-            f"{out} was evaluated on test with trial {old.get('trial')}, and the choice is now "
-            f"trial {choice['trial']}; test is read once: search in a new --out"
+            f"{out} was evaluated on test with trial {old.trial}, and the choice is now "
+            f"trial {choice.trial}; test is read once: search in a new --out"
         )
-    reads = old.get("reads") or _reads_before(out)
-    last = reads[-1]["seeds"] if reads else look["seeds"]
-    if look["seeds"] < last or (look["seeds"] > last and not extend):
+    reads = old.reads or _reads_before(out)
+    last = reads[-1].seeds if reads else look.seeds
+    if look.seeds < last or (look.seeds > last and not extend):
         raise UserError(
             f"{out}: {of_reads(reads)}, and it is read once; the same again: --seeds {last}; with "
             "--extend more seeds are added, and the page says that test was read again"
         )
-    if not reads or look["seeds"] > last:
+    if not reads or look.seeds > last:
         reads = [*reads, look]
-    atomic_write(path, json.dumps({**choice, "reads": reads}, indent=1).encode())
+    choice.model_copy(update={"reads": reads}).over(old).write(out)
     return reads
 
 
-def _reads_before(out: Place) -> list[dict[str, Any]]:
+def _reads_before(out: Place) -> list[Look]:
     """The look of an earlier version, which told no seeds, by what it left."""
     manifest = sweep_of(out / EVALUATION)
     if manifest is None:
         return []
-    return [{"seeds": len(manifest["network_seeds"]), "command": manifest["command"]}]
+    return [Look(seeds=len(manifest.network_seeds), command=manifest.command)]
 
 
 def _request(

@@ -2,23 +2,27 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.folders import identity_of_rows, search_of
 from tune_calib.ladder import Seeds
-from tune_calib.manifests import identity_of_rows, read, search_of
-from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.manifests import (
+    VERSION,
+    CommandRecord,
+    QuestionRecord,
+    SearchManifest,
+    SearchOutcome,
+    SeedsRecord,
+)
+from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.places import Place, place
 from tune_calib.recipes import Settings
 from tune_calib.results import read_table
-from tune_calib.tuning.folder import (
-    holds_another,
-    identity_of,
-    refuse_foreign,
-)
+from tune_calib.tuning.caption import titles
+from tune_calib.tuning.folder import holds_another, identity_of, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import JOURNAL, STARS, without_password
@@ -57,24 +61,31 @@ class Question:
     lag: int = 2
     own_recipes: bool = False
 
-    def plain(self) -> dict[str, Any]:
-        """As plain JSON values; ``own_recipes`` only where asked for, as before there was any."""
+    def record(self) -> QuestionRecord:
+        """As a file holds it; ``own_recipes`` only where asked for, as before there was any."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         if not self.own_recipes:
             del plain["own_recipes"]
-        return plain
+        return QuestionRecord(**plain)
+
+    @property
+    def identity(self) -> str:
+        """What tells this search from every other, the same in each of its rows."""
+        return identity_of(self.record().plain())
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Question":
-        """Take back what ``plain`` gave."""
-        seeds, objective = plain["seeds"], plain["objective"]
-        pairs = {**seeds, "network": tuple(seeds["network"]), "head": tuple(seeds["head"])}
-        metrics = tuple(objective["metrics"])
+    def of(cls, record: QuestionRecord) -> "Question":
+        """Take back what ``record`` gave.
+
+        Raises:
+            TypeError: a later program asked what this one does not know.
+        """
+        seeds, objective = record.seeds, record.objective
         return cls(
             **{
-                **plain,
-                "seeds": Seeds(**pairs),
-                "objective": Objective(metrics, objective["guard"]),
+                **record.plain(),
+                "seeds": Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
+                "objective": Objective(tuple(objective.metrics), objective.guard),
             }
         )
 
@@ -119,85 +130,103 @@ def as_begun(request: SearchRequest) -> SearchRequest:
     """
     old = begun(request.out)
     if old is not None:
-        return _with_lag(request, old["question"].get("lag", 2))
+        return _with_lag(request, old.question.lag)
     # The manifest may be lost; the rows keep the identity of the whole question.
     before = identity_of_rows(request.out)
     slow = _with_lag(request, 1)
-    return slow if identity_of(slow.question.plain()) == before else request
+    return slow if slow.question.identity == before else request
 
 
 def _with_lag(request: SearchRequest, lag: int) -> SearchRequest:
     return replace(request, question=replace(request.question, lag=lag))
 
 
-def manifest_of(request: SearchRequest) -> dict[str, Any]:
+def manifest_of(request: SearchRequest) -> SearchManifest:
     """What the folder says of the search; trials may be added, the question must be the same.
 
     Raises:
         UserError: the folder holds another search, or something else.
     """
-    question, out = request.question.plain(), request.out
-    asked = {"command": request.command, "trials": request.trials}
-    manifest: dict[str, Any] = {
-        "version": 1,
-        "search": identity_of(question),
-        "question": question,
-        "rule": request.question.objective.rule(),
-        "trials": request.trials,
-        "command": request.command,
-        "commands": [asked],
-        "specs": specs_of(request.question.candidates()),
-        "store": None if request.store == out / "store" else str(request.store.resolve()),
-        "data_root": str(request.data_root.resolve()) if request.data_root else None,
-        "address": request.address,
-        "gpus": request.gpus,
-        "at_once": request.at_once,
-        "study_storage": request.study_storage and without_password(request.study_storage),
-    }
-    old = begun(out)
+    old = begun(request.out)
+    new = _new_manifest(request)
     if old is None:
-        return {**manifest, "trials": _restored(request, manifest["search"])}
-    if old["search"] != manifest["search"]:
-        raise holds_another(out, "search", old, _difference(old["question"], question))
-    if old["study_storage"] != manifest["study_storage"]:
+        return new.model_copy(update={"trials": _restored(request, new.search)})
+    _refuse_other(old, new, request.out)
+    further = {
+        "command": old.command,
+        "commands": _commands(old, new),
+        "trials": max(old.trials, new.trials),
+    }
+    return new.model_copy(update=further).over(old)
+
+
+def _new_manifest(request: SearchRequest) -> SearchManifest:
+    question, out = request.question, request.out
+    candidates = question.candidates()
+    return SearchManifest(
+        version=VERSION,
+        search=question.identity,
+        question=question.record(),
+        rule=question.objective.rule(),
+        trials=request.trials,
+        command=request.command,
+        commands=[CommandRecord(command=request.command, trials=request.trials)],
+        specs=specs_of(candidates),
+        store=None if request.store == out / "store" else str(request.store.resolve()),
+        data_root=str(request.data_root.resolve()) if request.data_root else None,
+        address=request.address,
+        gpus=request.gpus,
+        at_once=request.at_once,
+        study_storage=request.study_storage and without_password(request.study_storage),
+        titles=titles(candidates.baseline()),
+    )
+
+
+def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
+    """Refuse to go on with another search than the one that a folder holds.
+
+    Raises:
+        UserError: it holds another one, whose study lies elsewhere, or that is over.
+    """
+    if old.search != new.search:
+        raise holds_another(out, "search", old.command, _difference(old.question, new.question))
+    if old.study_storage != new.study_storage:
         raise UserError(
-            f"the study of {out} lies in {old['study_storage'] or 'its journal file'}: name the "
+            f"the study of {out} lies in {old.study_storage or 'its journal file'}: name the "
             "same --study-storage"
         )
     if (out / SEARCH_EVALUATED).exists():
         raise UserError(f"{out} was evaluated on test: its search is over; name another --out")
-    trials = max(old["trials"], request.trials)
-    told = {"command": old["command"], "commands": _commands(old, asked), "trials": trials}
-    return {**manifest, **told}
 
 
-def _difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+def _difference(old: QuestionRecord, new: QuestionRecord) -> str:
     """In what two questions differ, for an error."""
-    keys = [key for key in new if old.get(key) != new[key]]
+    before, now = old.plain(), new.plain()
+    keys = [key for key in now if before.get(key) != now[key]]
     text = f", which differs in {', '.join(keys)}"
     if keys == ["seeds"]:
         text += (
-            f": its suggestions have {_count(old['seeds'])}, and {_count(new['seeds'])} are asked "
+            f": its suggestions have {_count(old.seeds)}, and {_count(new.seeds)} are asked "
             "for now (seeds of a sweep file and of its entries count for searches too; those below "
             "search stand above them)"
         )
     return text
 
 
-def _count(seeds: Mapping[str, Any]) -> str:
-    networks, heads = len(seeds["network"]), len(seeds["head"])
-    text = f"{networks}" if seeds["is_paired"] else f"{networks} x {heads}"
+def _count(seeds: SeedsRecord) -> str:
+    networks, heads = len(seeds.network), len(seeds.head)
+    text = f"{networks}" if seeds.is_paired else f"{networks} x {heads}"
     return f"{text} seed" + "s" * (text != "1")
 
 
-def _commands(old: Mapping[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]:
+def _commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
     """The commands that made a search as long as it is, in their order."""
-    first = {"command": old["command"], "trials": old["trials"]}
-    commands: list[dict[str, Any]] = old.get("commands", [first])
-    if asked["trials"] <= old["trials"]:
+    commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
+    if new.trials <= old.trials:
         return commands
-    is_same = commands[-1]["command"] == asked["command"]  # a sweep file or a budget that grew
-    return [*(commands[:-1] if is_same else commands), asked]
+    is_same = commands[-1].command == new.command  # a sweep file or a budget that grew
+    now = CommandRecord(command=new.command, trials=new.trials)
+    return [*(commands[:-1] if is_same else commands), now]
 
 
 def specs_of(candidates: Candidates) -> dict[str, list[str]]:
@@ -214,7 +243,8 @@ def refuse_other_specs(out: Place, candidates: Candidates) -> None:
     Raises:
         UserError: a version with other defaults began it.
     """
-    before = (begun(out) or {}).get("specs") or _specs_of_rows(out)
+    old = begun(out)
+    before = (old and old.specs) or _specs_of_rows(out)
     now = specs_of(candidates)
     for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
         if not set(before[name]) <= set(now[name]):
@@ -232,14 +262,14 @@ def _specs_of_rows(out: Place) -> dict[str, list[str]]:
     return {n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()}
 
 
-def begun(out: Place) -> dict[str, Any] | None:
+def begun(out: Place) -> SearchManifest | None:
     """The manifest of the search that a folder holds; None if there is none, or it is lost.
 
     Raises:
         UserError: a later version wrote it.
     """
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        return read(out / SEARCH_MANIFEST)
+        return SearchManifest.read(out)
     return None
 
 
@@ -255,10 +285,10 @@ def _restored(request: SearchRequest, identity: str) -> int:
         refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
         return request.trials
     if before != identity:
-        raise holds_another(out, "search", {"command": f"its {SEARCH_MANIFEST} is lost"})
+        raise holds_another(out, "search", f"its {SEARCH_MANIFEST} is lost")
     asked = 0
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        asked = int(read(out / SEARCH_OUTCOME)["asked"])
+        asked = SearchOutcome.read(out).asked
     if (out / SEARCH_EVALUATED).exists() and request.trials > asked:
         raise UserError(f"{out} was evaluated on test: to restore it, ask for --trials {asked}")
     return max(asked, request.trials)
@@ -275,27 +305,30 @@ def request_of(out: Place, study_storage: str | None) -> SearchRequest:
         UserError: it holds none.
     """
     manifest = search_of(out)
+    if not manifest.can_go_on:
+        raise _unknown(out, manifest)
     try:
-        return _request(out, manifest, study_storage)
-    except (KeyError, TypeError, AttributeError):
-        raise UserError(
-            f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
-            f"search in a new --out ({manifest['command']})"
-        ) from None
-
-
-def _request(out: Place, manifest: Mapping[str, Any], study_storage: str | None) -> SearchRequest:
+        question = Question.of(manifest.question)
+    except TypeError:
+        raise _unknown(out, manifest) from None
     return SearchRequest(
-        question=Question.from_plain(manifest["question"]),
-        trials=manifest["trials"],
+        question=question,
+        trials=manifest.trials,
         out=out,
-        store=place(manifest["store"]) if manifest["store"] else out / "store",
-        data_root=Path(manifest["data_root"]) if manifest["data_root"] else None,
-        address=manifest["address"],
-        gpus=manifest["gpus"],
-        at_once=manifest["at_once"],
-        study_storage=study_storage or _known_storage(out, manifest["study_storage"]),
-        command=manifest["command"],
+        store=place(manifest.store) if manifest.store else out / "store",
+        data_root=Path(manifest.data_root) if manifest.data_root else None,
+        address=manifest.address,
+        gpus=manifest.gpus,
+        at_once=manifest.at_once,
+        study_storage=study_storage or _known_storage(out, manifest.study_storage),
+        command=manifest.command,
+    )
+
+
+def _unknown(out: Place, manifest: SearchManifest) -> UserError:
+    return UserError(
+        f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
+        f"search in a new --out ({manifest.command})"
     )
 
 

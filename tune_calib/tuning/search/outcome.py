@@ -1,15 +1,10 @@
 """What a search found, as a plain file: the figures are drawn where Optuna is not known."""
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
-from tune_calib.names import SEARCH_OUTCOME
-from tune_calib.results import atomic_write
+from tune_calib.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
 from tune_calib.tuning.search.ledger import SearchTrials
 from tune_calib.tuning.search.study import Suggestion
-
-OUTCOME_VERSION = 1
 
 TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
 
@@ -25,58 +20,53 @@ def write_outcome(trials: SearchTrials, asked: int, planned: int) -> None:
     candidates, objective = trials.candidates, trials.objective
     shown = dict.fromkeys([*objective.metrics, "accuracy"])
     defaults = candidates.space.active(candidates.defaults)
-    content = {
-        "version": OUTCOME_VERSION,
-        "asked": asked,
-        "planned": planned,
-        "metrics": list(objective.metrics),
-        "baseline": dict(zip(shown, trials.baseline_means(shown), strict=True)),
-        "settings": {name: setting.plain() for name, setting in candidates.space.settings.items()},
-        "defaults": defaults,
-        "published": [point for point in candidates.first() if point != defaults],
-        "suggestions": [_suggestion(trials, number) for number in sorted(trials.verdicts)],
-        "front": objective.pareto(trials.verdicts),
-        "chosen": objective.chosen(trials.verdicts),
-        "importance": importance(trials),
-    }
-    atomic_write(trials.out / SEARCH_OUTCOME, f"{json.dumps(content, indent=1)}\n".encode())
+    SearchOutcome(
+        version=VERSION,
+        asked=asked,
+        planned=planned,
+        metrics=list(objective.metrics),
+        baseline=dict(zip(shown, trials.baseline_means(shown), strict=True)),
+        settings={name: setting.plain() for name, setting in candidates.space.settings.items()},
+        defaults=defaults,
+        published=[point for point in candidates.first() if point != defaults],
+        suggestions=[_suggestion(trials, number) for number in sorted(trials.verdicts)],
+        front=objective.pareto(trials.verdicts),
+        chosen=objective.chosen(trials.verdicts),
+        importance=importance(trials),
+    ).write(trials.out)
 
 
-def _suggestion(trials: SearchTrials, number: int) -> dict[str, Any]:
+def _suggestion(trials: SearchTrials, number: int) -> SuggestionRecord:
     suggestion: Suggestion = trials.study.suggestion(number)
     verdict = trials.verdicts[number]
     is_done = verdict.status == "done"
-    return {
-        "number": number,
-        "status": verdict.status,
-        "point": dict(suggestion.point),
-        "drop": verdict.drop if is_done else None,
-        "is_within": is_done and trials.objective.excess(verdict) <= 0,
-        "specs": trials.hashes(suggestion),
-    }
+    return SuggestionRecord(
+        number=number,
+        status=verdict.status,
+        point=dict(suggestion.point),
+        drop=verdict.drop if is_done else None,
+        is_within=is_done and trials.objective.excess(verdict) <= 0,
+        specs=trials.hashes(suggestion),
+    )
 
 
-def importance(trials: SearchTrials) -> dict[str, Any]:
+def importance(trials: SearchTrials) -> Importance:
     """How much each setting tells the best suggestions from the rest, by Optuna's PED-ANOVA.
 
-    Returns:
-        done (suggestions with values), top (how many of them count as the best), shares (by
-        metric, then by setting; they sum to 1) and statement (why there are none, else empty).
-        Suggestions beyond the guard count too.
+    Suggestions beyond the guard count too.
     """
     done = sum(verdict.status == "done" for verdict in trials.verdicts.values())
     top = max(LEAST_TOP, round(TOP_SHARE * done))
-    told: dict[str, Any] = {"done": done, "top": top, "shares": {}, "statement": ""}
     if done < LEAST_DONE:
         statement = f"{done} suggestions are done, and importance needs {LEAST_DONE}"
-        return {**told, "top": 0, "statement": statement}
-    for place, metric in enumerate(trials.objective.metrics):
-        shares = _shares(trials.study.divergences(place, top / done))
-        if shares:
-            told["shares"][metric] = shares
-    if not told["shares"]:
-        told["statement"] = "no setting tells the best suggestions from the rest"
-    return told
+        return Importance(done=done, top=0, shares={}, statement=statement)
+    found = {
+        metric: _shares(trials.study.divergences(index, top / done))
+        for index, metric in enumerate(trials.objective.metrics)
+    }
+    shares = {metric: own for metric, own in found.items() if own}
+    statement = "" if shares else "no setting tells the best suggestions from the rest"
+    return Importance(done=done, top=top, shares=shares, statement=statement)
 
 
 def _shares(divergences: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Any
 from tabulate import tabulate
 
 from tune_calib.errors import UserError
-from tune_calib.manifests import search_of
+from tune_calib.folders import search_of
 from tune_calib.names import METRICS, SEARCH_EVALUATED
 from tune_calib.places import Place
 from tune_calib.remarks import shown as shown_metric
@@ -68,7 +68,7 @@ def status(out: Place, study_storage: str | None = None) -> str:
     """
     counts = Counter(read_table(out, "trials")["status"].to_pylist())
     rows = f"{counted(counts.total(), 'trial')} with a result ({_told(counts)})"
-    asked = search_of(out)["trials"]
+    asked = search_of(out).trials
     try:
         with lost_database(study_storage):
             study = study_so_far(out, study_storage)

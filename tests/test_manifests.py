@@ -1,0 +1,100 @@
+"""The files of a folder of results: old ones read, further keys stay, defaults are not written."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests import fake_results
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.folders import sweep_of
+from tune_calib.manifests import (
+    ForeignFileError,
+    Look,
+    SearchEvaluated,
+    SearchManifest,
+    SearchOutcome,
+    SweepManifest,
+)
+
+EXAMPLE = Path(str(files("analysis") / "example"))
+STORED = [
+    (SweepManifest, EXAMPLE / "ladder"),
+    (SweepManifest, EXAMPLE / "compare"),
+    (SearchManifest, EXAMPLE / "search"),
+    (SearchOutcome, EXAMPLE / "search"),
+]
+KINDS = [SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated]
+
+
+@pytest.fixture
+def out(tmp_path):
+    """A folder with each of the files."""
+    fake_results.write(tmp_path)
+    fake_results.write_search(tmp_path, [fake_results.DEFAULTS], [0.07])
+    looks = [Look(seeds=2, command="it")]
+    SearchEvaluated(version=1, trial=0, settings={}, rule="best", reads=looks).write(tmp_path)
+    return tmp_path
+
+
+def content(kind, folder):
+    return json.loads((folder / kind.file_name).read_text())
+
+
+@pytest.mark.parametrize(("kind", "folder"), STORED)
+def test_a_file_of_an_earlier_version_is_written_again_as_it_was(kind, folder, tmp_path):
+    """What it lacks is not made up, and what is no more written stays."""
+    kind.read(folder).write(tmp_path)
+    before, after = content(kind, folder), content(kind, tmp_path)
+    assert after == before
+    known = [key for key in kind.model_fields if key in before]
+    assert list(after)[: len(known)] == known
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
+    path = out / kind.file_name
+    written = kind.read(out)
+    path.write_text(json.dumps({**content(kind, out), "later": {"a": 1}}))
+    old = kind.read(out)
+    assert old.plain() == {**written.plain(), "later": {"a": 1}}
+    written.over(old).write(out)
+    assert content(kind, out)["later"] == {"a": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("{", DamagedFileError, "is not whole"),
+        ("[" * 100_000, DamagedFileError, "is not whole"),
+        ("[]", ForeignFileError, "not such a file"),
+        ('{"version": 1}', ForeignFileError, "not such a file"),
+        ('{"version": 99}', UserError, "later tune-calib"),
+    ],
+)
+def test_what_is_damaged_foreign_or_of_a_later_version_is_told_apart(kind, text, error, says, out):
+    (out / kind.file_name).write_text(text)
+    with pytest.raises(error, match=says):
+        kind.read(out)
+
+
+@pytest.mark.parametrize("value", ["1", True, None, [1.5]])
+def test_values_are_of_their_kind(value, out):
+    path = out / SweepManifest.file_name
+    path.write_text(json.dumps({**content(SweepManifest, out), "network_seeds": value}))
+    with pytest.raises(ForeignFileError):
+        SweepManifest.read(out)
+
+
+def test_what_the_rows_tell_is_never_written_as_if_it_was_lost(out):
+    (out / SweepManifest.file_name).unlink()
+    (out / SearchManifest.file_name).unlink()
+    (out / SearchOutcome.file_name).unlink()
+    (out / "trials" / "all.parquet").unlink()  # of the search
+    found = sweep_of(out)
+    assert found.is_lost
+    found.write(out)
+    assert "is_lost" not in content(SweepManifest, out)
+    assert not SweepManifest.read(out).is_lost
