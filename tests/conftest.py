@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from analysis import style
 from tests.support import CPU, small_spec
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
@@ -12,8 +13,22 @@ from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.runs import NetworkRun, ensure_bank
 from tune_calib.engine.store import Store
 
+FORMATS = style.FORMATS
+
 # As every head trial runs: the exact tests of the populations rest on it.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def one_format(monkeypatch):
+    """Figures in one format: to draw them is most of the time of many tests."""
+    monkeypatch.setattr(style, "FORMATS", ("svg",))
+
+
+@pytest.fixture
+def every_format(one_format, monkeypatch):
+    """Figures as they are written for a user."""
+    monkeypatch.setattr(style, "FORMATS", FORMATS)
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,18 @@
 """What several tests need: the command line, quick settings, rows, a small network."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 
+import pytest
 import torch
 
+from tune_calib.cli import main
 from tune_calib.ladder import Seeds
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS
@@ -43,6 +48,21 @@ def cli(*arguments, **options):
     return subprocess.run(
         command_line(*arguments), capture_output=True, text=True, check=False, **options
     )
+
+
+def here(*arguments) -> subprocess.CompletedProcess:
+    """Run the command line in this process: as ``cli``, without what it costs to start one."""
+    words = list(map(str, arguments))
+    said, told = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["tune-calib", *words]),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(told),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(words)
+    code = ended.value.code or 0
+    return subprocess.CompletedProcess(words, code, said.getvalue(), told.getvalue())
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:

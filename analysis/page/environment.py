@@ -4,6 +4,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -18,7 +19,7 @@ def environment(rows: pd.DataFrame) -> list[Table]:
     Args:
         rows: one a trial.
     """
-    found: Counter[tuple[str, str]] = Counter()
+    found: Counter[tuple[str, Any]] = Counter()
     for row in rows.to_dict("records"):
         told = {"device": row.get("device"), "threads a trial": row.get("threads")}
         told |= {"processor": row.get("processor"), "gpu": row.get("gpu")}
@@ -26,10 +27,10 @@ def environment(rows: pd.DataFrame) -> list[Table]:
         told |= {"git revision": row.get("git_revision")}
         versions = row.get("versions")
         told |= json.loads(versions) if isinstance(versions, str) else {}
-        found.update((name, str(value)) for name, value in told.items() if not pd.isna(value))
+        found.update((name, value) for name, value in told.items() if not pd.isna(value))
     names = list(dict.fromkeys(name for name, _ in found))
     records = [
-        {"what": Cell(name), "value": Cell(value), "trials": cell(count)}
+        {"what": Cell(name), "value": cell(value), "trials": cell(count)}
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
     note = "As each trial recorded it; + behind a revision: with changes that are not committed."

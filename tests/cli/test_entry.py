@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from analysis import style
 from tests import fake_results
 from tests.support import command_line, run_of, small_spec
 from tune_calib.cli import app, main
@@ -82,7 +81,6 @@ def test_output_on_a_full_disk_is_one_line(out):
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
 
     def printed(encoding):
         stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis import style
 from tests import fake_results
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
@@ -180,7 +179,6 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
     monkeypatch.chdir(home)
     monkeypatch.setattr(ablate, "ray_session", no_ray)
     monkeypatch.setattr(search, "ray_session", no_ray)
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
     return words, *carried_out(words, chance, monkeypatch)
 
 

@@ -138,11 +138,11 @@ def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(kind, trained
 WEIGHTS = """
 import hashlib, sys, torch
 torch.set_num_threads(1)
-from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
-spec = small_spec()
-trainer = NetworkTrainer(spec, load_development(spec.data, None), CPU)
+from tune_calib.spec import TrialSpec
+spec = TrialSpec.build(data={"train_fraction": 0.1}, network={"backbone": "small_cnn"})
+trainer = NetworkTrainer(spec, load_development(spec.data, None), torch.device("cpu"))
 next(trainer)
 tensors = trainer.network.state_dict().values()
 digest = hashlib.sha256(b"".join(t.contiguous().numpy().tobytes() for t in tensors)).hexdigest()

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis import style
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
@@ -22,12 +21,6 @@ COMMANDS = {
     "t": ["significance", "--test", "t", "--baseline", "vanilla"],
     "friedman": ["significance", "--test", "friedman"],
 }
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    """Figures as SVG alone, since most of a report's time goes into the other formats."""
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
 
 
 def rewrite(out, change):

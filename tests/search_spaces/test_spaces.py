@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support import cli
+from tests.support import here
 from tune_calib.recipes import suited_to
 from tune_calib.registry import DATASETS, METHODS, SPACES
 from tune_calib.space import Space, choice, uniform
@@ -86,13 +86,13 @@ def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along(
 
 
 def test_spaces_are_listed():
-    listed = json.loads(cli("list", "spaces", "--json").stdout)
+    listed = json.loads(here("list", "spaces", "--json").stdout)
     assert [entry["name"] for entry in listed] == sorted(METHODS)
-    (one,) = json.loads(cli("list", "spaces", "mac_cal", "--json").stdout)
+    (one,) = json.loads(here("list", "spaces", "mac_cal", "--json").stdout)
     assert one["settings"]["head.width"]["only_if"] == {"head.shape": ["bottleneck"]}
     assert one["settings"]["head.gamma"]["low"] == 0.7
-    printed = cli("list", "spaces", "mac_cal").stdout
+    printed = here("list", "spaces", "mac_cal").stdout
     assert "only if head.shape is bottleneck" in printed
-    unknown = cli("list", "spaces", "mac_call")
+    unknown = here("list", "spaces", "mac_call")
     assert unknown.returncode == 2
     assert "did you mean 'mac_cal'" in unknown.stderr

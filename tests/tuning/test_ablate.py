@@ -9,7 +9,7 @@ import time
 import pytest
 from ray import tune
 
-from tests.support import QUICK, cli, command_line, drive, rows, run_of, small_spec
+from tests.support import QUICK, cli, command_line, drive, here, rows, run_of, small_spec
 from tune_calib.errors import UserError
 from tune_calib.tuning.backend.launch import ray_session
 from tune_calib.tuning.backend.plan import make_plan
@@ -44,7 +44,7 @@ def test_the_same_command_again_does_nothing(whole):
     out, _ = whole
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     command = ("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
-    assert cli(*command).returncode == 0
+    assert here(*command).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
 
 
@@ -63,7 +63,7 @@ def test_killed_half_way_and_run_again_gives_the_same_table(whole, tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert 0 < len(rows(out)) < 16
-    again = cli(*arguments)
+    again = here(*arguments)
     assert again.returncode == 0, again.stderr
     reference, _ = whole
     assert rows(out) == [{**row, "sweep": rows(out)[0]["sweep"]} for row in rows(reference)]
@@ -74,7 +74,7 @@ def test_killed_half_way_and_run_again_gives_the_same_table(whole, tmp_path):
 @pytest.mark.ray
 def test_another_question_in_the_same_folder_is_refused(whole):
     out, _ = whole
-    refused = cli("ablate", "mac_cal", "--seeds", 2, "--out", out)
+    refused = here("ablate", "mac_cal", "--seeds", 2, "--out", out)
     assert refused.returncode == 2
     assert "holds another sweep" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
@@ -86,7 +86,7 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
     out = tmp_path / "diverged"
     setting = ["--set", "head.lr=1e30", "--set", "head.clip_grad_norm=null"]
     store = ["--store", reference / "store"]
-    done = cli("ablate", "mac_cal", "--seeds", 2, *QUICK, *setting, *store, "--out", out)
+    done = here("ablate", "mac_cal", "--seeds", 2, *QUICK, *setting, *store, "--out", out)
     assert done.returncode == 0, done.stderr
     statuses = {(row["rung"] == 0, row["status"]) for row in rows(out)}
     assert statuses == {(True, "done"), (False, "diverged")}
@@ -97,7 +97,7 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
 def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
     out = tmp_path / "diverged"
     setting = ["--set", "network.lr=1e30", "--set", "network.clip_grad_norm=null"]
-    done = cli("ablate", "mac_cal", *QUICK, *setting, "--out", out)
+    done = here("ablate", "mac_cal", *QUICK, *setting, "--out", out)
     assert done.returncode == 0, done.stderr
     assert {row["status"] for row in rows(out)} == {"diverged"}
     assert len(rows(out)) == 6
@@ -175,19 +175,19 @@ def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, r
 
 @pytest.mark.parametrize("command", ["report", "status"])
 def test_a_folder_that_holds_no_sweep_is_one_line(command, tmp_path):
-    done = cli(command, tmp_path / "nothing")
+    done = here(command, tmp_path / "nothing")
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones", "metrics"])
 def test_what_is_registered_is_listed(what):
-    listed = json.loads(cli("list", what, "--json").stdout)
+    listed = json.loads(here("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]
     assert names == sorted(names)
     known = {"backbones": "small_cnn", "datasets": "cifar10", "metrics": "ece"}
     assert known.get(what, "mac_cal") in names
-    assert names[0] in cli("list", what).stdout
+    assert names[0] in here("list", what).stdout
 
 
 def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):

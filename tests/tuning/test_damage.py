@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis import style
 from tests import fake_results
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
@@ -18,11 +17,6 @@ from tune_calib.tuning import ablate
 from tune_calib.tuning.search import driver as search
 
 EXAMPLE = Path("analysis/example").resolve()
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
 
 
 @pytest.fixture

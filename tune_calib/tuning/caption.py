@@ -52,9 +52,9 @@ def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
     """
     datasets = {trial.spec.data.dataset for trial in planned}
     backbones = {trial.spec.network.backbone for trial in planned}
-    records = [DATASETS[name] for name in sorted(datasets)]
-    records += [BACKBONES[name] for name in sorted(backbones)]
-    return {record.name: record.title.partition(" (")[0] for record in records}
+    long = {name: DATASETS[name].title for name in sorted(datasets)}
+    long |= {name: BACKBONES[name].title for name in sorted(backbones)}
+    return {name: title.partition(" (")[0] for name, title in long.items()}
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:

@@ -34,12 +34,6 @@ DEMSAR = [
 ]  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    """Figures as SVG alone, since most of a report's time goes into the other formats."""
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
-
-
 def matched(values, metric="ece"):
     return Matched(metric, "seed", pd.DataFrame(values))
 

@@ -3,7 +3,6 @@
 import pandas as pd
 import pytest
 
-from analysis import style
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.report import write_report
@@ -18,12 +17,6 @@ from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 RIVALS = ("base", "variant", "variant", "variant")
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    """Figures as SVG alone, since most of a report's time goes into the other formats."""
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
 
 
 @pytest.mark.parametrize("kinds", [fake_results.KINDS, RIVALS])

@@ -131,6 +131,7 @@ def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     assert trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
+@pytest.mark.usefixtures("every_format")
 def test_equal_results_give_equal_bytes(out):
     def content():
         write_report(out)

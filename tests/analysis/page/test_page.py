@@ -94,6 +94,7 @@ def test_headings_are_in_order_and_every_control_has_a_label(whole):
             assert read.tags[place + 1] == ("button", {"type": "button"})
 
 
+@pytest.mark.usefixtures("every_format")
 def test_equal_results_give_equal_bytes_wherever_they_lie(whole, tmp_path):
     first = (whole / "report.html").read_text()
     fake_results.write(tmp_path / "elsewhere" / "two")

@@ -28,11 +28,6 @@ POINTS = [fake_results.DEFAULTS, LINEAR, NARROW, {**LINEAR, "head.lr": 0.1}]
 ECES = [0.06, 0.2, 0.04, 0.05]
 
 
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
-
-
 @pytest.fixture
 def out(tmp_path):
     shares = {"head.lr": 0.7, "head.shape": 0.3}

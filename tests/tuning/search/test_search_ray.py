@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import QUICK, cli, command_line, rows
+from tests.support import QUICK, cli, command_line, here, rows
 from tune_calib.results import read_table
 
 # Each test starts Ray several times; on two busy cores that takes its time.
@@ -28,7 +28,7 @@ def stamps(out: Path) -> dict[Path, int]:
 def whole(tmp_path_factory):
     """An uninterrupted search of heads, and what it printed."""
     out = tmp_path_factory.mktemp("searches") / "whole"
-    done = cli(*HEADS, "--out", out)
+    done = here(*HEADS, "--out", out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -64,7 +64,7 @@ def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(w
     assert [entry["number"] for entry in outcome["suggestions"]] == list(range(16))
     assert outcome["importance"]["statement"].startswith("16 suggestions are done")
     (out / "outcome.json").unlink()
-    told = cli("report", out)
+    told = here("report", out)
     assert told.returncode == 0, told.stderr
     assert "all 16 planned suggestions ended" in told.stdout
     assert (out / "outcome.json").read_text() == stored
@@ -85,7 +85,7 @@ def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(who
     out, printed = whole
     before = stamps(out)
     for command in ([*HEADS, "--out", out], ["resume", out]):
-        again = cli(*command)
+        again = here(*command)
         assert again.returncode == 0, again.stderr
         assert stamps(out) == before
         assert again.stdout.replace("0 Ray trials", "") == "".join(
@@ -116,7 +116,7 @@ def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
         assert "Traceback" not in told
     left = stamps(out)
     assert 0 < len(rows(out)) < 17
-    again = cli("resume", out)
+    again = here("resume", out)
     assert again.returncode == 0, again.stderr
     assert {path: stamp for path, stamp in stamps(out).items() if path in left} == left
     assert rows(out, "sweep") == rows(reference, "sweep")
@@ -145,28 +145,28 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     reference, _ = whole
     out = shutil.copytree(reference, tmp_path / "chosen")
     command = [*HEADS, "--out", out]
-    first = cli("evaluate", out, "--seeds", 1)
+    first = here("evaluate", out, "--seeds", 1)
     assert first.returncode == 0, first.stderr
     assert "| chosen" in first.stdout
     assert "optimism" in first.stdout
     seeds = {row["network_seed"] for row in rows(out / "evaluation")}
     assert seeds == {1}, "fresh seeds"
     assert all(row["test/ece"] is not None for row in rows(out / "evaluation"))
-    again = cli("evaluate", out, "--seeds", 2)
+    again = here("evaluate", out, "--seeds", 2)
     assert again.returncode == 2
     assert "test was read once, under 1 fresh seed" in again.stderr
-    extended = cli("evaluate", out, "--seeds", 2, "--extend")
+    extended = here("evaluate", out, "--seeds", 2, "--extend")
     assert extended.returncode == 0, extended.stderr
     assert {row["network_seed"] for row in rows(out / "evaluation")} == {1, 2}
     told = "test was read 2 times: under 1 fresh seed, then 2 fresh seeds"
     assert told in extended.stdout
     assert told in (out / "evaluation" / "report.html").read_text()
-    closed = cli(*command)
+    closed = here(*command)
     assert closed.returncode == 2
     assert "evaluated on test" in closed.stderr
     choice = json.loads((out / "evaluated.json").read_text())
     (out / "evaluated.json").write_text(json.dumps({**choice, "trial": 99}))
-    refused = cli("evaluate", out, "--seeds", 1)
+    refused = here("evaluate", out, "--seeds", 1)
     assert refused.returncode == 2
     assert "test is read once" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
@@ -177,17 +177,17 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
 def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
     out = tmp_path / "few"
     command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
-    done = cli(*command)
+    done = here(*command)
     assert done.returncode == 0, done.stderr
     assert "4 specs, 4 result rows" in done.stdout
     assert "40 were asked for, and there are no more points" in done.stdout
-    told = cli("status", out).stdout
+    told = here("status", out).stdout
     assert "finished" in told
     assert "go on" not in told
     before = stamps(out)
-    assert cli("resume", out, "--trials", 80).returncode == 0
+    assert here("resume", out, "--trials", 80).returncode == 0
     assert stamps(out) == before
-    assert "80 were asked for, and there are no more points" in cli("report", out).stdout
+    assert "80 were asked for, and there are no more points" in here("report", out).stdout
 
 
 NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--metric", "nll"]
@@ -198,7 +198,7 @@ NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--m
 def test_a_search_of_networks_stops_trials_and_never_tells_their_values(tmp_path):
     out = tmp_path / "asha"
     command = [*NETWORKS, "--trials", 7, "--scheduler", "asha", "--out", out]
-    done = cli(*command)
+    done = here(*command)
     assert done.returncode == 0, done.stderr
     table = rows(out)
     stopped = [row for row in table if row["status"] == "stopped"]
@@ -212,7 +212,7 @@ def test_a_search_of_networks_stops_trials_and_never_tells_their_values(tmp_path
         assert len(own) == row["epoch"]
     assert f"{len(stopped)} stopped" in done.stdout
     before = stamps(out)
-    assert cli(*command).returncode == 0
+    assert here(*command).returncode == 0
     assert stamps(out) == before
 
 
@@ -221,7 +221,7 @@ def test_a_search_of_networks_stops_trials_and_never_tells_their_values(tmp_path
 def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
     command = [*NETWORKS, "--trials", 4, "--at-once", 1]
     for name in ("first", "second"):
-        done = cli(*command, "--out", tmp_path / name)
+        done = here(*command, "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr
     assert rows(tmp_path / "first", "sweep") == rows(tmp_path / "second", "sweep")
     third = tmp_path / "third"
@@ -231,7 +231,7 @@ def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
         time.sleep(0.02)
     process.kill()
     process.wait()
-    assert cli("resume", third).returncode == 0
+    assert here("resume", third).returncode == 0
     assert rows(third, "sweep") == rows(tmp_path / "first", "sweep")
 
 
@@ -239,7 +239,7 @@ def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
 def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
     setting = ["--set", "network.clip_grad_norm=null", "--at-once", 2]
     command = ["search", "brier", "--epochs", 1, *setting, "--trials", 2]
-    done = cli(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
+    done = here(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
     assert done.returncode == 2
     assert "the baseline network diverged" in done.stderr
 
@@ -249,7 +249,7 @@ def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
 def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path, scheduler):
     setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
     command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
-    done = cli(*command, "--out", tmp_path)
+    done = here(*command, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
     assert "no trial kept the accuracy" in done.stdout

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from analysis import style
 from tests.tuning.search.support import any_request, question_of, searched, stored
 from tune_calib.cli import main
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
@@ -25,11 +24,6 @@ with only_driver(Path(sys.argv[1])):
     print("at work", flush=True)
     sys.stdin.read()
 """
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
 
 
 def write_rows(trials, numbers) -> None:

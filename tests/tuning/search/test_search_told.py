@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from analysis import style
 from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
@@ -24,11 +23,6 @@ from tune_calib.tuning.search.summary import describe
 
 ON_SELECT = metrics_of_trials()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
-
-
-@pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
 
 
 def end_of(out, metrics, baseline, tried, flags=None) -> str:
