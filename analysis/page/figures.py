@@ -77,8 +77,8 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
         try:
             with _closing():
                 _draw(figure, results, folder, gallery)
-        except DamagedFileError:
-            raise  # of the folder, not of the figure: the report says how to mend it
+        except (DamagedFileError, OSError):
+            raise  # of the folder and the disk, not of the figure: the user has to mend it
         except Exception as error:
             gallery.remarks.append(f"{figure.name}: FAILED, {_told(error)}")
     return gallery

@@ -226,3 +226,22 @@ def test_a_filter_narrows_the_columns(tmp_path):
 def test_a_mistake_on_the_command_line_is_one_line(arguments, message):
     with pytest.raises(UserError, match=message):
         run(*arguments)
+
+
+def test_heads_are_the_titles_that_a_sweep_recorded_else_those_of_the_papers(tmp_path):
+    fake_results.write(tmp_path)
+    assert "| digits (label_noise=0.2) small_cnn" in run(tmp_path, "--markdown")
+    path = tmp_path / "sweep.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "titles": {"digits": "Digits", "small_cnn": "CNN"}}))
+    assert "| Digits (label_noise=0.2) CNN" in run(tmp_path, "--markdown")
+    assert "CIFAR-10 DenseNet-121" in run("--published", "maccal/table1", "--markdown")
+
+
+def test_negative_values_are_ranked():
+    values = {"a": [-0.1], "b": [0.2], "c": [-0.3]}
+    assert rank(frame(values, "nll"), "nll").summary["mean_rank"].to_dict() == {
+        "c": 1,
+        "a": 2,
+        "b": 3,
+    }
