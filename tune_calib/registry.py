@@ -117,8 +117,8 @@ class Registry(Generic[T]):
         return iter(sorted(self._records))
 
 
-class Settings(BaseModel):
-    """Settings: frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
+class StrictModel(BaseModel):
+    """Frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -163,7 +163,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-class Params(Settings):
+class Params(StrictModel):
     """Hyper-parameters of a method."""
 
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
 from tune_calib.data.splits import Development
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, train_outputs
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.store import Store
 from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec

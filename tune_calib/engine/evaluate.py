@@ -7,10 +7,10 @@ from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
+from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import DevelopmentBank
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import TrainedNetwork
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance

@@ -110,8 +110,8 @@ class NetworkTrainer:
             len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
         ).to(self.device)
         for batch in order.split(self.slot.batch_size):
-            is_whole = len(batch) == min(self.slot.batch_size, len(self.train))
-            if is_whole or not self.slot.drop_last:
+            is_full = len(batch) == min(self.slot.batch_size, len(self.train))
+            if is_full or not self.slot.drop_last:
                 yield batch
 
     def _train_epoch(self) -> dict[str, float]:

@@ -22,7 +22,7 @@ def read_tensors(folder: Place) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read an artifact of one safetensors file and its manifest.
 
     Raises:
-        DamagedFileError: as ``read_manifest``.
+        DamagedFileError: as ``artifact_manifest``.
     """
     files, manifest = opened(folder)
     return load_file(files / TENSORS), manifest

@@ -7,7 +7,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
-from tune_calib.engine.store import Store, read_manifest
+from tune_calib.engine.store import Store, artifact_manifest
 from tune_calib.errors import DamagedFileError
 from tune_calib.names import METRICS, column
 from tune_calib.places import place, remove_folder
@@ -79,7 +79,7 @@ class StudySearcher(Feed):
         (planned,) = trial.trials
         folder = Store(place(self.run.store)).folder("checkpoints", planned.spec.network_id)
         try:
-            history = read_manifest(folder)["history"]
+            history = artifact_manifest(folder)["history"]
         except DamagedFileError:
             history = []
         epoch = int(result["epoch"])

@@ -15,7 +15,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
-from tune_calib.engine.store import Store, if_whole, read_manifest
+from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
@@ -25,7 +25,7 @@ from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
 
 
-class NetworkRun:
+class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under the network's lock.
 
     Args:
@@ -54,7 +54,7 @@ class NetworkRun:
         if (about := _whole(self.artifact)) is None:
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
-            about = if_whole(self.artifact, read_manifest)
+            about = read_or_remove(self.artifact, artifact_manifest)
         if about is not None:
             self._refuse_other_data(about)
         else:
@@ -62,7 +62,7 @@ class NetworkRun:
             self._resume(self.trainer)
 
     def _resume(self, trainer: NetworkTrainer) -> None:
-        checkpoint = if_whole(self.checkpoint, read_tensors)
+        checkpoint = read_or_remove(self.checkpoint, read_tensors)
         if checkpoint is not None:
             tensors, about = checkpoint
             self._refuse_other_data(about)
@@ -173,7 +173,7 @@ def ensure_bank(
         if whole.about.get("has_test", True):
             return whole
     with store.lock("bank", key.identity):
-        bank = if_whole(folder, FeatureBank)
+        bank = read_or_remove(folder, FeatureBank)
         if bank is None or not bank.about.get("has_test", True):
             _build(folder, spec, key, store, *splits(), device)
             bank = FeatureBank(folder)
@@ -192,7 +192,7 @@ def ensure_development_bank(
     with suppress(DamagedFileError):
         return DevelopmentBank(folder)
     with store.lock("bank", key.identity):
-        bank = if_whole(folder, DevelopmentBank)
+        bank = read_or_remove(folder, DevelopmentBank)
         if bank is None:
             _build(folder, spec, key, store, development(), None, device)
             bank = DevelopmentBank(folder)
@@ -202,7 +202,7 @@ def ensure_development_bank(
 def _whole(folder: Place) -> dict[str, Any] | None:
     """The manifest of an artifact that is whole: who only reads it needs no lock."""
     try:
-        return read_manifest(folder)
+        return artifact_manifest(folder)
     except DamagedFileError:
         return None
 
