@@ -28,6 +28,9 @@ from tune_calib.errors import UserError
 from tune_calib.wording import shown
 
 if TYPE_CHECKING:  # the records stand above this module, which knows neither torch nor optuna
+    from analysis.figure import Figure
+    from analysis.ladder.results import LadderResults
+    from analysis.search.load import SearchResults
     from tune_calib.data.base import DatasetInfo
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
@@ -309,3 +312,9 @@ BACKBONES: Registry["BackboneInfo"] = Registry(
 )
 LADDERS: Registry["Ladder"] = Registry("ladder", "ablations", "Ladder")
 SPACES: Registry["Space"] = Registry("search space", "search_spaces", "Space")
+LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(
+    "figure of a ladder", "analysis.ladder.figures", "Figure"
+)
+SEARCH_FIGURES: Registry["Figure[SearchResults]"] = Registry(
+    "figure of a search", "analysis.search.figures", "Figure"
+)
