@@ -24,6 +24,9 @@ from tune_calib.errors import UserError
 from tune_calib.wording import shown
 
 if TYPE_CHECKING:  # the records stand above this module, which knows neither torch nor optuna
+    from analysis.figure import Figure
+    from analysis.ladder.results import LadderResults
+    from analysis.search.load import SearchResults
     from tune_calib.data.base import DatasetInfo
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
@@ -221,3 +224,9 @@ DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datase
 BACKBONES: Registry["BackboneInfo"] = Registry("backbone", "tune_calib.models.backbones")
 LADDERS: Registry["Ladder"] = Registry("ladder", "ablations")
 SPACES: Registry["Space"] = Registry("search space", "search_spaces")
+LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(
+    "figure of a ladder", "analysis.ladder.figures"
+)
+SEARCH_FIGURES: Registry["Figure[SearchResults]"] = Registry(
+    "figure of a search", "analysis.search.figures"
+)

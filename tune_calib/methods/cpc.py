@@ -110,11 +110,11 @@ METHODS.register(
             "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html"
         ),
         formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
-                + \frac{\lambda_{\mathrm{bdc}}}{C - 1} \sum_{k \ne y_i}
-                -\log \sigma(z_{i,y_i} - z_{i,k})
-                + \frac{\lambda_{\mathrm{bec}}}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
-                -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k}) \Big]
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + \lambda_{\mathrm{bdc}} D_i
+                + \lambda_{\mathrm{bec}} E_i \Big],
+            \quad D_i = \frac{1}{C - 1} \sum_{k \ne y_i} -\log \sigma(z_{i,y_i} - z_{i,k}),
+            \quad E_i = \frac{1}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
+                -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k})
         """,
         bibtex=CHENG,
         params=PairwiseConstraintsParams,
