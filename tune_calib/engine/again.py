@@ -47,6 +47,8 @@ class FinishedTrial:
         if spec.head is not None:
             key = bank_key(spec, spec.head)
             bank = ensure_bank(spec, key, store, lambda: (development, test), device)
+            # The store keeps the statistics of training, but select, calib and test in the bank
+            # were predicted with those that the views of train had moved.
             if key.bn_mode == "train":
                 self._drift(key)
             self.trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)
@@ -59,6 +61,7 @@ class FinishedTrial:
         for _ in train_outputs(key, method, network, self.info, self.development.train):
             pass
 
+    # Every corruption is judged beside the same two splits: they are predicted once.
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:
         """What the post-hoc transform is fitted on, and ``select``."""

@@ -59,6 +59,7 @@ class Acls(NetworkMethod):
         if params.positive_distance == "max_minus_min":
             height = highest - logits.min(1, keepdim=True).values
         above = is_top * F.relu(height - params.margin).square()
+        # No gradient through the maximum here, though there is one above: so in the authors' code.
         below = ~is_top * F.relu(highest.detach() - logits - params.margin).square()
         others = samples * (classes - 1)
         return params.pos_lambda * above.sum() / samples + params.neg_lambda * below.sum() / others

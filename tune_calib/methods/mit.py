@@ -93,6 +93,8 @@ class MitAll(_Mit):
 
     def sections(self, network: Any) -> list[Any]:
         """The stages, with the head behind the last of them."""
+        # Made for each step: kept as an attribute, these wrappers would put the network's weights
+        # into the checkpoint and the optimiser a second time.
         *stages, last = network.stages()
         return [*stages, torch.nn.Sequential(last, network.head)]
 
