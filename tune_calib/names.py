@@ -46,7 +46,7 @@ class Metric:
         return self.lower if self.direction == "max" else min(self.upper, LARGE)
 
 
-METRICS: Registry[Metric] = Registry("metric", package=None)
+METRICS: Registry[Metric] = Registry("metric", "tune_calib.names", "Metric")
 for _metric in (
     Metric("accuracy", "Accuracy", "max", "fraction"),
     Metric("ece", "ECE", "min", "fraction"),
@@ -74,7 +74,7 @@ OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
 
 SLOTS = ("data", "network", "head", "posthoc")
 
-NOT_SETTINGS = ("seed", "method", "params")  # keys of a slot that name what is run
+NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that name what is run
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"

@@ -71,7 +71,7 @@ def effective(asked: Settings, defaults: Settings, own_recipes: bool = False) ->
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Settings of a slot and of the method that fills it."""
-    yield from (key for key in SLOTS[slot].model_fields if key != "params")
+    yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
     if method is not None:
         yield from METHODS[method].params.model_fields
 

@@ -24,6 +24,7 @@ from tune_calib.registry import (
     METHODS,
     MethodInfo,
     Params,
+    Registry,
     StrictModel,
     nearest,
 )
@@ -33,12 +34,38 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 
 
 class Slot(StrictModel):
-    """Common behaviour of the slots."""
+    """A slot of a trial spec."""
+
+    kind: ClassVar[str]
+    named: ClassVar[dict[str, Registry[Any]]]
+    plugin: str | None = Field(None, exclude_if=lambda plugin: plugin is None)
+    """Content hash of the plug-in that what fills the slot is of (of two, both joined by ``+``), so
+    that two versions of it are two specs. Left out of the JSON where there is none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_plugin(cls, given: Any) -> Any:
+        """Say of which plug-in it is; one that says so already must be of the version in use."""
+        if not isinstance(given, dict):
+            return given
+        names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}
+        known = {key: name for key, name in names.items() if isinstance(name, str)}
+        origins = dict.fromkeys(cls.named[key].origin(name) for key, name in known.items())
+        now = "+".join(origin for origin in origins if origin is not None) or None
+        if given.get("plugin", now) != now:
+            raise UserError(
+                f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
+                f"{' + '.join(known.values())} is of {now or 'none'} now; give --plugin the file "
+                "as it was"
+            )
+        return {**given, "plugin": now}
 
 
 class DataSlot(Slot):
     """Which images, and what is done to the training split (the other splits stay clean)."""
 
+    kind: ClassVar[str] = "data"
+    named: ClassVar = {"dataset": DATASETS}
     dataset: str = "digits"
     """A name of the data set registry."""
     train_fraction: float = Field(1.0, gt=0, le=1)
@@ -59,7 +86,7 @@ class DataSlot(Slot):
 class MethodSlot(Slot):
     """A slot that a registered method fills."""
 
-    kind: ClassVar[str]
+    named: ClassVar = {"method": METHODS}
     method: str
     """A name of the method registry."""
     # As what it is: as the base class it would be serialised, and hashed, without a field.
@@ -118,6 +145,7 @@ class NetworkSlot(OptimisedSlot):
     """A network and how it is trained."""
 
     kind: ClassVar[str] = "network"
+    named: ClassVar = {"method": METHODS, "backbone": BACKBONES}
     method: str = "ce"
     """A name of the method registry."""
     backbone: str = "small_cnn"
@@ -188,11 +216,11 @@ class PostHocSlot(MethodSlot):
     kind: ClassVar[str] = "posthoc"
 
 
-class TrialSpec(Slot):
+class TrialSpec(StrictModel):
     """One pipeline: data + network + optional head + optional post-hoc."""
 
     version: Literal[1] = 1
-    data: DataSlot = DataSlot()
+    data: DataSlot = Field(default_factory=DataSlot)
     network: NetworkSlot
     head: HeadSlot | None = None
     posthoc: PostHocSlot | None = None
