@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tune_calib.registry import Registry
 
+# The analysis reads these names and loads no torch.
 if TYPE_CHECKING:
     from torch import Tensor
 

@@ -89,9 +89,11 @@ class MethodSlot(Slot):
     named: ClassVar = {"method": METHODS}
     method: str
     """A name of the method registry."""
+    # As what it is: as the base class it would be serialised, and hashed, without a field.
     params: SerializeAsAny[Params]
     """The method's own hyper-parameters."""
 
+    # Before pydantic reads the slot: by its annotation, params has no field at all.
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, given: Any) -> Any:
@@ -102,6 +104,7 @@ class MethodSlot(Slot):
         if "method" not in given and field.is_required():
             return given
         info = METHODS[given.get("method", field.default)]
+        # UserError is no ValueError: pydantic lets it through as the one line that it is.
         if info.kind != cls.kind:
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
         params = given.get("params", {})
@@ -268,16 +271,20 @@ class TrialSpec(StrictModel):
     @property
     def network_id(self) -> str:
         """Identity of the trained network: hash of the data and network slots."""
+        # As a trial: one without head and post-hoc has the network's identity for its hash.
         return content_hash(TrialSpec(data=self.data, network=self.network))
 
 
 def canonical_json(model: BaseModel) -> str:
     """Serialise a model to the one JSON text that its hash is taken of."""
+    # No blanks and sorted keys: fields may be declared in another order and no hash moves.
     return json.dumps(model.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
 
 def content_hash(model: BaseModel) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of a model's canonical JSON."""
+    # 64 bits: among the 100,000 trials that a plan may have, two share a hash with a probability
+    # below 1e-9.
     return hashlib.sha256(canonical_json(model).encode()).hexdigest()[:16]
 
 
