@@ -13,7 +13,7 @@ from tune_calib.models.base import declare_stages
 from tune_calib.models.network import Network
 from tune_calib.registry import METHODS
 from tune_calib.results import read_table
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
 
 UNSTABLE = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets"]
@@ -165,7 +165,7 @@ def test_a_reset_actor_equals_a_fresh_one(name, trained, tmp_path):
                 slots["head"] = own
             case _:
                 slots["posthoc"] = {"method": name}
-        run = Run(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
+        run = Circumstances(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
         return {**slots, "run": run.plain()}
 
     def drive(actor):
