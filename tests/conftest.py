@@ -9,8 +9,8 @@ from analysis import style
 from tests.support import CPU, small_spec
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.runs import NetworkRun, ensure_bank
 from tune_calib.engine.store import Store
 
 FORMATS = style.FORMATS
@@ -36,7 +36,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store that holds the network of ``small_spec``."""
     spec = small_spec()
     store = Store(tmp_path_factory.mktemp("store"))
-    run = NetworkRun(spec, store, load_development(spec.data, None), CPU)
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
     while run.step() is not None:
         pass
     run.close()

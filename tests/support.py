@@ -14,9 +14,10 @@ import torch
 
 from tune_calib.asked import Asked, Seeds
 from tune_calib.cli import main
+from tune_calib.columns import TableName
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.results import TableName, read_table
+from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.ablate import LadderJob
 from tune_calib.tuning.backend.rows import Circumstances

@@ -6,9 +6,9 @@ import torch
 
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
-from tune_calib.engine.store import Store, if_whole, read_manifest
+from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.places import cache_folder, files, place
@@ -101,14 +101,14 @@ def test_an_upload_that_was_cut_off_leaves_the_artifact_before_it(folder, monkey
     monkeypatch.setattr(type(folder), "write_bytes", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_tensors(folder / "a", {"x": torch.ones(3)}, {"epoch": 2})
-    assert read_manifest(folder / "a")["epoch"] == 1
+    assert artifact_manifest(folder / "a")["epoch"] == 1
 
 
 @pytest.mark.parametrize("name", ["tensors.safetensors", "manifest.json"])
 def test_a_damaged_remote_artifact_is_removed(folder, name):
     write_tensors(folder / "a", {"x": torch.arange(3)}, {})
     damage(name)
-    assert if_whole(folder / "a", read_manifest) is None
+    assert read_or_remove(folder / "a", artifact_manifest) is None
     assert not (folder / "a").exists()
 
 
@@ -126,10 +126,10 @@ def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, t
     def splits():
         return load_development(spec.data, None), load_test(spec.data, None)
 
-    run = NetworkRun(spec, store, splits()[0], CPU)
+    run = NetworkTraining(spec, store, splits()[0], CPU)
     run.step()
     run.close()
-    run = NetworkRun(spec, store, splits()[0], CPU)
+    run = NetworkTraining(spec, store, splits()[0], CPU)
     assert len(run.history) == 1
     while run.step() is not None:
         pass

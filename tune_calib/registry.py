@@ -24,6 +24,9 @@ from tune_calib.errors import UserError
 from tune_calib.wording import shown
 
 if TYPE_CHECKING:  # the records stand above this module, which knows neither torch nor optuna
+    from analysis.figure import Figure
+    from analysis.ladder.results import LadderResults
+    from analysis.search.load import SearchResults
     from tune_calib.data.base import DatasetInfo
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
@@ -114,8 +117,8 @@ class Registry(Generic[T]):
         return iter(sorted(self._records))
 
 
-class Settings(BaseModel):
-    """Settings: frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
+class StrictModel(BaseModel):
+    """Frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -160,7 +163,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-class Params(Settings):
+class Params(StrictModel):
     """Hyper-parameters of a method."""
 
 
@@ -221,3 +224,9 @@ DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datase
 BACKBONES: Registry["BackboneInfo"] = Registry("backbone", "tune_calib.models.backbones")
 LADDERS: Registry["Ladder"] = Registry("ladder", "ablations")
 SPACES: Registry["Space"] = Registry("search space", "search_spaces")
+LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(
+    "figure of a ladder", "analysis.ladder.figures"
+)
+SEARCH_FIGURES: Registry["Figure[SearchResults]"] = Registry(
+    "figure of a search", "analysis.search.figures"
+)

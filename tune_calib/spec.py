@@ -24,7 +24,7 @@ from tune_calib.registry import (
     METHODS,
     MethodInfo,
     Params,
-    Settings,
+    StrictModel,
     nearest,
 )
 from tune_calib.wording import complaint, shown
@@ -32,7 +32,7 @@ from tune_calib.wording import complaint, shown
 Optimizer = Literal["sgd", "adam", "adamw"]
 
 
-class Slot(Settings):
+class Slot(StrictModel):
     """Common behaviour of the slots."""
 
 

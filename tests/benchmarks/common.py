@@ -13,9 +13,9 @@ import torch
 
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import NetworkRun, TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.registry import DATASETS
@@ -66,7 +66,7 @@ def _spec(dataset: str, views: int, head: dict[str, object]) -> TrialSpec:
 
 def _setting(folder: Path, spec: TrialSpec, development: Development, test: Split) -> Setting:
     store = Store(folder)
-    run = NetworkRun(spec, store, development, CPU)
+    run = NetworkTraining(spec, store, development, CPU)
     while run.step() is not None:
         pass
     run.close()

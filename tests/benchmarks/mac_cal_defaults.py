@@ -28,10 +28,10 @@ from torch.nn import functional as F
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
+from tune_calib.engine.artifacts import NetworkTraining, ensure_development_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import NetworkRun, ensure_development_bank
 from tune_calib.engine.store import Store
 from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
@@ -160,7 +160,7 @@ def own(name: str) -> Frozen:
     spec = TrialSpec.build(**slots, head=head)
     store, root = Store(FOLDER / "store"), CIFAR10_ROOT
     splits = functools.partial(load_development, spec.data, root, store.images)
-    run = NetworkRun(spec, store, splits(), CPU)
+    run = NetworkTraining(spec, store, splits(), CPU)
     while run.step() is not None:
         pass
     run.close()

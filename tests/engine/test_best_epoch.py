@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import population
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, population_logits
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import NetworkRun, ensure_bank
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import WATCHED
@@ -69,7 +69,7 @@ def bank(tmp_path_factory):
     )
     store = Store(tmp_path_factory.mktemp("store"))
     splits = load_development(spec.data, None), load_test(spec.data, None)
-    run = NetworkRun(spec, store, splits[0], CPU)
+    run = NetworkTraining(spec, store, splits[0], CPU)
     while run.step() is not None:
         pass
     run.close()

@@ -5,10 +5,10 @@ import torch
 
 from tests.support import CPU
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.evaluate import evaluate_one, network_logits, population_logits
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import NetworkRun, ensure_bank, load_network
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, METHODS
@@ -38,7 +38,7 @@ def store(tmp_path_factory):
 
 def metrics_of(spec, store):
     development = load_development(spec.data, None)
-    run = NetworkRun(spec, store, development, CPU)
+    run = NetworkTraining(spec, store, development, CPU)
     while run.step() is not None:
         pass
     run.close()

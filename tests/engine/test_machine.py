@@ -13,10 +13,10 @@ import torch
 from tests.support import CPU, QUICK, cli, drive, small_spec
 from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
-from tune_calib.engine.runs import NetworkRun, ensure_bank
-from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.ladder import expand, side_by_side
 from tune_calib.portable import PORTABLE
@@ -52,7 +52,7 @@ def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
     """Not where its artifact was read later."""
     store = Store(tmp_path / "store")
     shutil.copytree(trained.root, store.root)
-    manifest = store.folder("networks", small_spec().network_id) / MANIFEST
+    manifest = store.folder("networks", small_spec().network_id) / ARTIFACT_MANIFEST
     elsewhere = {"processor": "another", "instruction_set": "NEON", "gpu": None}
     about = {**json.loads(manifest.read_text()), "machine": elsewhere, "threads": 2}
     manifest.write_text(json.dumps(about))
@@ -195,7 +195,7 @@ def read_only(tmp_path):
     given["head"] = {"epochs": 2, "augment": "none"}
     spec = expand(side_by_side(["ce", "retrain"]), Asked(given).suited())[1].spec
     splits = load_development(spec.data, None), load_test(spec.data, None)
-    run = NetworkRun(spec, Store(root), splits[0], CPU)
+    run = NetworkTraining(spec, Store(root), splits[0], CPU)
     while run.step() is not None:
         pass
     run.close()
@@ -248,6 +248,6 @@ def test_a_search_of_networks_needs_a_store_that_it_can_write(read_only, tmp_pat
 def test_a_network_that_is_whole_is_opened_while_another_holds_its_lock(trained):
     spec = small_spec()
     with trained.lock("network", spec.network_id):
-        run = NetworkRun(spec, trained, load_development(spec.data, None), CPU)
+        run = NetworkTraining(spec, trained, load_development(spec.data, None), CPU)
         assert run.step() is None
         run.close()

@@ -7,9 +7,14 @@ import torch
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import store as store_module
+from tune_calib.engine.artifacts import (
+    NetworkTraining,
+    ensure_bank,
+    ensure_development_bank,
+    load_network,
+)
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
-from tune_calib.engine.store import Store, if_whole, read_manifest
+from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 
@@ -27,8 +32,8 @@ def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
     path = tmp_path / "a" / name
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(DamagedFileError):
-        read_manifest(tmp_path / "a")
-    assert if_whole(tmp_path / "a", read_manifest) is None
+        artifact_manifest(tmp_path / "a")
+    assert read_or_remove(tmp_path / "a", artifact_manifest) is None
     assert not (tmp_path / "a").exists()
 
 
@@ -44,7 +49,7 @@ def test_two_who_need_a_network_train_it_once(tmp_path):
     epochs = []
 
     def need():
-        run = NetworkRun(spec, store, load_development(spec.data, None), CPU)
+        run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
         while run.step() is not None:
             epochs.append(1)
         run.close()
@@ -86,7 +91,7 @@ def test_a_network_is_hashed_once_on_opening(trained, monkeypatch):
     monkeypatch.setattr(
         store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
     )
-    NetworkRun(spec, trained, load_development(spec.data, None), CPU).close()
+    NetworkTraining(spec, trained, load_development(spec.data, None), CPU).close()
     assert len(hashed) == 1
 
 
@@ -104,5 +109,5 @@ def test_a_network_of_another_copy_of_the_data_is_refused(trained):
     splits = load_development(spec.data, None)
     other = dataclasses.replace(splits, train=splits.train.take(torch.arange(499, -1, -1)))
     with pytest.raises(UserError, match="another copy of digits"):
-        NetworkRun(spec, trained, other, CPU)
-    NetworkRun(spec, trained, splits, CPU).close()
+        NetworkTraining(spec, trained, other, CPU)
+    NetworkTraining(spec, trained, splits, CPU).close()

@@ -13,11 +13,11 @@ from torch import Tensor
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
 from tune_calib.data.splits import Development
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, train_outputs
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.store import Store
 from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
@@ -47,6 +47,8 @@ class FinishedTrial:
         if spec.head is not None:
             key = bank_key(spec, spec.head)
             bank = ensure_bank(spec, key, store, lambda: (development, test), device)
+            # The store keeps the statistics of training, but select, calib and test in the bank
+            # were predicted with those that the views of train had moved.
             if key.bn_mode == "train":
                 self._drift(key)
             self.trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)
@@ -59,6 +61,7 @@ class FinishedTrial:
         for _ in train_outputs(key, method, network, self.info, self.development.train):
             pass
 
+    # Every corruption is judged beside the same two splits: they are predicted once.
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:
         """What the post-hoc transform is fitted on, and ``select``."""

@@ -32,7 +32,7 @@ from tune_calib.places import (
     scratch_folder,
 )
 
-MANIFEST = "manifest.json"
+ARTIFACT_MANIFEST = "manifest.json"
 
 Read = TypeVar("Read")
 
@@ -53,7 +53,7 @@ class Store:
 
     def holds(self, kind: str, identity: str) -> bool:
         """Whether an artifact was written; not whether it is undamaged."""
-        return (self.folder(kind, identity) / MANIFEST).exists()
+        return (self.folder(kind, identity) / ARTIFACT_MANIFEST).exists()
 
     @property
     def images(self) -> Path:
@@ -93,10 +93,15 @@ def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, A
         temporary.mkdir(parents=True)
         fill(temporary)
         files = {path.name: _checksum(path) for path in sorted(temporary.iterdir())}
-        (temporary / MANIFEST).write_text(json.dumps({"files": files, **about}, sort_keys=True))
+        (temporary / ARTIFACT_MANIFEST).write_text(
+            json.dumps({"files": files, **about}, sort_keys=True)
+        )
+        # On the disk before the name is: else a power cut could leave the name with empty files.
         for path in temporary.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+        # A rename does not replace a folder with something in it. Who dies in between leaves none,
+        # which is made again; half of one would be a wrong number.
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)
@@ -119,7 +124,7 @@ def opened(folder: Place) -> tuple[Path, dict[str, Any]]:
     return folder, _checked(folder, folder)
 
 
-def read_manifest(folder: Place) -> dict[str, Any]:
+def artifact_manifest(folder: Place) -> dict[str, Any]:
     """Check an artifact as ``opened`` does and return its manifest."""
     return opened(folder)[1]
 
@@ -127,7 +132,7 @@ def read_manifest(folder: Place) -> dict[str, Any]:
 def _checked(files: Path, folder: Place) -> dict[str, Any]:
     """The manifest of an artifact, whose files lie in ``files`` and match their checksums."""
     try:
-        manifest: dict[str, Any] = json.loads((files / MANIFEST).read_text())
+        manifest: dict[str, Any] = json.loads((files / ARTIFACT_MANIFEST).read_text())
         for name, checksum in manifest["files"].items():
             if _checksum(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
@@ -138,12 +143,12 @@ def _checked(files: Path, folder: Place) -> dict[str, Any]:
 
 def _upload(source: Path, folder: RemotePlace) -> None:
     """Put a whole artifact of this machine in the place of the one that lies there."""
-    content = (source / MANIFEST).read_bytes()
+    content = (source / ARTIFACT_MANIFEST).read_bytes()
     before = _manifest_there(folder)
     after = _objects(content)
     for stored, name in after.items():
         (folder / stored).upload(source / name)
-    (folder / MANIFEST).write_bytes(content)
+    (folder / ARTIFACT_MANIFEST).write_bytes(content)
     for stored in _objects(before).keys() - after.keys():
         (folder / stored).unlink()
 
@@ -153,6 +158,8 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
     content = _manifest_there(folder)
     if not content:
         raise DamagedFileError(f"{folder} holds no artifact")
+    # By what the manifest says: a later artifact of the same name gets a copy of its own, and who
+    # reads the earlier one is not disturbed.
     copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
@@ -162,7 +169,7 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
         with scratch_folder() as scratch:
             whole = scratch / "whole"
             whole.mkdir()
-            (whole / MANIFEST).write_bytes(content)
+            (whole / ARTIFACT_MANIFEST).write_bytes(content)
             for stored, name in _objects(content).items():
                 (folder / stored).download(whole / name)
             manifest = _checked(whole, folder)
@@ -178,7 +185,7 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
 def _manifest_there(folder: RemotePlace) -> bytes:
     """The manifest of a remote artifact; nothing if there is none."""
     try:
-        return (folder / MANIFEST).read_bytes()
+        return (folder / ARTIFACT_MANIFEST).read_bytes()
     except FileNotFoundError:
         return b""
 
@@ -192,7 +199,7 @@ def _objects(manifest: bytes) -> dict[str, str]:
     return {f"{name}.{checksum}": name for name, checksum in files.items()}
 
 
-def if_whole(folder: Place, read: Callable[[Place], Read]) -> Read | None:
+def read_or_remove(folder: Place, read: Callable[[Place], Read]) -> Read | None:
     """What a reader makes of an artifact, whose files are hashed once, in the reading.
 
     Args:
@@ -207,6 +214,7 @@ def if_whole(folder: Place, read: Callable[[Place], Read]) -> Read | None:
     try:
         return read(folder)
     except DamagedFileError:
+        # Callers hold the artifact's lock: nobody is writing what is removed here.
         remove_folder(folder)
         return None
 

@@ -4,7 +4,8 @@ Cross entropy, and a ranking loss on neighbours in the batch: the sample that wa
 in the training so far should have the higher confidence, by as much as the shares differ. While
 all samples were right equally often the term is 0 (the authors' code divides 0 by 0), and so it is
 for a batch of one (theirs raises). The negative entropy is divided by ln C (theirs: by ln 100 for
-CIFAR-100 and by ln 10 otherwise, ``entropy_scale`` sets it).
+CIFAR-100 and by ln 10 otherwise, ``entropy_scale`` sets it). In the formula c_i is the share of
+the epochs in which sample i was right, and i + 1 its neighbour in the batch, round the end.
 
 Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, learning rate drops at a
 half and five sixths, the last epoch.
@@ -60,6 +61,7 @@ class CorrectnessRanking(NetworkMethod):
         """Mean cross entropy, in nats, plus the weighted ranking loss."""
         confidence = self.confidence(logits)
         share = self.shares(indices).to(confidence.dtype)
+        # The partner is the next sample of the batch, that of the last one the first.
         distance = share - share.roll(-1)
         gap = distance.sign() * (confidence - confidence.roll(-1))
         ranking = torch.where(distance == 0, 0, F.relu(distance.abs() - gap)).mean()
@@ -79,13 +81,16 @@ class CorrectnessRanking(NetworkMethod):
 
     def shares(self, indices: Tensor) -> Tensor:
         """Share of the epochs in which samples were right, (N,) float64; 0 if all agree."""
+        # Of the whole training split, not of the batch.
         lowest = self.n_correct.min()
         span = self.max_correct - lowest
         excess = (self.n_correct[indices] - lowest).double()
+        # The branch that is not taken is computed too, and must not divide by 0.
         return torch.where(span == 0, 0, excess / torch.where(span == 0, 1, span))
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Count who was right."""
+        # By the logits of the step itself, in training mode and of augmented images: no pass more.
         self.n_correct.index_add_(0, indices, (logits.argmax(1) == labels).long())
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:

@@ -4,7 +4,8 @@ The L1 norm of a sample's features, normalised by running moments, says how conf
 is; a small gate on the logits decides by its sign whether large norms get more smoothing (+1) or
 less (-1). ``fedlas_ls`` smooths labels by it, ``fedlas_mbls`` weighs the margin penalty of MbLS.
 Neither indicator nor gate sends a gradient to the network; the gate learns by making the training
-loss small.
+loss small. In the formula s is the gate, mu and nu are the running mean and standard deviation of
+the indicator.
 
 As in the authors' code (nadarasarbahavan/FEDLAS): the margin penalty is a mean over classes, a gate
 that is undecided gives 0 and so smoothing ``alpha``, a new batch enters the moments with weight
@@ -31,6 +32,8 @@ from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
+# The authors' start of the moments. A new batch has weight theta, so that few steps later nothing
+# is left of it.
 FIRST_MEAN = 20.0
 
 FIRST_DEVIATION = 100.0
@@ -120,11 +123,14 @@ class FedlasLabelSmoothing(NetworkMethod):
         super().__init__(params, context)
         self.gate = None
         if params.gate == "learned":
+            # Of a seed of its own and with the global generator put back: nothing that ran before
+            # may decide on the gate's weights.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(child_seed(context.seed, "gate"))
                 self.gate = Gate(context.classes)
         self.register_buffer("mean", torch.tensor(FIRST_MEAN))
         self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
+        # For a loss outside of an epoch; in training begin_epoch replaces it.
         self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
         self.epoch = 0
         self.seen: list[dict[str, Tensor]] = []
@@ -137,6 +143,8 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Mean loss; in training mode the running moments take the batch in."""
+        # Indicator, then moments, then gate: a batch is normalised by moments that hold it, and
+        # where both draw, the order decides on what.
         values = self.values(logits.detach(), features.detach(), self.chance)
         if self.training:
             self.observe(values)
@@ -181,6 +189,7 @@ class FedlasLabelSmoothing(NetworkMethod):
         """Move the running moments towards those of a batch of two or more."""
         if len(values) > 1:
             self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
+            # The unbiased one, torch's default, as in the authors' code.
             self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
 
     def normalised(self, values: Tensor) -> Tensor:

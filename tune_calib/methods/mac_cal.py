@@ -4,7 +4,8 @@ There is no published code; the options name each reading of equations 8 to 13, 
 option stands in docs/pages/readings.md#mac-cal. The default was chosen on ``select`` over several
 over-confident networks (``ablations/RESULTS.md``): masks zero the stored weights in place, and the
 stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
-``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static).
+``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static). In the
+formula U and V are the two layers, a the activation, M the masks, eta the learning rate.
 
 Own recipe: SGD at a constant .1, the loss summed over the batch and its gradient clipped at 2,
 weight decay 5e-4, batch 128: the text names the rate and the code base (Mukhoti et al.), which
@@ -165,7 +166,9 @@ class MacCal(HeadMethod):
         self.masked_names = self._masked_names(len(sizes) - 1)
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
-        self.mask_q = self.q  # what the masks in force were drawn with
+        # What the masks in force were drawn with: q moves at the end of an epoch, and the weights
+        # that are evaluated then were trained under the old one.
+        self.mask_q = self.q
         self.q_min = self.per_head("q_min")
         self.tau0 = self.per_head("tau0")
         self.tau_decay = self.per_head("tau_decay")
@@ -195,6 +198,8 @@ class MacCal(HeadMethod):
         self.masks = self._draw(purpose, index)
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
+                # A weight that is zeroed here stays so until steps move it: with a dense gradient
+                # at once, with a masked one by momentum alone, until a later mask keeps it.
                 self.parameters[name].data.mul_(mask)
 
     def _draw(self, purpose: str, index: int) -> dict[str, Tensor]:
@@ -218,6 +223,7 @@ class MacCal(HeadMethod):
             if self.params.gradient == "masked":
                 weights[name] = weight * scale
             else:
+                # The value of the masked weight, with the gradient of the whole one.
                 weights[name] = weight + (weight * scale - weight).detach()
         return weights
 
@@ -226,12 +232,14 @@ class MacCal(HeadMethod):
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Logits under the current masks (eq. 9)."""
+        # The stored weights were masked when the masks were drawn.
         if self.params.masking == "destructive":
             return self._apply(self.parameters, features)
         return self._apply(self._masked(self.masks), features)
 
     def restrict_gradients(self) -> None:
         """W <- W - lr M grad (eq. 11)."""
+        # With functional masks autograd has multiplied by the mask already.
         if self.params.gradient == "masked" and self.params.masking == "destructive":
             for name, mask in self.masks.items():
                 gradient = self.parameters[name].grad
@@ -247,6 +255,7 @@ class MacCal(HeadMethod):
         tau = self.tau0 * torch.exp(-self.tau_decay * epoch / self.context.epochs)
         gap = self.gamma * statistics.accuracy - statistics.confidence
         moved = self.q + gap.clamp(-tau, tau)
+        # Twice, because clamp takes no tensor beside a number.
         self.q = moved.clamp(min=self.q_min).clamp(max=1.0)
         return {"q": self.mask_q, "tau": tau}
 
@@ -275,6 +284,8 @@ class MacCal(HeadMethod):
         return self._apply(self.parameters, features)
 
     def _monte_carlo(self, features: Tensor) -> Tensor:
+        # The draws are numbered, whatever part of a split is asked for: all of its samples are
+        # judged under the same masks.
         return log_mean_exp(
             self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
             for sample in range(self.params.mc_samples)
@@ -283,6 +294,8 @@ class MacCal(HeadMethod):
     def state(self) -> dict[str, Tensor]:
         """The keep probabilities and the masks in force."""
         return {
+            # Masks and mask_q too: the best epoch's weights are evaluated under its own masks, not
+            # under those of the last epoch.
             "q": self.q,
             "mask_q": self.mask_q,
             **{f"mask.{name}": mask for name, mask in self.masks.items()},

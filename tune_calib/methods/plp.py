@@ -3,7 +3,8 @@
 "Calibration Bottleneck: Over-compressed Representations are Less Calibratable",
 https://proceedings.mlr.press/v235/wang24cm.html. Cross entropy is trained as usual, but the top
 layers stop moving one group after the other, so that a classifier that is not over-trained gives
-the layers below features that can be calibrated.
+the layers below features that can be calibrated. In the formula n_0 > n_1 > ... are the J
+boundaries.
 
 Differences from the authors' code (dengbaowang/PLP): a start epoch is met with ``>=``, not ``==``
 (two coinciding starts end all freezing there), and boundaries of networks without a published
@@ -106,8 +107,11 @@ class Plp(NetworkMethod):
 
     def adapt(self, network: Any) -> None:
         """Look the boundaries up, or derive them."""
+        # By the number of tensors, which tells the authors' three networks apart; boundaries count
+        # them in the order of definition, stem first.
         total = len(list(network.parameters()))
         boundaries = PUBLISHED.get(total) or derive_boundaries(network)
+        # Follows from the spec, so that it is no state and a resumed run needs nothing.
         self.counts = schedule(boundaries, self.params.gamma, self.context.epochs)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:

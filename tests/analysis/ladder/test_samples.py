@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 import torch
 
-from analysis.ladder.figures.samples import sample_statistics
+from analysis.ladder.samples import sample_statistics
 from tests.support import CPU
 from tune_calib.data.splits import load_development
-from tune_calib.engine.runs import NetworkRun
+from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.engine.tensors import read_tensors, write_tensors
@@ -26,11 +26,11 @@ def spec_of(**params):
 
 def records(spec, store, killed_each_epoch=False):
     development = load_development(spec.data, None)
-    run = NetworkRun(spec, store, development, CPU)
+    run = NetworkTraining(spec, store, development, CPU)
     while run.step() is not None:
         if killed_each_epoch:
             run.close()
-            run = NetworkRun(spec, store, development, CPU)
+            run = NetworkTraining(spec, store, development, CPU)
     run.close()
     return read_epochs(store, spec.network_id, EPOCHS, spec.hash)
 

@@ -11,8 +11,8 @@ from tests.support import drive, rows
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
 from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, ensure_development_bank
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results import read_table
@@ -242,7 +242,7 @@ def test_a_search_reads_no_test_split(whole, store):
 def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_path):
     spec = whole.candidates.trials({}, 0)[0].spec
     store, cpu = Store(tmp_path), torch.device("cpu")
-    run = NetworkRun(spec, store, load_development(spec.data, None), cpu)
+    run = NetworkTraining(spec, store, load_development(spec.data, None), cpu)
     while run.step() is not None:
         pass
     run.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import population_key
-from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.ladder import PlannedTrial
 
 MAX_POPULATION = 32
@@ -114,7 +114,7 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
         if not store.holds("banks", bank):
             absent.append(f"banks/{bank}")
         elif not is_search:
-            about = json.loads((store.folder("banks", bank) / MANIFEST).read_text())
+            about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_text())
             absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
     return absent
 

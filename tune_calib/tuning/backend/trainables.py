@@ -26,8 +26,15 @@ import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
 
+from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.artifacts import (
+    NetworkTraining,
+    ensure_bank,
+    ensure_development_bank,
+    load_network,
+)
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     Evaluation,
@@ -38,7 +45,6 @@ from tune_calib.engine.evaluate import (
 )
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.runs import NetworkRun, ensure_bank, ensure_development_bank, load_network
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
@@ -47,7 +53,7 @@ from tune_calib.names import METRICS, SLOTS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import DATASETS, METHODS
-from tune_calib.results import TableName, write_results
+from tune_calib.results import write_results
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import Circumstances, Outcome, bin_rows, curve_rows, trial_row
@@ -161,7 +167,7 @@ class NetworkTrainable(_SpecTrainable):
         """Wait for the network's lock, then read its artifact or last checkpoint."""
         super().setup(config)
         self.splits = self.development().to(self.device)
-        self.network_run = NetworkRun(self.spec, self.store, self.splits, self.device)
+        self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
 
     def _threads(self) -> int:
         return self.spec.network.threads
@@ -267,7 +273,7 @@ class HeadTrainable(_SpecTrainable):
         return bank
 
     def _train_network(self) -> None:
-        run = NetworkRun(self.spec, self.store, self.development(), self.device)
+        run = NetworkTraining(self.spec, self.store, self.development(), self.device)
         torch.set_num_threads(self.spec.network.threads)
         try:
             while run.step() is not None:

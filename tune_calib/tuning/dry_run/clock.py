@@ -18,7 +18,7 @@ from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.population import PopulationTrainer, population_key
-from tune_calib.engine.store import MANIFEST, Store
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS, METHODS
@@ -117,7 +117,7 @@ class Clock:
         kind = _kind(spec)
         ran = {"threads": spec.network.threads, "device": self.device.type}
         found = []
-        for path in (self.store.root / "networks").glob(f"*/{MANIFEST}"):
+        for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
             about = json.loads(path.read_text())
             with suppress(UserError):  # a spec of an earlier version
                 is_alike = _kind(TrialSpec.build(**json.loads(about["spec"]))) == kind

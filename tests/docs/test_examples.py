@@ -1,0 +1,99 @@
+"""The files of the page on adding things do what the page says, each as it is printed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+
+from tests.docs.test_pages import blocks, page
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
+
+# All in one process of its own: what they register must not reach other tests.
+TOGETHER = """
+import importlib.util, json, sys
+from pathlib import Path
+from tests.support import drive, run_of
+from tune_calib.engine.store import Store
+from tune_calib.asked import Asked
+from tune_calib.ladder import expand
+from tune_calib.registry import LADDERS
+from tune_calib.results import read_table
+from tune_calib.tuning.backend.trainables import trainable
+
+for name in ("ladder", "metric", "dataset", "backbone"):
+    path = Path("docs/examples") / f"plugin_{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+asked = {"data": {"dataset": "digits5"}, "network": {"backbone": "perceptron", "epochs": 2}}
+trials = expand(LADDERS["smoothing"], Asked(asked, controls=True).suited())
+out = Path(sys.argv[1])
+drive(trainable("ce")({**asked, "run": run_of(out, Store(out / "store"))}))
+(row,) = read_table(out, "trials").to_pylist()
+print(json.dumps({"labels": [t.label for t in trials], "row": row}, default=str))
+"""
+
+
+def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
+    command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout.splitlines()[-1])
+    assert told["labels"] == ["ce", "+ label smoothing", "+ temperature", "temperature alone"]
+    row = told["row"]
+    assert (row["dataset"], row["backbone"]) == ("digits5", "perceptron")
+    assert row["status"] == "done"
+    assert row["test/accuracy"] > 0.5
+    # The last of the cumulated gaps is that of the whole split.
+    assert abs(row["test/o_ece"] - row["test/u_ece"]) - 1e-9 <= row["test/ks"] < 1
+
+
+FIGURE = """
+import runpy, sys
+from pathlib import Path
+from analysis import style
+from analysis.ladder.results import LadderResults
+from analysis.load import load
+from tune_calib.registry import LADDER_FIGURES
+
+runpy.run_path("docs/examples/plugin_figure.py")
+figure = LADDER_FIGURES["select_test"]
+style.apply()
+results = LadderResults(load(Path("analysis/example/compare")))
+drawing = figure.draw(results)
+dots = sum(len(line.get_xdata()) for line in drawing.axes[0].get_lines()[:-1])
+assert dots == len(results.sweep.trials), dots
+print(style.save(drawing, Path(sys.argv[1]), figure.name))
+"""
+
+
+def test_a_figure_is_drawn(tmp_path):
+    command = [sys.executable, "-c", FIGURE, str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "select_test.png").stat().st_size > 10_000
+
+
+def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    (reading,) = blocks(page("results-on-disk"), "python")
+    exec(reading, {})
+    assert "temperature" in capsys.readouterr().out
+    (drawing,) = blocks(page("analysis"), "python")
+    drawing = drawing.replace("runs/mixup/alpha-digits", "analysis/example/search")
+    drawing = drawing.replace("network.alpha", "head.gamma").replace(', "test")', ")")
+    mpl.use("Agg")
+    exec(drawing, {})
+    assert plt.gca().get_lines() or plt.gca().collections
+    plt.close("all")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_printed_on_the_page(path):
+    assert f"<!-- example: {path.name} -->" in (ROOT / "docs/pages/adding.md").read_text()
