@@ -83,6 +83,7 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
     given, pairs = asked.given, asked.seeds.pairs()
     rungs = [rung for rung in ladder.rungs if asked.controls or rung.kind != "control"]
     refuse_unknown(rungs, given)
+    # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
     heads_given = {**_head_recipe(ladder, given), **given.get("head", {})}
     asked = replace(asked, given={**given, "head": heads_given})
@@ -93,7 +94,9 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
             spec = spec_of(rung, asked, pair)
             if rung.adds_head_epochs:
                 head = spec_of(heads[0], asked, pair).head
+                # As many epochs as the first head has: all heads of such a ladder have one recipe.
                 spec = _longer(spec, head.epochs) if head else spec
+            # A rung without a head is one trial for all head seeds, and kept once.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
                 raise _collision(rungs[first.rung], rung, given)
@@ -102,6 +105,7 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
     """The error of two rungs that are one trial, with the settings that made them so."""
+    # Not None, which a rung may set.
     absent = object()
     blamed = [
         f"{slot}.{key}={value}"
@@ -186,6 +190,7 @@ def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
             below = {key: value for key, value in asked.given.get(slot, {}).items() if key in known}
             slots[slot] = {**below, **own}
             if slot in seed_of:
+                # Above all else: a seed is an axis of the design and no setting.
                 slots[slot]["seed"] = seed_of[slot]
     return effective(slots, asked.defaults, asked.own_recipes)
 
