@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib import plugins
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.searches import Retry
 
@@ -32,6 +33,7 @@ def run(
     from tune_calib.tuning.sweep.file import read_sweep_file
     from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
+    given = [own for own in plugins.in_use() if own not in plugins.installed()]
     read = read_sweep_file(file)
     if address is not None:
         read = read.at_address(address)
@@ -40,6 +42,7 @@ def run(
         typer.echo(forecast(read, works))
         return
     again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
+    again += "".join(f" --plugin {own.where}" for own in given)
     ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
     _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]

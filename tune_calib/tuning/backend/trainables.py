@@ -15,7 +15,7 @@ Settings that are not given are those that the command line would take (``recipe
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
 
+from tune_calib import plugins
 from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
@@ -51,6 +52,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, SLOTS, WATCHED, column
 from tune_calib.places import place
+from tune_calib.plugins import Plugin
 from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import write_results
@@ -72,6 +74,7 @@ class _SpecTrainable(tune.Trainable):
     """
 
     method: ClassVar[str | None] = None
+    plugins: ClassVar[Sequence[Plugin]] = ()
 
     def _setup_logdir(self) -> None:
         """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
@@ -83,6 +86,8 @@ class _SpecTrainable(tune.Trainable):
         self.started = time.monotonic()
         self.resets = getattr(self, "resets", 0)
         self.circumstances = Circumstances(**config["run"])
+        # Before anything is looked up; the process may have served a run with others.
+        plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -347,7 +352,11 @@ def trainable(name: str) -> type[tune.Trainable]:
     """
     base = HeadTrainable if METHODS[name].kind == "head" else NetworkTrainable
     title = "".join(part.capitalize() for part in name.split("_"))
-    return type(f"{title}Trainable", (base,), {"method": name, "__doc__": METHODS[name].title})
+    return type(
+        f"{title}Trainable",
+        (base,),
+        {"method": name, "plugins": plugins.in_use(), "__doc__": METHODS[name].title},
+    )
 
 
 def _trial(plain: Mapping[str, Any]) -> PlannedTrial:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from tune_calib import plugins
 from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.folders import identity_of_rows, search_of
@@ -17,8 +18,10 @@ from tune_calib.manifests import (
     SearchOutcome,
     SeedsRecord,
 )
-from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.places import Place, place
+from tune_calib.plugin_folders import joined, records, take_up
+from tune_calib.plugins import Plugin
 from tune_calib.results import read_table
 from tune_calib.tuning.caption import titles
 from tune_calib.tuning.folder import holds_another, identity_of, refuse_foreign
@@ -71,9 +74,18 @@ class Question:
             "population": self.population,
             "lag": self.lag,
             **({"own_recipes": True} if asked.own_recipes else {}),
+            # Two versions of a plug-in are two questions, also for a study in one database.
+            **({"plugins": sorted(needs)} if (needs := self.plugins()) else {}),
         }
         # Through JSON: the file has lists where Python has tuples, and must equal what is read.
         return QuestionRecord(**json.loads(json.dumps(plain)))
+
+    def plugins(self) -> set[str]:
+        """Content hashes of the plug-ins that it rests on."""
+        if not plugins.in_use():
+            return set()
+        metrics = {METRICS.origin(name) for name in self.objective.metrics}
+        return self.candidates().plugins() | {each for each in metrics if each is not None}
 
     @property
     def identity(self) -> str:
@@ -97,6 +109,7 @@ class Question:
         )
         objective = Objective(tuple(record.objective.metrics), record.objective.guard)
         del plain["seeds"]
+        plain.pop("plugins", None)  # said again by those that are in use now
         return cls(**{**plain, "asked": asked, "objective": objective})
 
     def candidates(self) -> Candidates:
@@ -126,6 +139,10 @@ class SearchJob:
     def out(self) -> Place:
         """Folder of the search."""
         return self.site.out
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The plug-ins that its trials need."""
+        return plugins.used(self.question.plugins())
 
 
 def as_begun(job: SearchJob) -> SearchJob:
@@ -161,6 +178,7 @@ def search_manifest(job: SearchJob) -> SearchManifest:
         "command": old.command,
         "commands": _commands(old, new),
         "trials": max(old.trials, new.trials),
+        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=further).over(old)
 
@@ -184,6 +202,7 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
         at_once=job.at_once,
         study_storage=job.study_storage and without_password(job.study_storage),
         titles=titles(candidates.baseline()),
+        **({"plugins": records(needs)} if (needs := job.plugins()) else {}),
     )
 
 
@@ -309,6 +328,7 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
     Raises:
         UserError: it holds none.
     """
+    take_up(out)
     manifest = search_of(out)
     if not manifest.can_go_on:
         raise _unknown(out, manifest)

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tune_calib import places
+from tune_calib import places, plugins
 from tune_calib.errors import UserError
 from tune_calib.tuning.sweep.format import SweepFile
 from tune_calib.wording import complaint, shown
@@ -76,6 +76,7 @@ def read_sweep_file(path: Path) -> ReadFile:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
         raise UserError(f"{path} is no sweep file; it needs entries, see the README")
+    _load_plugins(path, plain.get("plugins"), lines)  # before names are looked up
     try:
         return ReadFile(path, SweepFile.model_validate(plain), lines)
     except ValidationError as error:
@@ -84,6 +85,15 @@ def read_sweep_file(path: Path) -> ReadFile:
         if first["type"] == "unknown_key":
             place = (*place, first["ctx"]["key"])
         raise _error(path, lines, place, _message(first)) from None
+
+
+def _load_plugins(path: Path, given: Any, lines: Mapping[Place, int]) -> None:
+    for index, each in enumerate(given if isinstance(given, list) else ()):
+        if isinstance(each, str) and each.strip():
+            try:
+                plugins.load(each, folder=path.parent)
+            except UserError as error:
+                raise _error(path, lines, ("plugins", index), str(error)) from None
 
 
 def _message(found: Any) -> str:
