@@ -14,12 +14,13 @@ NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 DEVELOPMENT = {}
 
 
-def trainer(**network) -> NetworkTrainer:
+def trainer(share=0.3, **network) -> NetworkTrainer:
     spec = TrialSpec.build(
-        data={"train_fraction": 0.3}, network={"epochs": 3, "batch_size": 64, **network}
+        data={"train_fraction": share}, network={"epochs": 3, "batch_size": 64, **network}
     )
-    splits = DEVELOPMENT.setdefault(0, load_development(spec.data, None))
-    return NetworkTrainer(spec, splits, CPU)
+    if share not in DEVELOPMENT:
+        DEVELOPMENT[share] = load_development(spec.data, None)
+    return NetworkTrainer(spec, DEVELOPMENT[share], CPU)
 
 
 def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
@@ -30,6 +31,7 @@ def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_killed_at_every_epoch_equals_uninterrupted(method, optimizer):
     slot = {"method": method, "optimizer": optimizer, "lr": 0.01, "select": "min_val_nll"}
+    slot["share"] = 0.1  # three batches an epoch
     whole = trainer(**slot)
     list(whole)
     saved = None
