@@ -9,12 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tune_calib.columns import TableName
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
 from tune_calib.manifests import SWEEP_MANIFEST, RungRecord, SweepManifest
 from tune_calib.names import STATUSES, signed
 from tune_calib.places import Place
-from tune_calib.results import TableName, read_table
+from tune_calib.results import read_table
 
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",

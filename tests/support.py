@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from tune_calib.cli import main
+from tune_calib.columns import TableName
 from tune_calib.ladder import Seeds
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.results import TableName, read_table
+from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.ablate import Request
 from tune_calib.tuning.backend.rows import Run

@@ -10,7 +10,7 @@ import pytest
 from analysis.ladder import recipes as tables
 from analysis.load import Sweep, load
 from tests import fake_results
-from tests.test_readme import README
+from tests.docs.test_pages import blocks, page
 from tune_calib.errors import UserError
 from tune_calib.ladder import Seeds, expand, side_by_side
 from tune_calib.manifests import RungRecord, SweepManifest
@@ -330,14 +330,13 @@ def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
 
 
 @pytest.mark.ray
-def test_the_example_of_the_readme_chooses_a_head_that_was_trained(tmp_path):
-    code = README.split("## Use a method in your own Tuner")[1].split("```python\n")[1]
-    code = code.split("```")[0].replace("/tmp/own", str(tmp_path))
-    code = code.replace("num_samples=8", "num_samples=2")
+def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_path):
+    code = next(text for text in blocks(page("index"), "python") if "tune.Tuner" in text)
+    code = code.replace("/tmp/own", str(tmp_path)).replace("num_samples=8", "num_samples=2")
     from tune_calib.tuning.backend.launch import ray_session
 
     with ray_session(None):
-        exec(compile(code, "README.md", "exec"), {})
+        exec(compile(code, "index.md", "exec"), {})
     rows = read_table(tmp_path / "results", "trials").to_pylist()
     assert len(rows) == 2
     assert min(row["select/accuracy"] for row in rows) > 0.6

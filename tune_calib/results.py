@@ -18,11 +18,12 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tune_calib.columns import COLUMNS, TableName
 from tune_calib.errors import DamagedFileError, UserError, way_out
 from tune_calib.names import METRICS
 from tune_calib.places import Place, RemotePlace, files
@@ -30,96 +31,9 @@ from tune_calib.places import Place, RemotePlace, files
 SCHEMA_VERSION = 1
 _KEY = b"tune_calib"
 
-TableName = Literal["trials", "curves", "bins", "samples", "corruptions", "logits"]
-
-_TRIAL_FIELDS: dict[str, pa.DataType] = {
-    "schema_version": pa.int32(),
-    "spec_hash": pa.string(),
-    "network_id": pa.string(),
-    "sweep": pa.string(),
-    "ladder": pa.string(),
-    "rung": pa.int32(),
-    "rung_label": pa.string(),
-    "data": pa.string(),
-    "network": pa.string(),
-    "head": pa.string(),
-    "posthoc": pa.string(),
-    "dataset": pa.string(),
-    "backbone": pa.string(),
-    "network_method": pa.string(),
-    "head_method": pa.string(),
-    "posthoc_method": pa.string(),
-    "network_seed": pa.int64(),
-    "head_seed": pa.int64(),
-    "status": pa.string(),
-    "message": pa.string(),
-    "flags": pa.string(),  # absent from results of before there were any
-    "epoch": pa.int32(),
-    "population": pa.int32(),
-    "wall_s": pa.float64(),
-    "peak_memory_bytes": pa.int64(),
-    "device": pa.string(),
-    "threads": pa.int32(),
-    "processor": pa.string(),
-    "instruction_set": pa.string(),
-    "gpu": pa.string(),
-    "actor_resets": pa.int32(),
-    "versions": pa.string(),
-    "git_revision": pa.string(),
-    "own_s": pa.float64(),  # absent from results of before it was recorded
-}
-
 SCHEMAS: dict[TableName, pa.Schema] = {
-    "trials": pa.schema(list(_TRIAL_FIELDS.items())),
-    "curves": pa.schema(
-        [
-            ("spec_hash", pa.string()),
-            ("epoch", pa.int32()),
-            ("name", pa.string()),
-            ("value", pa.float64()),
-        ]
-    ),
-    "bins": pa.schema(
-        [
-            ("spec_hash", pa.string()),
-            ("split", pa.string()),
-            ("bin", pa.int32()),
-            ("lower", pa.float64()),
-            ("upper", pa.float64()),
-            ("count", pa.int64()),
-            ("confidence", pa.float64()),
-            ("accuracy", pa.float64()),
-        ]
-    ),
-    # One row a (network, epoch, sample): hence the narrow types.
-    "samples": pa.schema(
-        [
-            ("spec_hash", pa.dictionary(pa.int32(), pa.string())),
-            ("split", pa.dictionary(pa.int32(), pa.string())),
-            ("epoch", pa.int16()),
-            ("sample", pa.int32()),
-            ("gate", pa.int8()),
-            ("indicator", pa.float16()),
-            ("confidence", pa.float16()),  # absent from results of before it was recorded
-            ("correct", pa.bool_()),
-        ]
-    ),
-    "corruptions": pa.schema(
-        [
-            ("spec_hash", pa.string()),
-            ("kind", pa.string()),
-            ("severity", pa.int32()),
-            ("accuracy", pa.float64()),
-            ("ece", pa.float64()),
-        ]
-    ),
-    "logits": pa.schema(
-        [
-            ("spec_hash", pa.string()),
-            ("label", pa.int32()),
-            ("logits", pa.list_(pa.float16())),
-        ]
-    ),
+    table: pa.schema([(name, column.type) for name, column in columns.items()])
+    for table, columns in COLUMNS.items()
 }
 
 

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from typing import Literal, get_args, get_origin
+from xml.etree import ElementTree
 
 import pytest
 from pybtex.database import BibliographyData, parse_string
 from typer.testing import CliRunner
 
+from docs.generate.formulas import drawn
 from tune_calib.cli import app
 from tune_calib.registry import METHODS
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot
@@ -24,11 +26,17 @@ def bibliography(text: str) -> BibliographyData:
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_a_method_has_a_formula_of_balanced_braces(name):
+def test_a_method_has_a_formula_that_can_be_drawn(name):
     formula = METHODS[name].formula
-    assert formula.strip()
-    assert formula.count("{") == formula.count("}")
-    assert formula.count(r"\Big") % 2 == 0
+    drawing = ElementTree.fromstring(drawn(formula).replace("&", "&amp;"))
+    clauses = drawing.findall("{http://www.w3.org/1998/Math/MathML}math")
+    assert clauses
+    assert all("".join(clause.itertext()).strip() for clause in clauses)
+
+
+def test_a_formula_that_would_be_printed_as_it_is_is_refused():
+    with pytest.raises(ValueError, match="cannot draw"):
+        drawn(r"\unknowncommand{x}")
 
 
 @pytest.mark.parametrize("name", list(METHODS))

@@ -2,7 +2,9 @@
 
 Beside the linear head, a fixed simplex ETF classifies normalised features, which bounds its
 confidence; the two logits are mixed, with a share that is searched after each epoch so that the
-confidence meets ``delta`` times the accuracy.
+confidence meets ``delta`` times the accuracy. In the formula E is the simplex ETF (P has
+orthonormal columns), a(x) what an adaptor makes of the maps before pooling, and e the scale of
+each class by its share of the batch, which evaluation leaves out.
 
 Differences from the authors' code (JianiNi/BalCAL): the ETF is a buffer and so part of the
 checkpoint (theirs is drawn anew at evaluation); the search always takes the softmax (theirs skips

@@ -4,7 +4,8 @@ Cross entropy, and a ranking loss on neighbours in the batch: the sample that wa
 in the training so far should have the higher confidence, by as much as the shares differ. While
 all samples were right equally often the term is 0 (the authors' code divides 0 by 0), and so it is
 for a batch of one (theirs raises). The negative entropy is divided by ln C (theirs: by ln 100 for
-CIFAR-100 and by ln 10 otherwise, ``entropy_scale`` sets it).
+CIFAR-100 and by ln 10 otherwise, ``entropy_scale`` sets it). In the formula c_i is the share of
+the epochs in which sample i was right, and i + 1 its neighbour in the batch, round the end.
 
 Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, learning rate drops at a
 half and five sixths, the last epoch.

@@ -4,7 +4,8 @@ The L1 norm of a sample's features, normalised by running moments, says how conf
 is; a small gate on the logits decides by its sign whether large norms get more smoothing (+1) or
 less (-1). ``fedlas_ls`` smooths labels by it, ``fedlas_mbls`` weighs the margin penalty of MbLS.
 Neither indicator nor gate sends a gradient to the network; the gate learns by making the training
-loss small.
+loss small. In the formula s is the gate, mu and nu are the running mean and standard deviation of
+the indicator.
 
 As in the authors' code (nadarasarbahavan/FEDLAS): the margin penalty is a mean over classes, a gate
 that is undecided gives 0 and so smoothing ``alpha``, a new batch enters the moments with weight

@@ -4,7 +4,8 @@ There is no published code; the options name each reading of equations 8 to 13, 
 option stands in docs/pages/readings.md#mac-cal. The default was chosen on ``select`` over several
 over-confident networks (``ablations/RESULTS.md``): masks zero the stored weights in place, and the
 stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
-``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static).
+``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static). In the
+formula U and V are the two layers, a the activation, M the masks, eta the learning rate.
 
 Own recipe: SGD at a constant .1, the loss summed over the batch and its gradient clipped at 2,
 weight decay 5e-4, batch 128: the text names the rate and the code base (Mukhoti et al.), which

@@ -6,6 +6,7 @@ https://github.com/dengbaowang/Mixup-Inference-in-Training.
 Two mixtures of the same two samples go through the network, and the pair of linear equations is
 solved for the outputs of the samples themselves, so that the loss needs no mixed labels. MIT-L
 solves at the logits; MIT-A (the paper's final method) at every stage, mixing anew before the next.
+In the formula A is a sample, B its partner, and f_s a stage.
 
 Differences from the authors' code: shares closer than
 1e-4, which margin 0 allows there and which divide by zero, are drawn again; chance comes from the

@@ -3,7 +3,8 @@
 "Calibration Bottleneck: Over-compressed Representations are Less Calibratable",
 https://proceedings.mlr.press/v235/wang24cm.html. Cross entropy is trained as usual, but the top
 layers stop moving one group after the other, so that a classifier that is not over-trained gives
-the layers below features that can be calibrated.
+the layers below features that can be calibrated. In the formula n_0 > n_1 > ... are the J
+boundaries.
 
 Differences from the authors' code (dengbaowang/PLP): a start epoch is met with ``>=``, not ``==``
 (two coinciding starts end all freezing there), and boundaries of networks without a published

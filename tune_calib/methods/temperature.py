@@ -132,7 +132,7 @@ METHODS.register(
         url="https://arxiv.org/abs/1706.04599",
         formula=r"""
             p = \operatorname{softmax}(z / T),
-            \quad T = \arg \min_T \sum_{i \in \mathrm{calib}}
+            \quad T = \operatorname{argmin}_T \sum_{i \in \mathrm{calib}}
                 -\log \operatorname{softmax}(z_i / T)_{y_i}
         """,
         bibtex=GUO,

@@ -1,7 +1,8 @@
 """Variational two-stage training (Jordahn and Olmos, ICML 2024, https://arxiv.org/abs/2405.01196).
 
 As two-stage training, but the last hidden layer is a Gaussian: one perceptron gives its mean,
-another its log-variance, and the loss adds the KL divergence to N(0, I) divided by its width.
+another its log-variance, and the loss adds the KL divergence to N(0, I) divided by its width. In
+the formula mu(h) and v(h) are mean and variance, and w is ``kl_weight``.
 
 Differences from the authors' code (Decoupled-Layers-for-Calibrated-NNs): the epoch is selected by
 the NLL of what ``predict`` gives, not by the loss of one random draw, and the body stays in

@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from tests.test_readme import README
+from tests.docs.test_pages import blocks, page
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST
@@ -286,15 +286,15 @@ def test_the_schema_tells_apart_settings_of_one_name():
     assert all(one["description"] for one in alpha)
 
 
-def test_the_sample_of_the_readme_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeypatch):
+def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    samples = re.findall(r"```yaml\n(.*?)```", README, re.S)
+    samples = blocks(page("sweep-files"), "yaml")
     sample = next(text for text in samples if text.startswith("# yaml-language-server: $schema="))
     (tmp_path / "sweep.yaml").write_text(sample)
     result = CliRunner().invoke(app, ["run", "sweep.yaml", "--dry-run"])
     assert result.exception is None
     assert {path.name for path in tmp_path.iterdir()} == {"sweep.yaml"}
-    section = README.split("<!-- tune-calib run sweep.yaml --dry-run -->")[1]
+    section = page("sweep-files").split("<!-- tune-calib run sweep.yaml --dry-run -->")[1]
     printed = section.split("<!-- end -->")[0].strip().strip("`").strip()
     is_timed = re.compile("time on this|s an epoch")
     told = [[line for line in text.splitlines() if not is_timed.search(line)]

@@ -26,6 +26,7 @@ import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
 
+from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import (
@@ -52,7 +53,7 @@ from tune_calib.names import METRICS, SLOTS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import DATASETS, METHODS
-from tune_calib.results import TableName, write_results
+from tune_calib.results import write_results
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import Outcome, Run, bin_rows, curve_rows, trial_row

@@ -7,11 +7,12 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
+from tune_calib.columns import TableName
 from tune_calib.engine.store import Store, artifact_manifest
 from tune_calib.errors import DamagedFileError
 from tune_calib.names import METRICS, column
 from tune_calib.places import place, remove_folder
-from tune_calib.results import TableName, write_results
+from tune_calib.results import write_results
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit
 from tune_calib.tuning.backend.plan import RayTrial

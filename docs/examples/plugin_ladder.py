@@ -1,0 +1,28 @@
+"""Does label smoothing leave anything for temperature scaling to mend?"""
+
+from tune_calib.ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+SMOOTHED = {"method": "ls", "alpha": 0.1}
+
+LADDERS.register(
+    Ladder(
+        name="smoothing",
+        title="Label smoothing, then temperature scaling",
+        rungs=(
+            Rung("ce", "the network's own head", kind="base"),
+            Rung("+ label smoothing", "a tenth of the label mass", {"network": SMOOTHED}),
+            Rung(
+                "+ temperature",
+                "fitted on calib",
+                {"network": SMOOTHED, "posthoc": {"method": "temperature"}},
+            ),
+            Rung(
+                "temperature alone",
+                "without smoothing",
+                {"posthoc": {"method": "temperature"}},
+                kind="control",
+            ),
+        ),
+    )
+)

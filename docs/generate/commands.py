@@ -1,0 +1,44 @@
+"""Every command with its arguments and options, as ``--help`` has them."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperArgument, TyperGroup, TyperOption
+
+from docs.generate.page import code, table
+from tune_calib.cli import app
+
+Parameter = TyperArgument | TyperOption
+
+
+def commands() -> Mapping[str, Any]:
+    """Name to command."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    return group.commands
+
+
+def every_command() -> str:
+    """A section a command."""
+    parts = []
+    for name, command in commands().items():
+        parts += [f"## `{name}`", inspect.cleandoc(command.help or "")]
+        rows = [(_name(each), _default(each), each.help or "") for each in command.params]
+        if rows:
+            parts.append(table(("", "default", "meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def _name(parameter: Parameter) -> str:
+    if isinstance(parameter, TyperOption):
+        return ", ".join(code(option) for option in parameter.opts)
+    return code((parameter.name or "").upper()) + (" ..." if parameter.nargs != 1 else "")
+
+
+def _default(parameter: Parameter) -> str:
+    if parameter.required:
+        return "required"
+    is_told = parameter.default not in (None, False, (), []) and not callable(parameter.default)
+    return code(parameter.default) if is_told else ""

@@ -1,0 +1,22 @@
+"""LaTeX as MathML, which browsers draw themselves."""
+
+import re
+from textwrap import dedent
+
+from latex2mathml.converter import convert
+
+_CLAUSE = re.compile(r"\n\s*\\quad", re.M)
+
+
+def drawn(formula: str) -> str:
+    """A formula as HTML, a line a clause: each but the first begins a line with a quad.
+
+    Raises:
+        ValueError: a command is not known, so that it would be printed as it is.
+    """
+    clauses = _CLAUSE.split(dedent(formula).strip())
+    lines = [convert(" ".join(clause.split()), display="block") for clause in clauses]
+    for line in lines:
+        if "\\" in line:
+            raise ValueError(f"cannot draw {formula!r}")
+    return '<div class="formula" markdown="0">\n' + "\n".join(lines) + "\n</div>"

@@ -1,0 +1,43 @@
+"""The API reference: a page a package, from the docstrings."""
+
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+
+from docs.generate.page import Page
+
+_ROOTS = ("tune_calib", "search_spaces", "ablations", "analysis")
+# The methods have pages of their own; what a method offers to the engine is told here.
+_HIDDEN = {"tune_calib.methods": ("_base",), "tune_calib.cli": ()}
+
+
+def pages() -> Iterator[Page]:
+    """The list of packages, and a page of each."""
+    packages = [package for root in _ROOTS for package in _packages(root)]
+    lines = [f"- [`{name}`]({name}.md)" for name in packages]
+    text = "# API\n\nFrom the docstrings; a page a package.\n\n" + "\n".join(lines) + "\n"
+    yield Page("reference/index.md", "API", text)
+    for name in packages:
+        yield Page(f"reference/{name}.md", name, _text(name), "Reference")
+
+
+def _packages(name: str) -> Iterator[str]:
+    yield name
+    for module in _modules(name):
+        if module.ispkg:
+            yield from _packages(f"{name}.{module.name}")
+
+
+def _modules(package: str) -> list[pkgutil.ModuleInfo]:
+    return list(pkgutil.iter_modules(import_module(package).__path__))
+
+
+def _text(package: str) -> str:
+    names = [module.name for module in _modules(package) if not module.ispkg]
+    shown = _HIDDEN.get(package, tuple(name for name in names if not name.startswith("_")))
+    parts = [f"# `{package}`", *(f"::: {package}.{name}" for name in shown)]
+    if package == "tune_calib.cli":
+        parts.append("The commands stand on [a page of their own](../commands.md).")
+    if package == "tune_calib.methods":
+        parts.insert(1, "Each method has [a page of its own](../methods/index.md).")
+    return "\n\n".join(parts) + "\n"

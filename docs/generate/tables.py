@@ -1,0 +1,108 @@
+"""Columns of the result tables, keys of the JSON files, metrics and flags."""
+
+import json
+import re
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+
+from docs.generate.page import code, table
+from tune_calib.columns import COLUMNS
+from tune_calib.manifests import SearchEvaluated, SearchManifest, SearchOutcome, SweepManifest
+from tune_calib.names import FLAGS, METRICS
+
+FILES = (SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated)
+
+_WORDS = {
+    str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null",
+    Any: "value",
+}  # fmt: skip
+
+
+def every_column() -> str:
+    """A table of columns for each result table."""
+    parts = []
+    for name, columns in COLUMNS.items():
+        rows = [(code(key), code(column.type), column.meaning) for key, column in columns.items()]
+        parts += [f"### `{name}` {{ #{name} }}", table(("column", "type", "what it holds"), rows)]
+    return "\n\n".join(parts)
+
+
+def manifests() -> str:
+    """A table of keys for each JSON file, and for each record within one."""
+    parts, pending, told = [], list(FILES), set[type[BaseModel]]()
+    while pending:
+        model = pending.pop(0)
+        if model in told:
+            continue
+        told.add(model)
+        name = getattr(model, "file_name", None)
+        parts.append(f"### `{name}`" if name else f"#### {_noun(model)}")
+        parts.append(_summary(model))
+        meanings = _attributes(model)
+        rows = []
+        for key, field in model.model_fields.items():
+            if not field.exclude:
+                rows.append((code(key), _kind(field.annotation), meanings.get(key, "")))
+                pending[:0] = [inner for inner in _records(field.annotation) if inner not in told]
+        parts.append(table(("key", "value", "what it says"), rows))
+    return "\n\n".join(parts)
+
+
+def _summary(model: type[BaseModel]) -> str:
+    text = re.sub(r"^``[^`]*``: ", "", (model.__doc__ or "").split("\n")[0])
+    text = re.sub(r"``(tuning[\w.]+)``", r"[`\1`][tune_calib.\1]", text).replace("``", "`")
+    return text[:1].upper() + text[1:]
+
+
+def _attributes(model: type[BaseModel]) -> dict[str, str]:
+    """What a docstring says of the fields."""
+    section = (model.__doc__ or "").partition("Attributes:\n")[2]
+    lines = re.sub(r"\n {12,}", " ", section).splitlines()
+    named = (line.strip().partition(": ") for line in lines)
+    return {key: meaning.replace("``", "`").rstrip(".") for key, colon, meaning in named if colon}
+
+
+def _records(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [record for part in get_args(annotation) for record in _records(part)]
+
+
+def _kind(annotation: Any) -> str:
+    """A type in words."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if annotation in _WORDS:
+        return _WORDS[annotation]
+    if origin is Literal:
+        return ", ".join(code(json.dumps(value).strip('"')) for value in parts)
+    if origin is list:
+        return f"list of {_kind(parts[0])}"
+    if origin is dict:
+        return f"object: {_kind(parts[1])} by name"
+    if origin is not None:
+        return " or ".join(_kind(part) for part in parts)
+    return _noun(annotation)
+
+
+def _noun(model: type[BaseModel]) -> str:
+    words = re.findall(r"[A-Z][a-z]+", model.__name__.removesuffix("Record"))
+    return " ".join(words).lower()
+
+
+def metrics() -> str:
+    """Every metric that a trial has."""
+    better = {"min": "smaller", "max": "larger"}
+    rows = [
+        (f'<span id="{m.name}">`{m.name}`</span>', m.title, better[m.direction], m.unit,
+         f"{m.lower:g} to {m.upper:g}")
+        for m in (METRICS[name] for name in METRICS)
+    ]  # fmt: skip
+    return table(("name", "title", "better", "unit", "values"), rows)
+
+
+def flags() -> str:
+    """Every warning that stands beside numbers."""
+    rows = [(flag.sign, code(flag.name), flag.meaning) for flag in FLAGS.values()]
+    return table(("sign", "in the column `flags`", "what it says"), rows)

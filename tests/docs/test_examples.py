@@ -1,0 +1,55 @@
+"""The files of the page on adding things do what the page says, each as it is printed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
+
+# All in one process of its own: what they register must not reach other tests.
+TOGETHER = """
+import importlib.util, json, sys
+from pathlib import Path
+from tests.support import drive, run_of
+from tune_calib.engine.store import Store
+from tune_calib.ladder import Seeds, expand
+from tune_calib.recipes import suited_to
+from tune_calib.registry import LADDERS
+from tune_calib.results import read_table
+from tune_calib.tuning.backend.trainables import trainable
+
+for name in ("ladder", "metric", "dataset", "backbone"):
+    path = Path("docs/examples") / f"plugin_{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+asked = {"data": {"dataset": "digits5"}, "network": {"backbone": "perceptron", "epochs": 2}}
+trials = expand(LADDERS["smoothing"], suited_to(asked), asked, Seeds((0,), (0,), True), True)
+out = Path(sys.argv[1])
+drive(trainable("ce")({**asked, "run": run_of(out, Store(out / "store"))}))
+(row,) = read_table(out, "trials").to_pylist()
+print(json.dumps({"labels": [t.label for t in trials], "row": row}, default=str))
+"""
+
+
+def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
+    command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout.splitlines()[-1])
+    assert told["labels"] == ["ce", "+ label smoothing", "+ temperature", "temperature alone"]
+    row = told["row"]
+    assert (row["dataset"], row["backbone"]) == ("digits5", "perceptron")
+    assert row["status"] == "done"
+    assert row["test/accuracy"] > 0.5
+    # The last of the cumulated gaps is that of the whole split.
+    assert abs(row["test/o_ece"] - row["test/u_ece"]) - 1e-9 <= row["test/ks"] < 1
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_printed_on_the_page(path):
+    assert f"<!-- example: {path.name} -->" in (ROOT / "docs/pages/adding.md").read_text()

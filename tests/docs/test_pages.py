@@ -1,0 +1,127 @@
+"""What the documentation shows is what the program does."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from tune_calib.cli import app
+from tune_calib.names import METRICS
+from tune_calib.registry import LADDERS, METHODS
+
+ROOT = Path(__file__).parents[2]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in
+         [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ablations/RESULTS.md",
+          *sorted((ROOT / "docs/pages").rglob("*.md"))]}  # fmt: skip
+SOURCES = sorted(
+    path
+    for folder in ("tune_calib", "search_spaces", "ablations", "analysis", "tests", "docs")
+    for path in (ROOT / folder).rglob("*.py")
+)
+ANCHOR = re.compile(r"docs/pages/([\w/-]+\.md)#([\w-]+)")
+
+
+def page(name: str) -> str:
+    return PAGES[f"docs/pages/{name}.md"]
+
+
+def blocks(text: str, language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every ``tune-calib`` line in a block without a language."""
+    found = []
+    for name, text in PAGES.items():
+        for block in blocks(text):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [(name, line) for line in lines if line.startswith("tune-calib ")]
+    return found
+
+
+def test_commands_are_found():
+    assert len(commands()) > 20
+
+
+@pytest.mark.parametrize(("name", "line"), commands())
+def test_every_command_shown_is_one_that_the_program_knows(name, line):
+    words = shlex.split(line, comments=True)[1:]
+    words = words[: words.index(">")] if ">" in words else words
+    if words == ["--help"]:
+        return
+    command = typer.main.get_command(app).commands[words[0]]
+    context = command.make_context(words[0], words[1:])  # parses, and carries nothing out
+    assert context.params
+
+
+def test_every_picture_is_there_and_shown():
+    shown = set()
+    for name, text in PAGES.items():
+        folder = (ROOT / name).parent
+        shown |= {(folder / link).resolve() for link in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)}
+    assert shown == set((ROOT / "docs/pages/images").iterdir())
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_files_outside_the_pages_lead_somewhere(name):
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", PAGES[name]):
+        assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_sources_point_to_sections_that_exist_and_to_no_notes_of_ours(path):
+    text = path.read_text()
+    for name, anchor in ANCHOR.findall(text):
+        assert anchor in anchors(name), f"{name}#{anchor}"
+    if path != Path(__file__):
+        assert not re.search(r"METHODS(\.md| [XM]\d| section)|\((?:eq\. )?[XM]\d{1,2}\)", text)
+
+
+def anchors(name: str) -> set[str]:
+    """Anchors of a written page: of its headings, as mkdocs makes them."""
+    headings = re.findall(r"^#+ (.+)$", page(name.removesuffix(".md")), re.M)
+    return {re.sub(r"[^\w]+", "-", heading.lower()).strip("-") for heading in headings}
+
+
+def test_the_table_of_methods_names_every_method_by_its_page():
+    from docs.generate import methods
+
+    for name in METHODS:
+        assert f"[`{name}`]({name}.md)" in methods.overview()
+    assert f"{len(list(METHODS))} methods" in PAGES["README.md"]
+
+
+def test_tables_of_columns_and_metrics_are_whole():
+    from docs.generate import tables
+    from tune_calib.results import SCHEMAS
+
+    text = tables.every_column()
+    for table, schema in SCHEMAS.items():
+        assert f"### `{table}`" in text
+        for field in schema:
+            assert f"| `{field.name}` | `{field.type}` |" in text
+    assert all(f"`{name}`</span>" in tables.metrics() for name in METRICS)
+
+
+def test_the_ladders_of_the_page_are_those_of_the_registry():
+    section = page("ladders").split("## Resume")[0]
+    assert all(f"`{name}`" in section for name in LADDERS)
+
+
+def test_yaml_blocks_are_yaml():
+    found = [block for text in PAGES.values() for block in blocks(text, "yaml")]
+    assert found
+    assert all(isinstance(yaml.safe_load(block), dict) for block in found)
+
+
+def test_readme_is_short():
+    assert len(PAGES["README.md"].splitlines()) < 200
+
+
+def test_methods_of_the_list_are_printed_as_markdown():
+    printed = CliRunner().invoke(app, ["list", "methods", "--markdown"]).stdout
+    assert all(f"| {name} " in printed for name in METHODS)
