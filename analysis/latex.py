@@ -12,6 +12,7 @@ from itertools import groupby
 from textwrap import wrap
 
 from analysis.latex_text import escape
+from analysis.text import Cell, Record
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
 _COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, a little narrower than on letter
@@ -34,7 +35,7 @@ class Table:
         caption: plain text.
         label: key of the reference.
         groups: head over each column, plain text; none where it is empty.
-        rules: places of rows that begin a block.
+        rules: indices of rows that begin a block.
     """
 
     heads: Sequence[str]
@@ -45,10 +46,15 @@ class Table:
     rules: frozenset[int] = frozenset()
 
 
-def of_records(records: Sequence[dict[str, str]], caption: str, label: str) -> Table:
-    """The table of rows that have equal heads; cells are plain text."""
-    cells = [[escape(text) for text in record.values()] for record in records]
-    return Table(list(records[0]), cells, caption, label)
+def of_records(records: Sequence[Record], caption: str, label: str) -> Table:
+    """The table of rows that have equal heads."""
+    rows = [[latex_cell(cell) for cell in record.values()] for record in records]
+    return Table(list(records[0]), rows, caption, label)
+
+
+def latex_cell(cell: Cell) -> str:
+    """A cell in LaTeX, with the mark of its rank."""
+    return replace(cell, text=escape(cell.text)).marked("latex")
 
 
 def label_of(*parts: str) -> str:
@@ -68,22 +74,22 @@ def render(table: Table, needs: bool = True) -> str:
         table = replace(table, groups=[""] * len(table.heads))
     notes, rows = _with_notes(table)
     table = replace(table, rows=rows)
-    columns = [_Column.of(table, place) for place in range(len(table.heads))]
+    columns = [_Column.of(table, index) for index in range(len(table.heads))]
     blocks = _even_blocks(columns)
-    widest = max(sum(columns[place].width for place in block) for block in blocks)
+    widest = max(sum(columns[index].width for index in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     floats = list(_floats(table, columns, blocks))
     lines = [_NEEDS] if needs else []
-    for place, bodies in enumerate(floats):
-        caption = escape(table.caption) if place == 0 else "Continued."
+    for index, bodies in enumerate(floats):
+        caption = escape(table.caption) if index == 0 else "Continued."
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
-        lines += [r"\addtocounter{table}{-1}"] * (place > 0)
+        lines += [r"\addtocounter{table}{-1}"] * (index > 0)
         lines += [rf"\caption{{{caption}}}"]
-        lines += [rf"\label{{{table.label}}}"] * (place == 0)
+        lines += [rf"\label{{{table.label}}}"] * (index == 0)
         lines += [r"\smallskip", rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}"]
         for body in bodies:
             lines += ["", r"\medskip", *body] if body is not bodies[0] else body
-        if notes and place == len(floats) - 1:
+        if notes and index == len(floats) - 1:
             lines += ["", r"\medskip", r"\raggedright", *notes]
         lines += [rf"\end{{{kind}}}"]
     return "\n".join(lines)
@@ -98,14 +104,14 @@ class _Column:
     width: float
 
     @classmethod
-    def of(cls, table: Table, place: int) -> "_Column":
-        cells = [row[place] for row in table.rows]
+    def of(cls, table: Table, index: int) -> "_Column":
+        cells = [row[index] for row in table.rows]
         told = [cell for cell in cells if cell not in ("", "-")]
         numbers = sum(_NUMBER.match(_bare(cell)) is not None for cell in told)
-        is_number = place > 0 and 2 * numbers > len(told)
+        is_number = index > 0 and 2 * numbers > len(told)
         widest = max((_points(cell) for cell in cells), default=0.0)
         letters = max(_HEAD, *(len(_bare(cell)) for cell in [*cells, ""]))
-        lines = wrap(table.heads[place], min(letters, 24), break_long_words=False) or [""]
+        lines = wrap(table.heads[index], min(letters, 24), break_long_words=False) or [""]
         head = [escape(line) for line in lines]
         of_head = max(map(_points, head))
         if widest > _TEXT_PT and not is_number:
@@ -118,13 +124,13 @@ def _with_notes(table: Table) -> tuple[list[str], list[list[str]]]:
     """Notes for the long statements in columns of numbers, and the rows that point to them."""
     rows = [list(row) for row in table.rows]
     marks: dict[str, str] = {}
-    for place in range(1, len(table.heads)):
-        is_number = _Column.of(table, place).align == "r"
+    for index in range(1, len(table.heads)):
+        is_number = _Column.of(table, index).align == "r"
         for row in rows:
-            is_long = len(_bare(row[place])) >= _NOTE_FROM
-            if is_number and is_long and not _NUMBER.match(_bare(row[place])):
-                mark = marks.setdefault(row[place], chr(ord("a") + len(marks) % 26))
-                row[place] = rf"--\textsuperscript{{{mark}}}"
+            is_long = len(_bare(row[index])) >= _NOTE_FROM
+            if is_number and is_long and not _NUMBER.match(_bare(row[index])):
+                mark = marks.setdefault(row[index], chr(ord("a") + len(marks) % 26))
+                row[index] = rf"--\textsuperscript{{{mark}}}"
     return [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()], rows
 
 
@@ -140,14 +146,14 @@ def _even_blocks(columns: Sequence[_Column]) -> list[list[int]]:
 
 
 def _blocks(columns: Sequence[_Column], limit: float) -> Iterator[list[int]]:
-    """Places of the columns that stand beside each other; the first stands in every block."""
+    """Indices of the columns that stand beside each other; the first stands in every block."""
     block, width = [0], columns[0].width
-    for place in range(1, len(columns)):
-        if width + columns[place].width > limit and len(block) > 1:
+    for index in range(1, len(columns)):
+        if width + columns[index].width > limit and len(block) > 1:
             yield block
             block, width = [0], columns[0].width
-        block.append(place)
-        width += columns[place].width
+        block.append(index)
+        width += columns[index].width
     yield block
 
 
@@ -182,9 +188,9 @@ def _height(
     table: Table, columns: Sequence[_Column], block: list[int], start: int, stop: int
 ) -> int:
     """Lines of a body, heads, rules and broken texts counted."""
-    heads = max(len(columns[place].head) for place in block) + 3
-    broken = [place for place in block if "p{" in columns[place].align]
-    return heads + sum(_lines(row[place] for place in broken) for row in table.rows[start:stop])
+    heads = max(len(columns[index].head) for index in block) + 3
+    broken = [index for index in block if "p{" in columns[index].align]
+    return heads + sum(_lines(row[index] for index in broken) for row in table.rows[start:stop])
 
 
 def _lines(broken: Iterable[str]) -> int:
@@ -196,13 +202,13 @@ def _tabular(
     table: Table, columns: Sequence[_Column], block: list[int], start: int, stop: int
 ) -> list[str]:
     lines = [rf"\begin{{tabular}}{{{''.join(columns[p].align for p in block)}}}", r"\toprule"]
-    lines += _groups([table.groups[place] for place in block])
-    lines += _heads([columns[place] for place in block])
+    lines += _groups([table.groups[index] for index in block])
+    lines += _heads([columns[index] for index in block])
     lines.append(r"\midrule")
     for number in range(start, stop):
         if number in table.rules and number > start:
             lines.append(r"\midrule")
-        lines.append(_row([table.rows[number][place] for place in block]))
+        lines.append(_row([table.rows[number][index] for index in block]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 

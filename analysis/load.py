@@ -116,10 +116,15 @@ class Sweep:
         planned = sum(counts.values())
         return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
 
+    def is_done(self, index: int) -> bool:
+        """Whether every planned trial of a rung is done."""
+        return set(self.counts(index)) == {"done"}
+
     def ended(self, index: int) -> str:
         """``n = 5`` if every trial of a rung is done, else every status."""
-        counts = self.counts(index)
-        return f"n = {counts['done']}" if set(counts) == {"done"} else self.statuses(index)
+        if self.is_done(index):
+            return f"n = {self.counts(index)['done']}"
+        return self.statuses(index)
 
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Trials by status, ``missing`` last, none that is 0; of one rung or of the sweep."""

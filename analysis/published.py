@@ -57,6 +57,13 @@ def printed_name(table: str, method: str) -> str | None:
     return methods.get(name.lower())
 
 
+def published_titles() -> dict[str, str]:
+    """How the papers print the names of data sets and backbones, by our names."""
+    with (files("analysis") / "published" / "titles.csv").open() as file:
+        rows = pd.read_csv(file, keep_default_na=False)
+    return dict(zip(rows["name"], rows["title"], strict=True))
+
+
 def beside(sweep: Sweep, table: str) -> Sweep:
     """The sweep with another published table beside it: its rungs get the names of that table.
 

@@ -9,31 +9,31 @@ import pandas as pd
 from tune_calib.names import SLOTS
 
 
-def settings(trials: pd.DataFrame) -> pd.DataFrame:
+def settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Every setting of the trials but the seeds, which are an axis of the design.
 
     Args:
-        trials: the ``trials`` table of a sweep or a search.
+        rows: the ``trials`` table of a sweep or a search.
 
     Returns:
-        Index as of ``trials``; a column a ``slot.key``, as ``--set`` writes it (a method's own
+        Index as of ``rows``; a column a ``slot.key``, as ``--set`` writes it (a method's own
         hyper-parameters beside its slot's: ``head.lr``, ``head.gamma``); None where a trial has
         no such setting. A list and null are their JSON text, so that every value can be grouped.
     """
     known: dict[str, dict[str, Any]] = {}
-    rows = []
-    for texts in trials.reindex(columns=list(SLOTS)).itertuples(index=False):
-        row = {}
+    found = []
+    for texts in rows.reindex(columns=list(SLOTS)).itertuples(index=False):
+        own = {}
         for slot, text in zip(SLOTS, texts, strict=True):
             if isinstance(text, str):
-                if text not in known:
+                if text not in known:  # trials share most of their slots
                     known[text] = dict(_flat(slot, json.loads(text)))
-                row.update(known[text])
-        rows.append(row)
-    names = sorted({name for row in rows for name in row}, key=_place)
+                own.update(known[text])
+        found.append(own)
+    names = sorted({name for own in found for name in own}, key=_order)
     return pd.DataFrame(
-        {name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names}
-    ).set_axis(trials.index)
+        {name: pd.Series([own.get(name) for own in found], dtype=object) for name in names}
+    ).set_axis(rows.index)
 
 
 def _flat(slot: str, filling: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -43,30 +43,31 @@ def _flat(slot: str, filling: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield f"{slot}.{key}", value if is_plain else json.dumps(value)
 
 
-def _place(name: str) -> tuple[int, bool, str]:
+def _order(name: str) -> tuple[int, bool, str]:
     """Order of the slots, a slot's method first."""
     slot, _, key = name.partition(".")
     return SLOTS.index(slot), key != "method", key
 
 
-def by_rung(trials: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
+def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     """Which rungs have which value of each setting.
 
     Args:
-        trials: the ``trials`` table of a sweep, with ``rung``.
+        rows: the ``trials`` table of a sweep, with ``rung``.
         labels: of the rungs by their index, which may have gaps.
 
     Returns:
-        Columns setting, value (as text) and rungs (labels joined, ``all`` where no rung has
+        Columns setting, value and rungs (labels joined, ``all`` where no rung has
         another value or none): one row a (setting, value).
     """
-    frame = settings(trials)
-    present = sorted(trials["rung"].unique())
-    rows = []
+    frame = settings(rows)
+    present = sorted(rows["rung"].unique())
+    found = []
     for name in map(str, frame):
         texts = frame[name].dropna().map(str)
-        for value, rungs in trials.loc[texts.index, "rung"].groupby(texts, sort=False):
-            own = sorted(rungs.unique())
-            where = "all" if own == present else ", ".join(labels[rung] for rung in own)
-            rows.append({"setting": name, "value": str(value), "rungs": where})
-    return pd.DataFrame(rows, columns=["setting", "value", "rungs"])
+        # By texts: as data, true and 1 are one value.
+        for _, own in rows.loc[texts.index].groupby(texts, sort=False):
+            rungs = sorted(own["rung"].unique())
+            where = "all" if rungs == present else ", ".join(labels[rung] for rung in rungs)
+            found.append({"setting": name, "value": frame[name][own.index[0]], "rungs": where})
+    return pd.DataFrame(found, columns=["setting", "value", "rungs"], dtype=object)

@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from analysis.compare import rank_tables, significance, significance_tables
+from analysis.compare.blocks import over_seeds
+from analysis.compare.friedman import friedman
 from analysis.compare.ranks import collect, rank
 from analysis.ladder import page_tables, tables
-from analysis.ladder.ladder import ladder_table
+from analysis.ladder.means import ladder_table
 from analysis.ladder.report import write_report
+from analysis.latex_text import escape
 from analysis.load import load
 from tests import fake_results
 from tests.support import small_spec
@@ -179,7 +182,7 @@ def line_of(text, label):
 @pytest.mark.parametrize("kind", RENDERED)
 def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
     text = RENDERED[kind](load(out))
-    shown = tables.escape if kind == "latex" else str
+    shown = escape if kind == "latex" else str
     assert f"control {shown(flag.sign)} " in line_of(text, "control")
     assert shown(f"{flag.sign} {flag.name} (1 trial): {flag.meaning}") in text
     pattern = {"markdown": "**{}", "plain": "{} ± 1.87 *", "latex": r"\textbf{{{}"}[kind]
@@ -203,15 +206,17 @@ def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
         assert f"control {flag.sign}" in (out / "tables" / name).read_text()
     sweep = load(out)
     for table in (page_tables.ladder(sweep), page_tables.plan(sweep)):
-        assert f"control {flag.sign}" in {record["rung"] for record in table.records}
+        assert f"control {flag.sign}" in {record["rung"].text for record in table.records}
     told = page_tables.trials(sweep)
-    assert [r["flags"] for r in told.records if r["rung"] == "control"].count(flag.name) == 1
+    assert [r["flags"].text for r in told.records if r["rung"].text == "control"].count(
+        flag.name
+    ) == 1
     assert f"{flag.name} (1 trial)" in (out / "report.html").read_text()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in rank_tables.RENDERERS if kind != "csv"])
 def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
-    frame, notes = collect([out], None, "ece")
+    frame, notes, _ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
     last = max(table.summary["mean_rank"])
     is_chance = flag.name == CHANCE
@@ -221,7 +226,7 @@ def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
     if kind == "json":
         assert [entry["method"] for entry in json.loads(text)][-1 if is_chance else 0] == "control"
         return
-    sign = tables.escape(flag.sign) if kind == "latex" else flag.sign
+    sign = escape(flag.sign) if kind == "latex" else flag.sign
     assert f"control {sign}" in text
     assert "(1 trial): " in text
 
@@ -234,8 +239,8 @@ def test_ranks_where_all_are_at_chance_have_no_winner(tmp_path):
 
 
 def test_friedman_leaves_out_what_is_at_chance(out, flag):
-    matched = significance.over_seeds(load(out), "ece")
-    result = significance.friedman(matched)
+    matched = over_seeds(load(out), "ece")
+    result = friedman(matched)
     assert ("control" in result.ranks) is (flag.name != CHANCE)
     assert ("left out, at chance: control" in result.notes) is (flag.name == CHANCE)
     verdict = significance.judge(matched, "wilcoxon", "vanilla")

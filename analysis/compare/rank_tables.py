@@ -3,16 +3,17 @@
 import html
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 from tabulate import tabulate
 
 from analysis.compare.ranks import KEY, RankTable, name
-from analysis.ladder.tables import MARKS, TITLES, number, places, title
 from analysis.latex import Table, label_of, render
 from analysis.latex_text import escape
+from analysis.text import Cell, best_two, cell, decimal_cell, number_cell, title
 from tune_calib.names import METRICS, signed
 
 _TIES = {"competition": "ties share the smallest place", "average": "ties share the mean place"}
@@ -37,56 +38,54 @@ def _meaning(table: RankTable) -> str:
     return ". ".join(parts) + "."
 
 
-def cells(table: RankTable, kind: str) -> pd.DataFrame:
-    """Marked cells as text, index method, columns (data set, backbone), data sets together.
-
-    Args:
-        table: the ranks.
-        kind: of ``tables.MARKS``.
-    """
-    marks = MARKS[kind]
-    summary, columns = table.summary, {}
+def cells(table: RankTable) -> pd.DataFrame:
+    """Ranked cells, index method, columns (data set, backbone), data sets together."""
+    summary = table.summary
+    order, columns = summary.index, {}
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
+    may_win = ~table.at_chance.loc[order]
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
-        texts = table.values.loc[summary.index, key].map(lambda value: number(table.metric, value))
-        at_chance = table.at_chance[key]
-        columns[_head(key)] = _marked(texts, METRICS[table.metric].direction, marks, at_chance)
-    ranks = summary["mean_rank"].map("{:.2f}".format)
-    columns["", "Mean rank"] = _marked(ranks, "min", marks, table.at_chance.any(axis="columns"))
-    columns["", "Wins"] = summary["wins"].astype(str)
-    return pd.DataFrame(columns).rename(index=lambda m: signed(m, table.flags.get(m, [])))
+        shown = [number_cell(table.metric, value) for value in table.values.loc[order, key]]
+        columns[_head(key, table.titles)] = _ranked(
+            shown, METRICS[table.metric].direction, may_win[key]
+        )
+    ranks = [decimal_cell(rank, 2) for rank in summary["mean_rank"]]
+    columns["", "Mean rank"] = _ranked(ranks, "min", may_win.all(axis="columns"))
+    columns["", "Wins"] = [cell(wins) for wins in summary["wins"]]
+    labels = [signed(str(method), table.flags.get(str(method), [])) for method in order]
+    return pd.DataFrame(columns, index=labels)
 
 
-def _head(key: tuple[str, ...]) -> tuple[str, str]:
+def _head(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
     dataset, variant, backbone, split = key
-    upper = TITLES.get(dataset, dataset) + (f" ({variant})" if variant else "")
-    lower = TITLES.get(backbone, backbone)
+    upper = titles.get(dataset, dataset) + (f" ({variant})" if variant else "")
+    lower = titles.get(backbone, backbone)
     if split != "test":
         shifted = split.removeprefix("ood/")
-        lower += f" vs {TITLES.get(shifted, shifted)}" if split.startswith("ood/") else f" {split}"
+        lower += f" vs {titles.get(shifted, shifted)}" if split.startswith("ood/") else f" {split}"
     return upper, lower
 
 
-def _marked(
-    texts: "pd.Series[str]", direction: str, marks: dict[int, str], at_chance: "pd.Series[bool]"
-) -> "pd.Series[str]":
-    """Texts with the marks of the best and the second, which are none of those at chance."""
-    may_win = ~at_chance.loc[texts.index]
-    best = places(texts[may_win], direction)
-    found = texts.map(lambda text: marks[best.get(text, 0)].format(text))
-    return found.where(may_win, texts.map(marks[0].format))
+def _ranked(shown: Sequence[Cell], direction: str, may_win: Iterable[bool]) -> list[Cell]:
+    """Cells with the ranks of the best and the second, which are none of those at chance."""
+    pairs = list(zip(shown, may_win, strict=True))
+    best = best_two((c.value for c, may in pairs if may and c.value is not None), direction)
+    return [replace(c, rank=best.get(c.value, 0) if may and c.value is not None else 0)
+            for c, may in pairs]  # fmt: skip
 
 
-def _rows(frame: pd.DataFrame) -> tuple[list[list[str]], list[tuple[str, str]]]:
-    """Rows of cells, the method's name first, and the heads of the other columns."""
+def _rows(table: RankTable, kind: str) -> tuple[list[list[str]], list[tuple[str, str]]]:
+    """Rows of marked cells, the method's name first, and the heads of the other columns."""
+    frame = cells(table)
     heads: list[Any] = frame.columns.to_list()
-    return [[str(row[0]), *map(str, row[1:])] for row in frame.itertuples()], heads
+    rows: Any = zip(frame.index, frame.to_numpy(), strict=True)
+    return [[str(method), *(c.marked(kind) for c in row)] for method, row in rows], heads
 
 
 def plain(table: RankTable) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    rows, heads = _rows(cells(table, "plain"))
+    rows, heads = _rows(table, "plain")
     names = ["method", *("\n".join(head) for head in heads)]
     align = ["left", *["right"] * len(heads)]
     body = tabulate(rows, names, disable_numparse=True, colalign=align)
@@ -96,7 +95,7 @@ def plain(table: RankTable) -> str:
 
 def markdown(table: RankTable) -> str:
     """The table in Markdown, best bold, second underlined."""
-    rows, heads = _rows(cells(table, "markdown"))
+    rows, heads = _rows(table, "markdown")
     names = ["method", *(" ".join(head).strip() for head in heads)]
     body = tabulate(rows, names, tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{reading(table)} Best bold, second underlined."
@@ -104,7 +103,7 @@ def markdown(table: RankTable) -> str:
 
 def latex(table: RankTable, caption: str | None = None, label: str | None = None) -> str:
     """The table in LaTeX (booktabs), backbones under a head for their data set."""
-    rows, heads = _rows(cells(table, "latex"))
+    rows, heads = _rows(table, "latex")
     content = Table(
         heads=["method", *(head[1] for head in heads)],
         rows=[[escape(row[0]), *row[1:]] for row in rows],
@@ -117,11 +116,13 @@ def latex(table: RankTable, caption: str | None = None, label: str | None = None
 
 def html_table(table: RankTable) -> str:
     """The table in HTML, two lines of heads, a caption; a fragment without style."""
-    frame = cells(table, "html")
-    rows, heads = _rows(frame)
-    frame.index = pd.Index([html.escape(row[0]) for row in rows])
+    rows, heads = _rows(table, "html")
     escaped = [tuple(map(html.escape, head)) for head in heads]
-    frame.columns = pd.MultiIndex.from_tuples(escaped, names=["", "method"])
+    frame = pd.DataFrame(
+        [row[1:] for row in rows],
+        index=[html.escape(row[0]) for row in rows],
+        columns=pd.MultiIndex.from_tuples(escaped, names=["", "method"]),
+    )
     text = f"{reading(table)} Best bold, second underlined."
     body = frame.to_html(escape=False, border=0, classes="ranks")
     return body.replace("<thead>", f"<caption>{html.escape(text)}</caption>\n  <thead>", 1)

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from analysis.ladder.tables import number
 from analysis.load import load
-from analysis.published import published
+from analysis.published import published, published_titles
+from analysis.text import rounded
 from analysis.tidy import check_metric, choose, flags_of_methods, incomplete, tidy
 from tune_calib.errors import UserError
 from tune_calib.names import CHANCE, METRICS, OOD_METRICS, legend
@@ -27,15 +28,16 @@ class RankTable:
         source: the published tables, or the ids of the sweeps.
         is_published: whether the values are printed ones.
         metric: a name of ``names.METRICS``.
-        ranking: how ties are ranked: ``competition`` (all get the smallest place, as in the
-            papers) or ``average`` (all get the mean place).
+        ranking: how ties are ranked: ``competition`` (all get the smallest rank, as in the
+            papers) or ``average`` (all get the mean rank).
         values: means over seeds, index method in the order of the source; fractions where the
             metric is one; NaN where a method has no number.
         n: how many trials stand behind each value.
-        ranks: places from 1, of the values as printed; NaN in columns that do not count.
+        ranks: from 1, of the values as printed; NaN in columns that do not count.
         notes: what was left out and why, a line each.
         flags: cells of the column ``flags`` of the trials of each method that has some.
         at_chance: which values stand on a trial at chance; such a one is ranked last.
+        titles: printed names of data sets and backbones, as far as they are known.
     """
 
     source: str
@@ -48,6 +50,7 @@ class RankTable:
     notes: tuple[str, ...]
     flags: Mapping[str, list[str]]
     at_chance: pd.DataFrame
+    titles: Mapping[str, str]
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -78,7 +81,11 @@ class RankTable:
 
 
 def rank(
-    frame: pd.DataFrame, metric: str, ranking: str = "competition", notes: Sequence[str] = ()
+    frame: pd.DataFrame,
+    metric: str,
+    ranking: str = "competition",
+    notes: Sequence[str] = (),
+    titles: Mapping[str, str] | None = None,
 ) -> RankTable:
     """Rank the methods of a tidy frame.
 
@@ -92,6 +99,7 @@ def rank(
         metric: a name of ``names.METRICS``.
         ranking: ``competition`` or ``average``.
         notes: lines to tell with the table.
+        titles: printed names of data sets and backbones; those of the published tables if None.
 
     Raises:
         UserError: the metric or the ranking is unknown, a label means two things in one column,
@@ -114,7 +122,8 @@ def rank(
     ]
     if len(uncounted) == len(without):
         raise UserError("no column has a number of every method: " + "; ".join(told))
-    printed = values.map(lambda value: float(number(metric, value).replace("-", "nan")))
+    # What prints alike ties, as in the papers, who ranked what they print.
+    printed = values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].direction == "min"
     # A low ECE of a classifier at chance is no result: none is worse.
     printed = printed.mask(at_chance.loc[values.index], math.inf if is_less_better else -math.inf)
@@ -136,6 +145,7 @@ def rank(
         notes=(*notes, *told),
         flags=flags,
         at_chance=at_chance.loc[values.index],
+        titles=published_titles() if titles is None else titles,
     )
 
 
@@ -188,9 +198,23 @@ def _emptiness(ranks: pd.DataFrame) -> list[str]:
     return ["one column only: the mean rank is the rank there"] if ranks.shape[1] == 1 else []
 
 
+class Collected(NamedTuple):
+    """What is to be ranked.
+
+    Attributes:
+        frame: of the form of ``tidy.tidy``.
+        notes: a line for each way in which planned trials have no numbers.
+        titles: printed names of data sets and backbones.
+    """
+
+    frame: pd.DataFrame
+    notes: list[str]
+    titles: dict[str, str]
+
+
 def collect(
     folders: Sequence[Place], table: str | None, metric: str, split: str | None = None
-) -> tuple[pd.DataFrame, list[str]]:
+) -> Collected:
     """Gather what is to be ranked, of sweeps or of a published table.
 
     Args:
@@ -198,9 +222,6 @@ def collect(
         table: a published table, instead of folders.
         metric: a name of ``names.METRICS``.
         split: if None, ``test``, or every ``ood/`` set for AUROC and FPR95.
-
-    Returns:
-        A tidy frame, and a line for each way in which planned trials have no numbers.
 
     Raises:
         UserError: neither or both of folders and table are given, a folder holds no sweep, or
@@ -211,11 +232,17 @@ def collect(
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
     notes = [line for sweep in sweeps for line in incomplete(sweep, metric)]
+    # Sweeps of before titles were recorded are named as the papers do.
+    titles = published_titles()
+    for sweep in sweeps:
+        titles |= sweep.manifest.titles
     if table is None:
         frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
     else:
         frame = published(table)
-    if split is not None:
-        return choose(frame, split=split), notes
     is_ood = frame["split"].str.startswith("ood/")
-    return frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"], notes
+    if split is not None:
+        frame = choose(frame, split=split)
+    else:
+        frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
+    return Collected(frame, notes, titles)

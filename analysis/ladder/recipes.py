@@ -9,11 +9,12 @@ from tabulate import tabulate
 
 from analysis.load import Sweep
 from analysis.settings import settings
+from analysis.text import NOTHING, Cell, Record, cell, texts
 from tune_calib.spec import HeadSlot, NetworkSlot, Slot
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
-_NO_RECIPE = ("method", "params", "seed", "backbone")
-_TITLES = {
+_NO_RECIPE = ("plugin", "method", "params", "seed", "backbone")
+_HEADS = {
     "optimizer": "optimiser",
     "milestones": "lr drops at epoch",
     "batch_size": "batch",
@@ -34,21 +35,26 @@ def differing(sweep: Sweep) -> pd.DataFrame:
         such field; shares of the epochs at which the learning rate drops as epochs), and rungs
         (labels joined). Empty where all rungs are trained alike.
     """
+    return pd.DataFrame(texts(records(sweep)))
+
+
+def records(sweep: Sweep) -> list[Record]:
+    """The rows of ``differing``."""
     found = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
     found = {slot: rungs for slot, rungs in found.items() if len(_distinct(rungs)) > 1}
     fields = dict.fromkeys(key for slot in found for key in _SLOTS[slot].model_fields)
     differ = [key for key in fields if any(_differs(rungs, key) for rungs in found.values())]
-    labels = {rung.index: rung.label for rung in sweep.rungs}
+    heads = {key: _HEADS.get(key, key.replace("_", " ")) for key in differ}
     rows = []
     for slot, rungs in found.items():
         for recipe in _distinct(rungs):
-            row = {_TITLES.get(key, key.replace("_", " ")): recipe.get(key, "-") for key in differ}
-            own = ", ".join(labels[rung] for rung, other in rungs.items() if other == recipe)
-            rows.append({"trained": slot, **row, "rungs": own})
-    return pd.DataFrame(rows)
+            row = {head: recipe.get(key, NOTHING) for key, head in heads.items()}
+            own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
+            rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
+    return rows
 
 
-def _by_rung(sweep: Sweep, slot: str) -> dict[int, dict[str, str]]:
+def _by_rung(sweep: Sweep, slot: str) -> dict[int, dict[str, Cell]]:
     """How each rung that has a slot was trained."""
     kept = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
     trials = sweep.trials
@@ -59,31 +65,34 @@ def _by_rung(sweep: Sweep, slot: str) -> dict[int, dict[str, str]]:
     return {int(rung): _told(row) for rung, row in zip(first.index, rows, strict=True)}
 
 
-def _told(row: dict[str, Any]) -> dict[str, str]:
+def _told(row: dict[str, Any]) -> dict[str, Cell]:
     shares = row.pop("milestones", None)
-    told = {key: _text(value) for key, value in row.items() if not pd.isna(value)}
+    told = {key: _cell(value) for key, value in row.items() if not pd.isna(value)}
     if isinstance(shares, str):
-        drops = (str(round(share * row["epochs"])) for share in json.loads(shares))
-        told["milestones"] = ", ".join(drops) or "never"
+        drops = [round(share * row["epochs"]) for share in json.loads(shares)]
+        text = ", ".join(map(str, drops)) or "never"
+        told["milestones"] = Cell(text, float(drops[0]) if len(drops) == 1 else None)
     return told
 
 
-def _distinct(rungs: dict[int, dict[str, str]]) -> list[dict[str, str]]:
-    kinds: list[dict[str, str]] = []
+def _distinct(rungs: dict[int, dict[str, Cell]]) -> list[dict[str, Cell]]:
+    kinds: list[dict[str, Cell]] = []
     for recipe in rungs.values():
         if recipe not in kinds:
             kinds.append(recipe)
     return kinds
 
 
-def _differs(rungs: dict[int, dict[str, str]], key: str) -> bool:
+def _differs(rungs: dict[int, dict[str, Cell]], key: str) -> bool:
     return len({recipe.get(key) for recipe in rungs.values()}) > 1
 
 
-def _text(value: Any) -> str:
+def _cell(value: Any) -> Cell:
     if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else {"null": "none"}.get(value, str(value))
+        return Cell("yes" if value else "no")
+    if isinstance(value, float):
+        return Cell(f"{value:g}", value)
+    return Cell("none") if value == "null" else cell(value)
 
 
 def render(sweep: Sweep, table_format: str) -> str:

@@ -1,49 +1,29 @@
-"""The report of a ladder: tables, figures, and the text that is printed."""
+"""The report of a ladder: tables, figures, a page, and the text that is printed."""
 
 from collections import Counter
 from pathlib import Path
 
-import pandas as pd
 from tabulate import tabulate
 
-from analysis import latex, style
+from analysis import latex
 from analysis.compare import significance_tables
-from analysis.compare.resampling import over_samples
-from analysis.compare.significance import PAIRED_TESTS, Verdict, are_rivals, for_report
+from analysis.compare.paired import PAIRED_TESTS
+from analysis.compare.significance import are_rivals
 from analysis.ladder import recipes, tables
-from analysis.ladder.figures import cost, reliability
-from analysis.ladder.figures import tradeoff as figures
-from analysis.ladder.figures.corruption import draw_corruption
-from analysis.ladder.figures.norm_confidence import draw_norm_confidence, last_records
-from analysis.ladder.figures.prototypes import draw_prototypes
-from analysis.ladder.figures.samples import (
-    caption,
-    draw_samples,
-    last_epochs,
-    records,
-    sample_statistics,
-)
-from analysis.ladder.ladder import ladder_table
+from analysis.ladder.means import ladder_table
+from analysis.ladder.results import LadderResults
+from analysis.ladder.samples import caption, last_epochs, records
+from analysis.ladder.sections import page
 from analysis.load import Sweep, load
-from analysis.page import page
+from analysis.page.figures import draw_all, in_order
 from analysis.published import beside
+from analysis.text import texts
 from tune_calib.errors import UserError
 from tune_calib.folders import LOST
 from tune_calib.places import Place, folder_to_fill
-from tune_calib.registry import nearest
+from tune_calib.registry import LADDER_FIGURES, nearest
 from tune_calib.results import atomic_write
 from tune_calib.wording import counted
-
-_UNDRAWN = {
-    "reliability": "no trial that is done has bins",
-    "sparsity": "no rung has a keep probability q that moves",
-    "tradeoff": "no trial that is done has accuracy and ECE on test",
-    "confidence": "no trial that is done has bins",
-    "cost": "no trial that is done has its seconds or memory",
-}
-_UNDRAWN_OF_SAMPLES = {
-    "norm_confidence": "these records of single samples are older than that of their confidence",
-}
 
 
 def write_report(out: Place, published: str | None = None, test: str | None = None) -> str:
@@ -67,15 +47,14 @@ def write_report(out: Place, published: str | None = None, test: str | None = No
     if sweep.trials.empty:
         return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
     _check_test(sweep, test)
-    verdicts = for_report(sweep, test or PAIRED_TESTS[0])
+    results = LadderResults(sweep, test or PAIRED_TESTS[0])
     options = [] if test is None else ["--test", test]
     if published is not None:
         options = ["--published", published, *options]
     with folder_to_fill(out) as folder:
-        written, undrawn = _write_all(sweep, verdicts, folder, options)
-        names = [path.relative_to(folder).as_posix() for path in written]
+        names, remarks = _write_all(results, folder, options)
     differ = [recipes.NOTE, told] if (told := recipes.render(sweep, "simple")) else []
-    lines = [tables.console_table(sweep), *differ, *_troubles(sweep), *undrawn, "Written:"]
+    lines = [tables.console_table(sweep), *differ, *_troubles(sweep), *remarks, "Written:"]
     return "\n".join([*lines, *(f"  {out / name}" for name in names)])
 
 
@@ -89,88 +68,66 @@ def _check_test(sweep: Sweep, test: str | None) -> None:
 
 
 def _write_all(
-    sweep: Sweep, verdicts: list[Verdict], out: Path, options: list[str]
-) -> tuple[list[Path], list[str]]:
-    """Write every file of a report; also gives a line for each figure that there is not."""
-    statistics = sample_statistics(sweep.out)
-    intervals = over_samples(sweep)
-    written = _write_tables(sweep, statistics, intervals, out / "tables")
-    written += _write_figures(sweep, statistics, out / "figures")
-    written += _write_significance(verdicts, out)
-    drawn = {path.stem for path in written}
-    reasons = _UNDRAWN | (_UNDRAWN_OF_SAMPLES if len(statistics) else {})
-    undrawn = [f"{name}: not drawn, {why}" for name, why in reasons.items() if name not in drawn]
-    undrawn += [
-        f"critical_difference: not drawn, {verdict.friedman.statement}"
-        for verdict in verdicts
-        if verdict.friedman is not None and verdict.friedman.statement
-    ]
-    content = page.Report(sweep, out, written, statistics, intervals, verdicts, undrawn, options)
-    atomic_write(out / "report.html", page.render(content).encode())
-    return [*written, out / "report.html"], undrawn
+    results: LadderResults, out: Path, options: list[str]
+) -> tuple[list[str], list[str]]:
+    """Write every file of a report.
+
+    Returns:
+        Paths of the files in the folder, and a line for each figure that there is not.
+    """
+    contents = _ladder_texts(results.sweep)
+    if len(results.intervals):
+        contents["intervals.csv"] = results.intervals.to_csv(index=False)
+    contents |= {**_sample_texts(results), **_test_texts(results)}
+    for name, text in contents.items():
+        atomic_write(out / "tables" / name, text.encode())
+    # After the tables: a figure that fails hard must not cost them.
+    gallery = draw_all(in_order(LADDER_FIGURES), results, out / "figures")
+    files = [f"tables/{name}" for name in contents]
+    files += [path.relative_to(out).as_posix() for path in gallery.paths]
+    atomic_write(out / "report.html", page(results, gallery, files, options).encode())
+    return [*files, "report.html"], gallery.remarks
 
 
-def _write_tables(
-    sweep: Sweep, statistics: pd.DataFrame, intervals: pd.DataFrame, folder: Path
-) -> list[Path]:
-    texts = {
+def _ladder_texts(sweep: Sweep) -> dict[str, str]:
+    """The table of the ladder, and how its rungs were trained, by names of files."""
+    found = {
         "ladder.md": tables.markdown(sweep),
         "ladder.tex": tables.latex(sweep),
         "ladder.csv": ladder_table(sweep).to_csv(index=False),
     }
     if told := recipes.render(sweep, "github"):
-        texts["ladder.md"] += f"\n{recipes.NOTE}\n\n{told}\n"
-        texts["recipes.tex"] = recipes.render(sweep, "latex_booktabs") + "\n"
-        texts["recipes.csv"] = recipes.differing(sweep).to_csv(index=False)
-    if len(intervals):
-        texts["intervals.csv"] = intervals.to_csv(index=False)
-    if len(statistics):
-        last = last_epochs(sweep, statistics)
-        rows, told = records(last), caption(sweep, last)
-        body = tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True)
-        texts["samples.md"] = f"{body}\n\n{told}\n"
-        label = latex.label_of("samples", sweep.manifest.dataset)
-        texts["samples.tex"] = f"{latex.render(latex.of_records(rows, told, label))}\n"
-        texts["samples.csv"] = last.to_csv(index=False)
-    for name, text in texts.items():
-        atomic_write(folder / name, text.encode())
-    return [folder / name for name in texts]
+        found["ladder.md"] += f"\n{recipes.NOTE}\n\n{told}\n"
+        found["recipes.tex"] = recipes.render(sweep, "latex_booktabs") + "\n"
+        found["recipes.csv"] = recipes.differing(sweep).to_csv(index=False)
+    return found
 
 
-def _write_figures(sweep: Sweep, statistics: pd.DataFrame, folder: Path) -> list[Path]:
-    style.apply()
-    drawn = {
-        "reliability": reliability.draw(sweep),
-        "sparsity": figures.draw_sparsity(sweep),
-        "tradeoff": figures.draw_tradeoff(sweep),
-        "samples": draw_samples(sweep, statistics),
-        "confidence": reliability.draw_confidence(sweep),
-        "norm_confidence": draw_norm_confidence(sweep, last_records(sweep.out, sweep)),
-        "cost": cost.draw_cost(sweep),
-        "corruption": draw_corruption(sweep),
-        "prototypes": draw_prototypes(sweep),
+def _sample_texts(results: LadderResults) -> dict[str, str]:
+    """The table of single samples by names of files; none if no method judges them."""
+    sweep = results.sweep
+    if results.statistics.empty:
+        return {}
+    last = last_epochs(sweep, results.statistics)
+    rows, told = records(last), caption(sweep, last)
+    body = tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True)
+    label = latex.label_of("samples", sweep.manifest.dataset)
+    return {
+        "samples.md": f"{body}\n\n{told}\n",
+        "samples.tex": f"{latex.render(latex.of_records(rows, told, label))}\n",
+        "samples.csv": last.to_csv(index=False),
     }
-    return [
-        path
-        for name, figure in drawn.items()
-        if figure is not None
-        for path in style.save(figure, folder, name)
-    ]
 
 
-def _write_significance(verdicts: list[Verdict], out: Path) -> list[Path]:
-    if not verdicts:
-        return []
-    paired, friedman = verdicts
-    texts = {
-        "significance.md": "\n\n".join(significance_tables.markdown(v) for v in verdicts),
-        "significance.csv": significance_tables.csv(paired),
+def _test_texts(results: LadderResults) -> dict[str, str]:
+    """The verdicts on methods side by side by names of files; none of a ladder."""
+    if not results.verdicts:
+        return {}
+    told = "\n\n".join(significance_tables.markdown(verdict) for verdict in results.verdicts)
+    return {
+        "significance.md": f"{told}\n",
+        "significance.csv": f"{significance_tables.csv(results.verdicts[0])}\n",
     }
-    for name, text in texts.items():
-        atomic_write(out / "tables" / name, f"{text}\n".encode())
-    figure = significance_tables.draw_critical_difference(friedman.friedman)
-    paths = style.save(figure, out / "figures", "critical_difference") if figure else []
-    return [*(out / "tables" / name for name in texts), *paths]
 
 
 def _troubles(sweep: Sweep) -> list[str]:
@@ -181,7 +138,7 @@ def _troubles(sweep: Sweep) -> list[str]:
     return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
 
 
-def status(out: Place) -> str:
+def sweep_status(out: Place) -> str:
     """Say what of a sweep is done.
 
     Raises:

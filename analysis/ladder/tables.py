@@ -1,74 +1,24 @@
-"""Renderers of a ladder's table: Markdown, LaTeX, CSV and plain text. Percent appears only here."""
+"""A ladder's table: its rows as cells, and the same rows in Markdown, LaTeX and plain text."""
 
 import math
-from collections.abc import Callable, Iterable
 from typing import Any
 
-import pandas as pd
 from tabulate import SEPARATING_LINE, tabulate
 
-from analysis.ladder.ladder import (
-    TABLE_METRICS,
-    ladder_table,
-    published_columns,
-    summary,
-)
-from analysis.latex import Table, label_of, render
-from analysis.latex_text import escape
+from analysis.ladder.means import TABLE_METRICS, ladder_table, mean_over, published_columns
+from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
+from analysis.published import published_titles
+from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
 from tune_calib.names import METRICS, is_chance, legend
 
-Mark = Callable[[str, int], str]
-
-MARKS = {
-    "plain": {0: "{}", 1: "{} *", 2: "{} '"},
-    "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
-    "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
-    "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
-}
-TITLES = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "tiny_imagenet": "Tiny-ImageNet",
-    "cub200": "CUB-200",
-    "fgvc_aircraft": "FGVC-Aircraft",
-    "svhn": "SVHN",
-    "densenet121": "DenseNet-121",
-    "resnet50": "ResNet-50",
-    "resnet101": "ResNet-101",
-    "resnet110": "ResNet-110",
-    "wrn26_10": "WRN-26-10",
-    "vit_base_patch16_384": "ViT-B/16",
-}
-
-
-def number(metric: str, value: float, signed: bool = False) -> str:
-    """A value as printed: fractions in percent with two digits, others with three."""
-    if math.isnan(value):
-        return "-"
-    # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
-    sign = "+z" if signed else "z"
-    if METRICS[metric].unit == "fraction":
-        return f"{printed_scale(metric) * value:{sign}.2f}"
-    return f"{value:{sign}.3f}"
-
-
-def printed_scale(metric: str) -> int:
-    """What a value is multiplied by where it is printed: 100 for a fraction, else 1."""
-    return 100 if METRICS[metric].unit == "fraction" else 1
-
-
-def title(metric: str) -> str:
-    """Head of a metric's column, with unit and direction."""
-    record = METRICS[metric]
-    unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[record.unit]
-    return f"{record.title}{unit} {'↓' if record.direction == 'min' else '↑'}"
+_PAPER = "paper: "  # before the head of a column of printed numbers
 
 
 def caption(sweep: Sweep) -> str:
     """What the numbers are of, over what they vary, and what is missing."""
     manifest = sweep.manifest
-    parts = [manifest.title, manifest.setting, f"test split, {summary(sweep)}"]
+    parts = [manifest.title, manifest.setting, f"test split, {mean_over(sweep)}"]
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
     parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
@@ -79,105 +29,93 @@ def caption(sweep: Sweep) -> str:
     return ". ".join([*parts, *legend(sweep.flags())]) + "."
 
 
-def wide_rows(sweep: Sweep, mark: Mark) -> list[dict[str, str]]:
-    """One row a rung, cells as text; a rung with a trial at chance is never best or second.
-
-    Args:
-        sweep: the sweep.
-        mark: turns (text, place) into the cell of the best (1), the second (2) or another (0).
-    """
-    tidy = ladder_table(sweep)
-    printed = published_columns(sweep)
-    at_chance = [r.index for r in sweep.rungs if is_chance(sweep.flags(r.index))]
+def records(sweep: Sweep) -> list[Record]:
+    """One row a rung; one with a trial at chance is never best or second."""
+    table = ladder_table(sweep)
+    printed, papers = published_columns(sweep), _paper_heads(sweep)
+    at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
+    ranks = {}
+    for metric in TABLE_METRICS:
+        means = table[(table["metric"] == metric) & ~table["rung"].isin(at_chance)]["mean"]
+        values = (rounded(metric, mean) for mean in means)
+        ranks[metric] = best_two(values, METRICS[metric].direction)
     rows = []
     for rung in sweep.rungs:
-        of_rung: Any = tidy[tidy["rung"] == rung.index].set_index("metric")
-        cells = {"rung": sweep.label(rung)}
+        of_rung: Any = table[table["rung"] == rung.index].set_index("metric")
+        absent = Cell(failures) if (failures := sweep.failures(rung.index)) else NOTHING
+        cells = {"rung": Cell(sweep.label(rung))}
         for metric in TABLE_METRICS:
-            means = tidy[(tidy["metric"] == metric) & ~tidy["rung"].isin(at_chance)]["mean"]
-            best = places((number(metric, mean) for mean in means), METRICS[metric].direction)
-            best = {} if rung.index in at_chance else best
+            known = {} if rung.index in at_chance else ranks[metric]
             row = of_rung.loc[metric]
-            failures = sweep.failures(rung.index)
-            cells[title(metric)] = _cell(metric, row, best, mark) if row["n"] else failures or "-"
+            cells[title(metric)] = _mean(metric, row, known) if row["n"] else absent
         ece = of_rung.loc["ece"]
-        cells["ΔECE before"] = number("ece", ece["change_before"], signed=True)
-        cells["ΔECE base"] = number("ece", ece["change_base"], signed=True)
-        cells["trials"] = str(ece["statuses"])
-        for key in printed.columns:
-            value = printed[key].get(rung.label, math.nan)
-            cells[f"paper: {TITLES.get(key[0], key[0])} {TITLES.get(key[1], key[1])}"] = number(
-                "ece", value
-            )
+        cells["ΔECE before"] = number_cell("ece", ece["change_before"], signed=True)
+        cells["ΔECE base"] = number_cell("ece", ece["change_base"], signed=True)
+        cells["trials"] = Cell(ece["statuses"])
+        for head, key in papers.items():
+            cells[head] = number_cell("ece", printed[key].get(rung.label, math.nan))
         rows.append(cells)
     return rows
 
 
-def places(texts: Iterable[str], direction: str) -> dict[str, int]:
-    """The best (1) and the second (2) of printed numbers; what prints alike shares a place."""
-    numbers = {text: float(text) for text in texts if text != "-"}
-    ordered = sorted(set(numbers.values()), reverse=direction == "max")[:2]
-    return {text: ordered.index(n) + 1 for text, n in numbers.items() if n in ordered}
+def _mean(metric: str, row: Any, ranks: dict[float, int]) -> Cell:
+    rank = ranks.get(rounded(metric, row["mean"]), 0)
+    return number_cell(metric, row["mean"], row["sd"], rank=rank)
 
 
-def _cell(metric: str, row: "pd.Series[Any]", best: dict[str, int], mark: Mark) -> str:
-    text = number(metric, row["mean"])
-    place = best.get(text, 0)
-    if not math.isnan(row["sd"]):
-        text += f" ± {number(metric, row['sd'])}"
-    return mark(text, place)
+def _paper_heads(sweep: Sweep) -> dict[str, Any]:
+    """Heads of the columns of printed numbers, and which of ``published_columns`` each shows."""
+    titles = published_titles()
+    keys: list[Any] = published_columns(sweep).columns.to_list()
+    return {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
 
 
-def starts_block(sweep: Sweep, place: int) -> bool:
+def starts_block(sweep: Sweep, index: int) -> bool:
     """Whether a rule stands before a rung: before the controls, and before variants of steps."""
-    if place == 0:
+    if index == 0:
         return False
-    before, kind = (str(sweep.rungs[i].kind) for i in (place - 1, place))
+    before, kind = (sweep.rungs[i].kind for i in (index - 1, index))
     return (kind == "control" and before != "control") or (kind == "variant" and before == "step")
 
 
 def markdown(sweep: Sweep) -> str:
     """The table in Markdown, best bold, second underlined."""
-    marks = MARKS["markdown"]
-    rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
+    rows = records(sweep)
     heads, blank = list(rows[0]), [""] * (len(rows[0]) - 1)
     lines = []
-    for place, row in enumerate(rows):
-        if starts_block(sweep, place):
-            lines.append([f"*{sweep.rungs[place].kind}s*", *blank])
-        lines.append(list(row.values()))
+    for index, row in enumerate(rows):
+        if starts_block(sweep, index):
+            lines.append([f"*{sweep.rungs[index].kind}s*", *blank])
+        lines.append([cell.marked("markdown") for cell in row.values()])
     body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
 
 
 def console_table(sweep: Sweep) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    marks = MARKS["plain"]
-    rows = wide_rows(sweep, lambda text, place: marks[place].format(text))
+    rows = records(sweep)
     heads = [name.replace(" ", "\n", 1) for name in rows[0]]
     lines: list[Any] = []
-    for place, row in enumerate(rows):
-        lines += [SEPARATING_LINE] if starts_block(sweep, place) else []
-        lines.append(list(row.values()))
+    for index, row in enumerate(rows):
+        lines += [SEPARATING_LINE] if starts_block(sweep, index) else []
+        lines.append([cell.marked("plain") for cell in row.values()])
     body = tabulate(lines, heads, disable_numparse=True)
     return f"{body}\n{caption(sweep)} * best, ' second.{paper_note(sweep)}"
 
 
 def latex(sweep: Sweep) -> str:
     """The table in LaTeX (booktabs), the paper's columns under a head of their own."""
-    marks = MARKS["latex"]
-    rows = wide_rows(sweep, lambda text, place: marks[place].format(escape(text)))
-    names, marked = list(rows[0]), {title(metric) for metric in TABLE_METRICS}
-    groups = ["published ECE (%)" if name.startswith("paper: ") else "this run" for name in names]
-    has_groups = len(set(groups)) > 1
+    rows, papers = records(sweep), _paper_heads(sweep)
+    names = list(rows[0])
+    groups = ["published ECE (%)" if name in papers else "this run" for name in names]
     manifest = sweep.manifest
     table = Table(
-        heads=[name.removeprefix("paper: ") for name in names],
-        rows=[[row[n] if n in marked else escape(row[n]) for n in names] for row in rows],
+        heads=[name.removeprefix(_PAPER) if name in papers else name for name in names],
+        rows=[[latex_cell(cell) for cell in row.values()] for row in rows],
         caption=f"{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}",
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
-        groups=["", *groups[1:]] if has_groups else (),
-        rules=frozenset(place for place in range(len(rows)) if starts_block(sweep, place)),
+        groups=["", *groups[1:]] if papers else (),
+        rules=frozenset(index for index in range(len(rows)) if starts_block(sweep, index)),
     )
     return f"{render(table)}\n"
 

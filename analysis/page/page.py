@@ -1,45 +1,15 @@
-"""The report as one page that opens from disk: nothing in it is fetched from elsewhere."""
+"""The report as one page that opens from disk: nothing in it is fetched from elsewhere.
 
-import base64
-import re
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+What the results are of, the page does not know: sections, tables and figures are given to it.
+"""
 
-import pandas as pd
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from analysis import style
-from analysis.compare.significance import Verdict
-from analysis.ladder import page_tables
-from analysis.ladder.captions import captions_of
-from analysis.ladder.page_tables import Table
-from analysis.load import Sweep
-from analysis.tidy import complaints
-
-# A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
-_MAX_SVG_BYTES = 1_000_000
-_POINTS_AN_INCH = 72
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of the page.
-
-    Attributes:
-        key: name of its files.
-        title: what it shows.
-        caption: how to read it.
-        source: data URI.
-        width: share of the widest figure's width, so that text is equally large in all.
-    """
-
-    key: str
-    title: str
-    caption: str
-    source: str
-    width: float
+from analysis.page.figures import Picture
+from analysis.page.table import Table, marked
 
 
 @dataclass(frozen=True)
@@ -50,7 +20,7 @@ class Section:
     title: str
     texts: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
+    figures: Sequence[Picture] = ()
 
 
 @dataclass(frozen=True)
@@ -61,46 +31,7 @@ class Step:
     command: str
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
-    """What the page shows.
-
-    Attributes:
-        sweep: the results.
-        folder: of the sweep, with the figures that were drawn.
-        written: every other file of the report.
-        statistics: as of ``samples.sample_statistics``.
-        intervals: as of ``resampling.over_samples``.
-        verdicts: as of ``significance.for_report``.
-        undrawn: a line for each figure that there is not, and why.
-        options: of ``tune-calib report``, as given.
-    """
-
-    sweep: Sweep
-    folder: Path
-    written: Sequence[Path]
-    statistics: pd.DataFrame
-    intervals: pd.DataFrame
-    verdicts: Sequence[Verdict] = ()
-    undrawn: Sequence[str] = ()
-    options: Sequence[str] = field(default_factory=tuple)
-
-
-def render(report: Report) -> str:
-    """The page as HTML; the same results give the same text, wherever they lie."""
-    manifest = report.sweep.manifest
-    return fill(
-        title=manifest.title,
-        setting=manifest.setting,
-        state=_state(report.sweep),
-        troubles=complaints(report.sweep),
-        sections=_sections(report),
-        steps=steps(report.sweep.trials, manifest.command, report.options),
-        files=[path.relative_to(report.folder).as_posix() for path in report.written],
-    )
-
-
-def fill(
+def render(
     *,
     title: str,
     setting: str,
@@ -110,7 +41,7 @@ def fill(
     steps: Sequence[Step],
     files: Sequence[str],
 ) -> str:
-    """Fill the template of the page.
+    """The page as HTML; the same results give the same text, wherever they lie.
 
     Args:
         title: its heading.
@@ -129,6 +60,7 @@ def fill(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["marked"] = marked
     return environment.get_template("report.html").render(
         title=title,
         setting=setting,
@@ -138,88 +70,3 @@ def fill(
         steps=steps,
         files=files,
     )
-
-
-def _state(sweep: Sweep) -> str:
-    counts = sweep.counts()
-    planned = len(sweep.manifest.planned)
-    if set(counts) == {"done"}:
-        return f"Complete: all {planned} planned trials are done."
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"Not every trial has numbers: of {planned} planned, {told}."
-
-
-def _sections(report: Report) -> list[Section]:
-    sweep, tables = report.sweep, page_tables
-    captions = captions_of(sweep, report.statistics, report.verdicts)
-    figures = figures_of(report.written, captions)
-    return [
-        Section("results", "Results", tables=[tables.ladder(sweep), *tables.recipes(sweep)]),
-        Section("figures", "Figures", texts=report.undrawn, figures=figures),
-        Section("significance", "Significance", tables=tables.significance(report.verdicts)),
-        Section(
-            "single-samples",
-            "Single samples",
-            tables=tables.single_samples(sweep, report.statistics),
-        ),
-        Section(
-            "plan", "Plan and what was done", tables=[tables.plan(sweep), *tables.unfinished(sweep)]
-        ),
-        Section(
-            "trials", "Trials", tables=[tables.trials(sweep), *tables.intervals(report.intervals)]
-        ),
-        Section("settings", "Settings", tables=tables.rung_settings(sweep)),
-        Section("environment", "Environment", tables=tables.environment(sweep.trials)),
-    ]
-
-
-def figures_of(written: Sequence[Path], captions: Mapping[str, tuple[str, str]]) -> list[Figure]:
-    """The figures that were drawn, in the order of their captions.
-
-    Args:
-        written: every file of the report.
-        captions: title and how to read it, by name of a figure's files.
-    """
-    drawn = {path.stem: path for path in written if path.suffix == ".svg"}
-    order = [*(key for key in captions if key in drawn), *(k for k in drawn if k not in captions)]
-    found = []
-    for key in order:
-        title, caption = captions.get(key, (key.replace("_", " "), ""))
-        found.append(Figure(key, title, caption, *_image(drawn[key])))
-    return found
-
-
-def _image(svg: Path) -> tuple[str, float]:
-    """Data URI of a figure, and its share of the widest width."""
-    content, kind = svg.read_bytes(), "svg+xml"
-    found = re.search(rb'width="([\d.]+)pt"', content)
-    share = float(found[1]) / (_POINTS_AN_INCH * style.TEXT_IN) if found else 1.0
-    if len(content) > _MAX_SVG_BYTES:
-        content, kind = svg.with_suffix(".png").read_bytes(), "png"
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}", round(share, 3)
-
-
-def steps(trials: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
-    """How to reproduce results.
-
-    Args:
-        trials: one row a trial, with ``git_revision`` where it was recorded.
-        command: that ran them.
-        options: of ``tune-calib report``, as given.
-    """
-    revisions = trials.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
-    found = []
-    if len(revisions):
-        text = "Check the program out as it was and install the versions that it pins."
-        if len(revisions) > 1:
-            text += " The trials ran at several revisions."
-        if any(revision.endswith("+") for revision in revisions):
-            text += " It had changes that were not committed and so are not in the checkout."
-        checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
-        install = "pip install -c constraints.txt -e ."
-        found.append(Step(text, "\n".join([*checkout, install])))
-    text = "Run the trials; paths are those of the machine that ran them. What is done stays."
-    found.append(Step(text, command))
-    again = shlex.join(["tune-calib", "report", "DIR", *options])
-    found.append(Step("Make this page again from the folder of the results.", again))
-    return found

@@ -14,8 +14,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from analysis import style
-from analysis.ladder.tables import number, printed_scale, title
 from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, trend
+from analysis.text import number, printed_scale, title
 from tune_calib.names import METRICS
 
 _WIDE_FROM = 5  # largest over smallest value of a metric
@@ -41,24 +41,24 @@ def draw_against(
     """
     scale = printed_scale(metric)
     values, has_numbers = list(table["value"]), is_numeric(table["value"])
-    places = values if has_numbers else list(range(len(values)))
+    positions = values if has_numbers else list(range(len(values)))
     color = style.color(index)
     axis.plot(
-        places, scale * table["mean"], color=color, marker=style.marker(index), markersize=4,
+        positions, scale * table["mean"], color=color, marker=style.marker(index), markersize=4,
         linewidth=1.2,
     )  # fmt: skip
     axis.fill_between(
-        places, scale * table["low"], scale * table["high"], color=color, alpha=0.2, linewidth=0
+        positions, scale * table["low"], scale * table["high"], color=color, alpha=0.2, linewidth=0
     )
     if not has_numbers:
-        axis.set_xticks(places, [str(value) for value in values])
+        axis.set_xticks(positions, [str(value) for value in values])
     elif is_log(values):
         axis.set_xscale("log")
     if default is not None and (has_numbers or default in values):
-        place = float(default) if has_numbers else values.index(default)
-        axis.axvline(place, color="0.3", linestyle="--", linewidth=0.8)
+        position = float(default) if has_numbers else values.index(default)
+        axis.axvline(position, color="0.3", linestyle="--", linewidth=0.8)
         axis.annotate(
-            "default", (place, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
+            "default", (position, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
             textcoords="offset points", fontsize=6.5, color="0.3",
         )  # fmt: skip
     axis.set(xlabel=setting, ylabel=title(metric))
@@ -102,15 +102,15 @@ def draw_heat_map(
         style.plain_ticks(bar.ax.yaxis)
     axis.invert_yaxis()
     if default is not None:
-        across, down = (_nearest_place(names, default) for names in (table.columns, table.index))
+        across, down = (_nearest_index(names, default) for names in (table.columns, table.index))
         if across is not None and down is not None:
             frame = Rectangle((across, down), 1, 1, fill=False, clip_on=False)
             frame.set(edgecolor=style.color(3), linewidth=1.5)
             axis.add_patch(frame)
 
 
-def _nearest_place(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
-    """Place of the value that is nearest to the default; None if it does not have the setting."""
+def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
+    """Index of the value that is nearest to the default; None if it does not have the setting."""
     wanted = default.get(str(values.name))
     if isinstance(values[0], str):
         return list(values).index(str(wanted)) if str(wanted) in values else None
@@ -131,14 +131,14 @@ def draw_share(
     """
     away = np.sort(distances(table, metric).dropna().to_numpy())
     shares = np.arange(1, len(away) + 1) / len(table)
-    places = printed_scale(metric) * away
-    axis.step(places, 100 * shares, where="post", color=style.color(index), label=label)
+    positions = printed_scale(metric) * away
+    axis.step(positions, 100 * shares, where="post", color=style.color(index), label=label)
     unit = {"fraction": "points", "nats": "nats", "score": "score"}[METRICS[metric].unit]
     name = METRICS[metric].title
     axis.set(xlabel=f"{name}: distance from the best ({unit})", ylabel="fillings (%)")
     axis.set_ylim(0, 100)
     if METRICS[metric].unit == "fraction":
-        axis.set_xlim(0, min(places.max(), 200 * MARGINS[-1]) or 1)
+        axis.set_xlim(0, min(positions.max(), 200 * MARGINS[-1]) or 1)
     axis.set_title(f"n = {len(table)} fillings", fontsize=6.5)
 
 
@@ -156,7 +156,7 @@ def draw_tried(
 
     Args:
         axis: where.
-        table: as of ``search.Search.table``; bars are the sd over the seeds.
+        table: as of ``SearchResults.table``; bars are the sd over the seeds.
         setting: ``slot.key``.
         metric: of the table.
         default: the method's own value, which is marked; None for no mark.
@@ -167,9 +167,9 @@ def draw_tried(
     scale = printed_scale(metric)
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
-    places, names = _places(rows[setting])
+    positions, names = _positions(rows[setting])
     axis.errorbar(
-        places, scale * rows["mean"], yerr=scale * rows["sd"].fillna(0), linestyle="none",
+        positions, scale * rows["mean"], yerr=scale * rows["sd"].fillna(0), linestyle="none",
         marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7, linewidth=0, zorder=1,
     )  # fmt: skip
     line = along["value"].map(names.index) if names else along["value"]
@@ -179,7 +179,7 @@ def draw_tried(
     axis.fill_between(line, low, high, color=color, alpha=0.25, linewidth=0)
     is_chosen = rows["number"] == chosen
     axis.plot(
-        places[is_chosen], scale * rows.loc[is_chosen, "mean"], linestyle="none", marker="*",
+        positions[is_chosen], scale * rows.loc[is_chosen, "mean"], linestyle="none", marker="*",
         markersize=9, color=style.color(3), zorder=3,
     )  # fmt: skip
     if names:
@@ -189,16 +189,16 @@ def draw_tried(
         axis.set_xscale("log")
     for value, dashes in [*((value, ":") for value in published), (default, "--")]:
         if value is not None and (not names or str(value) in names):
-            place = names.index(str(value)) if names else float(value)
-            axis.axvline(place, color=style.color(3), linestyle=dashes, linewidth=1, zorder=0)
+            position = names.index(str(value)) if names else float(value)
+            axis.axvline(position, color=style.color(3), linestyle=dashes, linewidth=1, zorder=0)
     if is_wide(rows["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
     axis.set(xlabel=setting, ylabel=f"select {title(metric)}")
 
 
-def _places(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
-    """Where values stand on an axis, and the names of its places (none where it has numbers)."""
+def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
+    """Where values stand on an axis, and the names of its ticks (none where it has numbers)."""
     if is_numeric(values):
         return values.astype(float), []
     names = sorted(set(values.map(str)))

@@ -23,11 +23,13 @@ from tune_calib.names import (
 from tune_calib.places import Place
 from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
 
+_MOST_SHOWN = 6  # settings that figures show
+
 Point = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Search:
+class SearchResults:
     """A search.
 
     Attributes:
@@ -111,6 +113,11 @@ class Search:
         """Number of the suggestion that the declared rule chooses, if one is within the guard."""
         return self.outcome.chosen
 
+    def shown_settings(self) -> list[str]:
+        """The most important settings that have two values among the suggestions that are done."""
+        rows = self.table().dropna(subset="mean")
+        return [name for name in self.settings if rows[name].nunique() > 1][:_MOST_SHOWN]
+
     def is_log(self, setting: str) -> bool:
         """Whether a setting is searched on a logarithmic scale."""
         return bool(self.outcome.settings[setting].get("log"))
@@ -136,6 +143,10 @@ class Search:
         if set(counts) == {"done"}:
             return f"n = {counts['done']}"
         return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+    def note(self) -> str:
+        """How many suggestions stand behind a figure, as a sentence."""
+        return f"{self.ended()} suggestions."
 
     def seeds(self) -> str:
         """What a value is the mean over, in words."""
@@ -206,7 +217,7 @@ def _plain(point: Point) -> Point:
     return {name: "null" if value is None else value for name, value in point.items()}
 
 
-def is_whole(out: Place) -> bool:
+def is_complete(out: Place) -> bool:
     """Whether what a search found is stored, of all the suggestions that it plans.
 
     Raises:
@@ -220,7 +231,7 @@ def is_whole(out: Place) -> bool:
     return asked == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 
-def load_search(out: Place) -> Search:
+def load_search(out: Place) -> SearchResults:
     """Read a search.
 
     Args:
@@ -236,4 +247,4 @@ def load_search(out: Place) -> Search:
         outcome = SearchOutcome.read(out)
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; make it again: tune-calib report {out}") from None
-    return Search(out, manifest, outcome, trials_of(out))
+    return SearchResults(out, manifest, outcome, trials_of(out))

@@ -1,7 +1,7 @@
 """How much a metric depends on hyper-parameters: one, two, and the share of the space that is good.
 
 A *filling* is one choice of every setting; its trials differ by their seeds alone. These are the
-frames; ``sensitivity_figures`` draws them.
+frames; ``axes`` draws them.
 """
 
 import math
@@ -38,17 +38,17 @@ def trials_of(out: Place) -> pd.DataFrame:
     return done_first.drop_duplicates("spec_hash").sort_index().reset_index(drop=True)
 
 
-def varied(trials: pd.DataFrame) -> list[str]:
+def varied_settings(rows: pd.DataFrame) -> list[str]:
     """The settings (``slot.key``) that have more than one value, in the order of the slots."""
-    frame = settings(trials)
+    frame = settings(rows)
     return [str(name) for name in frame if frame[name].nunique() > 1]
 
 
-def fillings(trials: pd.DataFrame, metric: str = "ece", split: str = "select") -> pd.DataFrame:
+def fillings(rows: pd.DataFrame, metric: str = "ece", split: str = "select") -> pd.DataFrame:
     """Mean over the seeds of every filling.
 
     Args:
-        trials: one row a trial.
+        rows: one a trial.
         metric: a name of ``names.METRICS``.
         split: that a search shows is ``select``; ``test`` in a sweep.
 
@@ -62,13 +62,13 @@ def fillings(trials: pd.DataFrame, metric: str = "ece", split: str = "select") -
     """
     check_metric(metric)
     name = column(split, metric)
-    if name not in trials or trials[name].isna().all():
+    if name not in rows or rows[name].isna().all():
         raise UserError(f"no {METRICS[metric].title} on {split} in these results")
-    names = varied(trials)
-    values = trials[name].where(trials["status"] == "done")
-    rows = settings(trials)[names].assign(value=values)
+    names = varied_settings(rows)
+    values = rows[name].where(rows["status"] == "done")
+    filled = settings(rows)[names].assign(value=values)
     # By texts, since None and numbers of one setting cannot be ordered.
-    groups = rows.groupby(rows[names].map(str).agg("|".join, axis="columns"), sort=False)
+    groups = filled.groupby(filled[names].map(str).agg("|".join, axis="columns"), sort=False)
     told = groups["value"].agg(mean="mean", sd="std", n="count", trials="size")
     told["bad"] = told.pop("trials") - told["n"]
     return pd.concat([groups.head(1)[names].set_axis(told.index), told], axis=1).reset_index(
@@ -153,7 +153,7 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     """Where a metric lies along one setting, whatever the others are.
 
     Args:
-        table: as of ``fillings`` or ``search.Search.table``.
+        table: as of ``fillings`` or ``SearchResults.table``.
         setting: ``slot.key``.
         bins: numbers of more values than this are cut into so many parts of equally many fillings.
 
@@ -174,8 +174,8 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     groups = rows.assign(value=values).groupby(parts, observed=True)
     found = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
     found.columns = pd.Index(["median", "low", "high", "fillings"])
-    places = groups["value"].median() if is_numeric(values) else found.index
-    found.insert(0, "value", places)
+    middles = groups["value"].median() if is_numeric(values) else found.index
+    found.insert(0, "value", middles)
     return found.reset_index(drop=True)
 
 
@@ -196,8 +196,8 @@ def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 8) -> pd.D
         UserError: a setting does not vary.
     """
     rows = table[_known(table, down).notna() & _known(table, across).notna()]
-    places = {name: _binned(rows[name], bins) for name in (down, across)}
-    keys = rows.assign(**places).dropna(subset="mean")
+    parts = {name: _binned(rows[name], bins) for name in (down, across)}
+    keys = rows.assign(**parts).dropna(subset="mean")
     return keys.pivot_table(index=down, columns=across, values="mean", observed=True)
 
 

@@ -5,127 +5,139 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.ladder.captions import capital
-from analysis.ladder.page_tables import Table
-from analysis.ladder.tables import number, title
-from analysis.search.load import Search
+from analysis.page.table import Table
+from analysis.search.load import SearchResults
 from analysis.search.sensitivity import distances, share_within
+from analysis.text import (
+    NOTHING,
+    Cell,
+    Record,
+    capital,
+    cell,
+    decimal_cell,
+    number_cell,
+    significant_cell,
+    title,
+)
 from tune_calib.names import METRICS, legend, signed
 
 BEST = 10
 _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
-Record = dict[str, str]
 
 
-def shown_metrics(search: Search) -> list[str]:
+def shown_metrics(search: SearchResults) -> list[str]:
     """What was searched for, and accuracy, which the guard is about."""
     return list(dict.fromkeys([*search.metrics, "accuracy"]))
 
 
-def best_rows(search: Search, count: int = BEST) -> list[Record]:
-    """Baseline, the method's defaults and the best suggestions within the guard, as text."""
+def best_rows(search: SearchResults, count: int = BEST) -> list[Record]:
+    """Baseline, the method's defaults and the best suggestions within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
     within = away[table["is_within"]].sort_values(kind="stable").index[:count]
     is_default = search.are_defaults(table)
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
-    first = {"suggestion": "baseline, cross entropy"}
-    first |= {title(m): number(m, baseline[m]) for m in shown_metrics(search)}
-    first |= {"accuracy lost (%)": number("accuracy", 0), **dict.fromkeys(search.settings, "-")}
+    first = {"suggestion": Cell("baseline, cross entropy")}
+    first |= {title(m): number_cell(m, baseline[m]) for m in shown_metrics(search)}
+    first["accuracy lost (%)"] = number_cell("accuracy", 0)
+    first |= dict.fromkeys(search.settings, NOTHING)
     return [first, *_rows(search, table, chosen)]
 
 
-def _rows(search: Search, table: pd.DataFrame, places: Sequence[Any]) -> list[Record]:
+def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
+    """The rows of ``table`` that are chosen by their index."""
     metrics = shown_metrics(search)
     values = {metric: search.table(metric) for metric in metrics}
     is_default = search.are_defaults(table)
     rows = []
-    for place in places:
-        row = table.loc[place]
-        marks = {"defaults": is_default[place], "chosen": row["number"] == search.chosen}
+    for index in chosen:
+        row = table.loc[index]
+        marks = {"defaults": is_default[index], "chosen": row["number"] == search.chosen}
         told = ", ".join(mark for mark, is_so in marks.items() if is_so)
         name = f"{row['number']} ({told})" if told else f"{row['number']}"
-        name = signed(name, [row["flags"]])
-        numbers = {title(m): _mean(m, values[m].loc[place], row["status"]) for m in metrics}
-        lost = "-" if pd.isna(row["drop"]) else number("accuracy", row["drop"])
-        settings = {key: setting_text(row[key]) for key in search.settings}
-        rows.append({"suggestion": name, **numbers, "accuracy lost (%)": lost, **settings})
+        cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
+        cells |= {title(m): _mean(m, values[m].loc[index], row["status"]) for m in metrics}
+        cells["accuracy lost (%)"] = number_cell("accuracy", row["drop"])
+        rows.append(cells | {key: setting_cell(row[key]) for key in search.settings})
     return rows
 
 
-def _mean(metric: str, row: "pd.Series[Any]", status: str) -> str:
-    if pd.isna(row["mean"]):
-        return status
-    spread = "" if pd.isna(row["sd"]) else f" ± {number(metric, row['sd'])}"
-    return f"{number(metric, row['mean'])}{spread}"
+def _mean(metric: str, row: "pd.Series[Any]", status: str) -> Cell:
+    return Cell(status) if pd.isna(row["mean"]) else number_cell(metric, row["mean"], row["sd"])
 
 
-def setting_text(value: Any) -> str:
+def setting_cell(value: Any) -> Cell:
     """A value of a setting as printed; ``-`` where it does not matter."""
-    if isinstance(value, float):
-        return "-" if pd.isna(value) else f"{value:.3g}"
-    return "-" if value is None else str(value)
+    return significant_cell(value, 3) if isinstance(value, float) else cell(value)
 
 
-def all_rows(search: Search) -> list[Record]:
-    """Every suggestion that ended, as text."""
+def all_rows(search: SearchResults) -> list[Record]:
+    """Every suggestion that ended."""
     table = search.table()
     rows = _rows(search, table, list(table.index))
     return [
-        {"suggestion": row.pop("suggestion"), "status": status, **row}
+        {"suggestion": row["suggestion"], "status": Cell(status), **row}
         for row, status in zip(rows, table["status"], strict=True)
     ]
 
 
-def importance_rows(search: Search) -> list[Record]:
+def importance_rows(search: SearchResults) -> list[Record]:
     """Importance of every setting for every metric in percent, and where it was searched."""
     shares, defaults = search.outcome.importance.shares, search.defaults
-    chosen = search.table().set_index("number")
+    table = search.table().set_index("number")
     rows = []
     for name in search.settings:
-        row = {"setting": name}
+        row = {"setting": Cell(name)}
         for metric in search.metrics:
             share = shares.get(metric, {}).get(name)
-            row[f"importance for {METRICS[metric].title} (%)"] = (
-                "-" if share is None else f"{100 * share:.1f}"
-            )
+            head = f"importance for {METRICS[metric].title} (%)"
+            row[head] = NOTHING if share is None else decimal_cell(100 * share, 1)
         row["searched in"] = _range(search.outcome.settings[name])
-        row["default"] = setting_text(defaults.get(name))
-        values = (point[name] for point in search.published if name in point)
-        others = dict.fromkeys(setting_text(v) for v in values if v != defaults.get(name))
-        row["other published"] = ", ".join(others)
+        row["default"] = setting_cell(defaults.get(name))
+        row["other published"] = _others(search, name)
         if search.chosen is not None:
-            row["chosen"] = setting_text(chosen.loc[search.chosen, name])
+            row["chosen"] = setting_cell(table.loc[search.chosen, name])
         rows.append(row)
     return rows
 
 
-def _range(setting: dict[str, Any]) -> str:
+def _others(search: SearchResults, name: str) -> Cell:
+    """Published values of a setting that are not the method's own."""
+    values = (point[name] for point in search.published if name in point)
+    others = [value for value in values if value != search.defaults.get(name)]
+    told = dict.fromkeys(setting_cell(value) for value in others)
+    return next(iter(told)) if len(told) == 1 else Cell(", ".join(c.text for c in told))
+
+
+def _range(setting: dict[str, Any]) -> Cell:
+    """Where a setting is searched; sorted by the lower end of a range."""
+    low = None
     if "choices" in setting:
         text = " | ".join("null" if c is None else str(c) for c in setting["choices"])
     else:
-        text = f"{setting['low']:g} to {setting['high']:g}" + ", log" * bool(setting.get("log"))
+        low = float(setting["low"])
+        text = f"{low:g} to {setting['high']:g}" + ", log" * bool(setting.get("log"))
     needs = [f"{k} is {' or '.join(map(str, v))}" for k, v in setting["only_if"].items()]
-    return "; only if ".join([text, *needs])
+    return Cell("; only if ".join([text, *needs]), low)
 
 
-def share_rows(search: Search) -> list[Record]:
-    """How many suggestions are nearly as good as the best within the guard, as text."""
+def share_rows(search: SearchResults) -> list[Record]:
+    """How many suggestions are nearly as good as the best within the guard."""
     metric = search.metrics[0]
     unit = _UNITS[METRICS[metric].unit]
     return [
         {
-            f"{METRICS[metric].title} away from the best{unit}": number(metric, row["margin"]),
-            "suggestions": f"{row['within']:.0f}",
-            "of": f"{row['fillings']:.0f}",
-            "share (%)": f"{100 * row['share']:.0f}",
+            f"{METRICS[metric].title} away from the best{unit}": number_cell(metric, row["margin"]),
+            "suggestions": decimal_cell(row["within"], 0),
+            "of": decimal_cell(row["fillings"], 0),
+            "share (%)": decimal_cell(100 * row["share"], 0),
         }
         for _, row in share_within(search.within_guard(), metric).iterrows()
     ]
 
 
-def notes(search: Search) -> dict[str, str]:
+def notes(search: SearchResults) -> dict[str, str]:
     """What stands over each table: best, importance, share and suggestions."""
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     told = search.outcome.importance
@@ -150,7 +162,7 @@ def notes(search: Search) -> dict[str, str]:
     }
 
 
-def page_tables(search: Search) -> dict[str, Table]:
+def page_tables(search: SearchResults) -> dict[str, Table]:
     """The tables of the page, by name of their files."""
     told = notes(search)
     rows = {

@@ -3,7 +3,16 @@
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from docs.generate import commands, figures, included, methods, reference, settings, tables
+from docs.generate import (
+    commands,
+    figures,
+    included,
+    methods,
+    reference,
+    settings,
+    sweep_files,
+    tables,
+)
 from docs.generate.page import Page
 
 INSERTED: dict[str, Callable[[], str]] = {
@@ -14,6 +23,7 @@ INSERTED: dict[str, Callable[[], str]] = {
     "method-list": methods.overview,
     "metrics": tables.metrics,
     "settings": settings.of_slots,
+    "sweep-file-keys": sweep_files.every_key,
     "tables": tables.every_column,
 }
 """What a written page may ask for by ``<!-- made: NAME -->``."""

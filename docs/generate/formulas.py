@@ -16,6 +16,9 @@ def drawn(formula: str) -> str:
     """
     clauses = _CLAUSE.split(dedent(formula).strip())
     lines = [convert(" ".join(clause.split()), display="block") for clause in clauses]
+    # Names of functions are set as such, not as operators with space on both sides.
+    lines = [re.sub(r"<mo>([a-z]{2,})</mo>", r"<mi>\1</mi>", line) for line in lines]
+    lines = [line.replace("<mi>log</mi>", '<mi>log</mi><mspace width="0.17em"/>') for line in lines]
     for line in lines:
         if "\\" in line:
             raise ValueError(f"cannot draw {formula!r}")

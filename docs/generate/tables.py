@@ -12,7 +12,7 @@ from tune_calib.columns import COLUMNS
 from tune_calib.manifests import SearchEvaluated, SearchManifest, SearchOutcome, SweepManifest
 from tune_calib.names import FLAGS, METRICS
 
-FILES = (SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated)
+FILES: tuple[type[BaseModel], ...] = (SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated)
 
 _WORDS = {
     str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null",

@@ -14,15 +14,17 @@ from typer.testing import CliRunner
 import analysis
 from analysis import latex
 from analysis.compare import rank_tables, significance_tables
+from analysis.compare.blocks import Matched
 from analysis.compare.ranks import rank
-from analysis.compare.significance import Matched, judge
+from analysis.compare.significance import judge
 from analysis.ladder import tables
-from analysis.ladder.figures.samples import QUANTITIES, caption, records
+from analysis.ladder.samples import QUANTITIES, caption, records
 from analysis.latex_text import escape
 from analysis.load import load
 from analysis.published import published, published_tables
 from analysis.search import report as search_report
 from analysis.search.load import load_search
+from analysis.text import Cell, cell
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
@@ -158,7 +160,9 @@ def test_every_character_becomes_one_that_pdflatex_has(text, expected):
 
 
 def test_a_label_that_begins_with_a_bracket_is_no_option_of_the_rule_before():
-    table = latex.of_records([{"a": "[x]", "b": "1"}, {"a": "*y", "b": "2"}], "c", "tab:x")
+    table = latex.of_records(
+        [{"a": Cell("[x]"), "b": cell(1)}, {"a": Cell("*y"), "b": cell(2)}], "c", "tab:x"
+    )
     assert "{}[x] & 1" in latex.render(table)
     assert "{}*y & 2" in latex.render(table)
 

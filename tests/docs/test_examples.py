@@ -5,7 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pytest
+
+from tests.docs.test_pages import blocks, page
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
@@ -48,6 +52,46 @@ def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
     assert row["test/accuracy"] > 0.5
     # The last of the cumulated gaps is that of the whole split.
     assert abs(row["test/o_ece"] - row["test/u_ece"]) - 1e-9 <= row["test/ks"] < 1
+
+
+FIGURE = """
+import runpy, sys
+from pathlib import Path
+from analysis import style
+from analysis.ladder.results import LadderResults
+from analysis.load import load
+from tune_calib.registry import LADDER_FIGURES
+
+runpy.run_path("docs/examples/plugin_figure.py")
+figure = LADDER_FIGURES["select_test"]
+style.apply()
+results = LadderResults(load(Path("analysis/example/compare")))
+drawing = figure.draw(results)
+dots = sum(len(line.get_xdata()) for line in drawing.axes[0].get_lines()[:-1])
+assert dots == len(results.sweep.trials), dots
+print(style.save(drawing, Path(sys.argv[1]), figure.name))
+"""
+
+
+def test_a_figure_is_drawn(tmp_path):
+    command = [sys.executable, "-c", FIGURE, str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert (tmp_path / "select_test.png").stat().st_size > 10_000
+
+
+def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    (reading,) = blocks(page("results-on-disk"), "python")
+    exec(reading, {})
+    assert "temperature" in capsys.readouterr().out
+    (drawing,) = blocks(page("analysis"), "python")
+    drawing = drawing.replace("runs/mixup/alpha-digits", "analysis/example/search")
+    drawing = drawing.replace("network.alpha", "head.gamma").replace(', "test")', ")")
+    mpl.use("Agg")
+    exec(drawing, {})
+    assert plt.gca().get_lines() or plt.gca().collections
+    plt.close("all")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

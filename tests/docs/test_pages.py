@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,11 @@ def test_readme_is_short():
 def test_methods_of_the_list_are_printed_as_markdown():
     printed = CliRunner().invoke(app, ["list", "methods", "--markdown"]).stdout
     assert all(f"| {name} " in printed for name in METHODS)
+
+
+def test_the_citation_names_this_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert citation["authors"]

@@ -74,7 +74,7 @@ def status(
     study_storage: searches.Storage = None,
 ) -> None:
     """Say what of a sweep or a search is done."""
-    from analysis.ladder.report import status as of_sweep
+    from analysis.ladder.report import sweep_status
     from tune_calib.cli.folders import tell
     from tune_calib.folders import is_search
     from tune_calib.places import place
@@ -82,7 +82,7 @@ def status(
     def described(folder: "Place") -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
-            return of_sweep(folder)
+            return sweep_status(folder)
         from tune_calib.tuning.search.summary import status as of_search
 
         return of_search(folder, study_storage)

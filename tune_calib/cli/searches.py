@@ -158,10 +158,10 @@ def evaluate(
 
 def report(out: "Place", study_storage: str | None = None) -> str:
     """Write the report of a search, of what has ended so far if it is not over."""
-    from analysis.search.load import is_whole
+    from analysis.search.load import is_complete
     from analysis.search.report import write_search_report
 
-    if not is_whole(out):
+    if not is_complete(out):
         from tune_calib.tuning.search.driver import write_outcome_so_far
 
         write_outcome_so_far(out, study_storage)

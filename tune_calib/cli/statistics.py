@@ -46,8 +46,9 @@ def ranks(
     from analysis.tidy import choose
     from tune_calib.places import place
 
-    frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
-    table = rank(choose(frame, **_wanted(where or [])), metric, ranking, notes)
+    found = collect([place(each) for each in dirs or []], published, metric, split)
+    chosen = choose(found.frame, **_wanted(where or []))
+    table = rank(chosen, metric, ranking, found.notes, found.titles)
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
         for note in table.notes:
             typer.echo(note, err=True)
@@ -74,9 +75,11 @@ def significance(
     given = _of_latex(form, caption, label)
 
     from analysis import style
+    from analysis.compare.blocks import over_columns, over_seeds
+    from analysis.compare.diagram import draw_critical_difference
     from analysis.compare.ranks import collect, rank
-    from analysis.compare.significance import judge, over_columns, over_seeds
-    from analysis.compare.significance_tables import RENDERERS, draw_critical_difference, latex
+    from analysis.compare.significance import judge
+    from analysis.compare.significance_tables import RENDERERS, latex
     from analysis.load import load
     from analysis.tidy import check_metric
     from tune_calib.places import place
@@ -85,8 +88,8 @@ def significance(
     if dirs and len(dirs) == 1 and published is None:
         matched = over_seeds(load(place(dirs[0])), metric, split or "test")
     else:
-        frame, notes = collect([place(each) for each in dirs or []], published, metric, split)
-        matched = over_columns(rank(frame, metric, notes=notes))
+        found = collect([place(each) for each in dirs or []], published, metric, split)
+        matched = over_columns(rank(found.frame, metric, notes=found.notes))
     verdict = judge(matched, test, baseline)
     typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
     if figure is not None:

@@ -47,6 +47,8 @@ class FinishedTrial:
         if spec.head is not None:
             key = bank_key(spec, spec.head)
             bank = ensure_bank(spec, key, store, lambda: (development, test), device)
+            # The store keeps the statistics of training, but select, calib and test in the bank
+            # were predicted with those that the views of train had moved.
             if key.bn_mode == "train":
                 self._drift(key)
             self.trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)

@@ -51,9 +51,12 @@ class NetworkTraining:
         self.trainer: NetworkTrainer | None = None
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
+        # Looked at without the lock first: a whole network may lie in a store where nothing can be
+        # written, not even a lock file.
         if (about := _whole(self.artifact)) is None:
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
+            # Looked at again under the lock: who held it may have finished the network meanwhile.
             about = read_or_remove(self.artifact, artifact_manifest)
         if about is not None:
             self._refuse_other_data(about)
@@ -71,6 +74,8 @@ class NetworkTraining:
             self.train_s = about.get("train_s", 0.0)
 
     def _refuse_other_data(self, about: dict[str, Any]) -> None:
+        # A spec names a data set, not a copy of it: without this look, networks, banks and rows of
+        # two copies would stand under one identity.
         if about["data"] != self.fingerprint:
             self.close()
             raise UserError(
@@ -96,6 +101,8 @@ class NetworkTraining:
             return None
         self.train_s += time.monotonic() - started
         self.history.append(report)
+        # Before the checkpoint: a run that is killed in between repeats the epoch and writes the
+        # same records again; the other way round they would be lost.
         write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
         tensors, about = self.trainer.state()
         about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
@@ -103,6 +110,8 @@ class NetworkTraining:
         return report
 
     def _finish(self, trainer: NetworkTrainer) -> None:
+        # First, since it puts the selected epoch into the network, whose accuracy is measured
+        # below.
         weights = trainer.selected()
         splits = {"train": trainer.train, "select": trainer.select}
         about = {
@@ -118,8 +127,11 @@ class NetworkTraining:
             "device": trainer.device.type,
             "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
         }
-        if not self.store.holds("networks", self.identity):  # on a remote store, by another node
+        # On a remote store another node, which the lock of this machine does not stop, may have
+        # been quicker.
+        if not self.store.holds("networks", self.identity):
             write_tensors(self.artifact, weights, about)
+        # Last: a run that dies before this line makes the artifact again from the checkpoint.
         remove_folder(self.checkpoint)
         self.trainer = None
 
@@ -145,6 +157,8 @@ def load_network(spec: TrialSpec, store: Store, device: torch.device) -> Trained
         DamagedFileError: it is not there, or not whole.
     """
     tensors, about = read_tensors(store.folder("networks", spec.network_id))
+    # The size is that of its training split, for methods that keep a number for each sample: so no
+    # image is read.
     network, method = build(spec, about["samples"])
     network.load_state_dict(unnest("network", tensors))
     method.load_state_dict(unnest("method", tensors))
@@ -168,8 +182,10 @@ def ensure_bank(
         device: where the network runs.
     """
     folder = store.folder("banks", key.identity)
-    with suppress(DamagedFileError):  # a whole one needs no lock, and may be read-only
+    # A whole bank needs no lock, and may lie where no lock file can be made.
+    with suppress(DamagedFileError):
         whole = FeatureBank(folder)
+        # A search makes banks without test. Older banks do not say so and have it.
         if whole.about.get("has_test", True):
             return whole
     with store.lock("bank", key.identity):
@@ -190,6 +206,7 @@ def ensure_development_bank(
     """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
     folder = store.folder("banks", key.identity)
     with suppress(DamagedFileError):
+        # A bank with test serves too: this class has no way to read it.
         return DevelopmentBank(folder)
     with store.lock("bank", key.identity):
         bank = read_or_remove(folder, DevelopmentBank)
@@ -225,6 +242,7 @@ def _build(
         DATASETS[spec.data.dataset],
         development.to(device),
         test.to(device) if test is not None else None,
+        # The accuracies are copied so that a head (gamma = val_ratio) needs the bank alone.
         {"accuracy": trained.about["accuracy"], "key": key.model_dump()},
     )
 

@@ -51,6 +51,8 @@ class BankKey(Params):
 def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
     """The bank that a head is trained on; without a head, the clean one."""
     is_augmented = head is not None and head.augment == "standard"
+    # Views that nobody reads stay out of the key: else heads that differ in them alone would have a
+    # bank each.
     views = head.views if head is not None and is_augmented else 0
     bn_mode = head.bn_mode if head is not None else "eval"
     return BankKey(network_id=spec.network_id, views=views, bn_mode=bn_mode)
@@ -146,6 +148,8 @@ def build_bank(
     """
 
     def fill(path: Path) -> None:
+        # Train first: with bn_mode = train its views move the statistics that the other splits are
+        # predicted with.
         outputs_of_views = train_outputs(key, method, network, info, development.train)
         for view, outputs in enumerate(outputs_of_views):
             _write_split(path / f"train-{view:03d}.arrow", *outputs, development.train.labels)
@@ -176,7 +180,11 @@ def train_outputs(
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:
     if key.views == 0:
         return train
+    # From the network's identity (a hexadecimal number) and no seed of a head: the views are shared
+    # by all heads of the network.
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
+    # The size of the chunks is part of the draw: another one would give other views under the same
+    # key.
     chunks = train.images.split(EVALUATION_BATCH)
     images = [random_crop_flip(chunk, info.padding, info.flip, chance) for chunk in chunks]
     return Split(torch.cat(images), train.labels, train.indices)
@@ -190,6 +198,8 @@ def _write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
     arrays = {}
     for name, tensor in columns.items():
         values = tensor.detach().cpu().contiguous().numpy()
+        # Lists of one size, in one uncompressed batch: what is mapped is the tensor as it is, so
+        # that reading copies and decodes nothing.
         arrays[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
     table = pa.table(arrays)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -198,6 +208,7 @@ def _write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
 
 def _read_arrow(path: Path) -> dict[str, Tensor]:
     with pa.memory_map(str(path)) as source:
+        # The mapping outlives the closed file: the buffers of the batch hold it.
         batch = pa.ipc.open_file(source).get_batch(0)
     tensors = {}
     for name in batch.schema.names:

@@ -83,12 +83,15 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
     Returns:
         The evaluation, or None if a logit is not finite.
     """
+    # None and no error: a diverged trial is a result, and its neighbours in the population go on.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
     transform = _fit(posthoc, logits["calib"]) if posthoc is not None else None
     metrics: dict[str, float] = {}
     bins: dict[str, BinTable] = {}
     for name in (name for name in REPORTED if name in logits):
+        # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
+        # in none, and classwise errors differ in the first digits.
         values = logits[name].logits.double()
         if transform is not None:
             values = transform.transform(values)
@@ -102,6 +105,7 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
 
 def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, ...]:
     """Flags of one classifier; its transform may change what it names."""
+    # On select, since at chance a trial may not be chosen, and nothing may be chosen on test.
     logits = select.logits.double()
     found = {} if transform is None else transform.flags()
     probs = (logits if transform is None else transform.transform(logits))[0].softmax(-1)

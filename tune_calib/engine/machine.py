@@ -28,6 +28,7 @@ def machine() -> dict[str, str | None]:
 @lru_cache
 def processor() -> str:
     """Model name of the processor; its architecture where the system does not tell."""
+    # On Linux platform.processor() knows the architecture at most.
     about = Path("/proc/cpuinfo")
     for line in about.read_text().splitlines() if about.exists() else ():
         name, _, value = line.partition(":")
@@ -42,6 +43,7 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
     Raises:
         UserError: some of them are portable and some are not.
     """
+    # Actors are reused: one process, with one environment, computes trials of many specs.
     kinds = {spec.network.portable for spec in specs}
     if len(kinds) > 1:
         raise UserError("network.portable holds for all trials of a sweep; set it for all or none")
@@ -56,6 +58,8 @@ def require_environment(spec: TrialSpec) -> None:
     """
     if not spec.network.portable:
         return
+    # The variables alone prove nothing: they are read when torch is loaded, perhaps before they
+    # were set, and the processor may lack AVX2.
     if not is_portable_process() or torch.backends.cpu.get_cpu_capability() != "AVX2":
         wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
         raise UserError(

@@ -32,6 +32,8 @@ from tune_calib.registry import DATASETS, METHODS
 from tune_calib.seeds import child_seed
 from tune_calib.spec import NetworkSlot, TrialSpec
 
+# Not free to change: the views of a bank are drawn so many images at a time, and batch
+# normalisation in train mode takes its statistics over so many.
 EVALUATION_BATCH = 500
 
 
@@ -63,6 +65,8 @@ class NetworkTrainer:
         self.select = development.select.to(device)
         network, method = build(spec, len(self.train))
         self.network, self.method = network.to(device), method.to(device)
+        # Only a method that learns from calib is given it; for all others it stays unseen until the
+        # post-hoc fit.
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.optimizer = _optimizer(self.slot, self.network, self.method)
@@ -86,14 +90,19 @@ class NetworkTrainer:
         """
         if self.epoch >= self.slot.epochs:
             raise StopIteration
+        # For dropout and whatever else draws from torch's global generators.
         torch.manual_seed(child_seed(self.slot.seed, "torch", self.epoch))
         lr = self.learning_rate()
         for group in self.optimizer.param_groups:
             group["lr"] = lr
+        # A generator for each purpose: a method that draws more must not change the order of the
+        # batches or the crops, or two methods would not differ in the method alone.
         chance = generator(child_seed(self.slot.seed, "method", self.epoch))
         self.method.begin_epoch(self.epoch, chance)
         report = {"lr": lr, **self._train_epoch()}
         self.samples = {"train": self.method.samples_seen()}
+        # Before the judgement: what a method moves here (BalCAL's share) belongs to the classifier
+        # that is judged and, with this epoch's weights, kept.
         report |= self.method.end_epoch(self.epoch, self._feedback())
         report |= self._judge()
         self._keep_best(report)
@@ -102,6 +111,8 @@ class NetworkTrainer:
 
     def learning_rate(self) -> float:
         """Learning rate of the coming epoch (milestones take effect at their epoch's start)."""
+        # Not one epoch early, as in programs that step their schedule at the start of an epoch: 3/7
+        # of 350 epochs is before the 151st. Rounded, since a product may miss it by its last bit.
         passed = sum(round(m * self.slot.epochs) <= self.epoch for m in self.slot.milestones)
         return self.slot.lr * self.slot.lr_decay**passed
 
@@ -110,14 +121,18 @@ class NetworkTrainer:
             len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
         ).to(self.device)
         for batch in order.split(self.slot.batch_size):
+            # A split smaller than a batch counts as full: else drop_last would train on nothing.
             is_full = len(batch) == min(self.slot.batch_size, len(self.train))
             if is_full or not self.slot.drop_last:
                 yield batch
 
     def _train_epoch(self) -> dict[str, float]:
+        # In each epoch anew, since feedback and judgement leave both in evaluation mode.
         self.network.train()
         self.method.train()
         chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
+        # Summed on the device: a look at each loss would make the CPU wait for a GPU at every
+        # batch.
         total = correct = torch.zeros((), device=self.device)
         seen = 0
         for batch in self._batches():
@@ -136,14 +151,18 @@ class NetworkTrainer:
     def _step(self, batch: Batch) -> Step:
         step = self.method.step(self.network, batch)
         self.optimizer.zero_grad(set_to_none=True)
+        # Methods give means. The factor would be a learning rate but for the clip below, which acts
+        # on the gradient of the sum in Mukhoti's program.
         size = len(batch.labels) if self.slot.loss_reduction == "sum" else 1
         (step.loss * size).backward()
         parameters = list(self.network.parameters())
         trained = {id(parameter) for parameter in self.method.trained(parameters)}
         for parameter in parameters:
             if id(parameter) not in trained:
-                parameter.grad = None  # which keeps decay and momentum off it too
+                # None and not zeros: the optimiser skips the tensor, decay and momentum included.
+                parameter.grad = None
         if self.slot.clip_grad_norm is not None:
+            # The network's parameters alone: FeDLaS's program does not clip its gate either.
             nn.utils.clip_grad_norm_(parameters, self.slot.clip_grad_norm)
         self.optimizer.step()
         logits = step.logits.detach()
@@ -160,6 +179,7 @@ class NetworkTrainer:
         features, logits = predict(self.method, self.network, self.select, self.info)
         self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
         logits = logits.double()
+        # The losses of the epoch may all be finite, and its last step overshoot.
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
         probs, labels = logits.softmax(1), self.select.labels
@@ -176,7 +196,9 @@ class NetworkTrainer:
             "best_val_acc": report["select/accuracy"],
             "min_val_nll": -report["select/nll"],
         }[rule]
+        # The first of equal epochs stays: accuracies on a small split tie often.
         if score > self.best.score:
+            # The last epoch is in the network anyway; a copy would double memory and checkpoint.
             weights = {} if rule == "last" else _copy(self._weights())
             self.best = Best(score, self.epoch, weights)
 
@@ -214,6 +236,7 @@ class NetworkTrainer:
         for name, tensor in unnest("optimizer", tensors).items():
             index, _, key = name.partition(".")
             moments.setdefault(int(index), {})[key] = tensor
+        # The slot decides on these, and the learning rate is set at every epoch.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.epoch = about["epoch"]
@@ -269,6 +292,8 @@ def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _optimizer(slot: NetworkSlot, network: nn.Module, method: nn.Module) -> torch.optim.Optimizer:
+    # One optimiser for the network and what a method trains beside it, as in FeDLaS's program;
+    # decay acts on biases and BN too, as in all of the papers' programs.
     parameters = [*network.parameters(), *method.parameters()]
     if slot.optimizer == "sgd":
         return torch.optim.SGD(

@@ -31,6 +31,8 @@ class StackedOptimizer:
         self.clip = slots[0].clip_grad_norm
         self.parameters = parameters
         device = next(iter(parameters.values())).device
+        # (K, 1, 1), to be multiplied with (K, out, in): torch.optim has one rate for a tensor and
+        # cannot give each head its own.
         self.lr = torch.tensor([slot.lr for slot in slots], device=device)[:, None, None]
         decays = [slot.weight_decay for slot in slots]
         self.decay = torch.tensor(decays, device=device)[:, None, None]
@@ -57,6 +59,8 @@ class StackedOptimizer:
             if gradient is None:
                 continue
             moments = {m: self.moments[f"{name}.{m}"] for m in self._moments()}
+            # Computed for all entries and then put back: a masked gradient would not do, since
+            # decay and momentum move an entry without one.
             before = _copies(parameter, moments) if name in masks else {}
             self._update(parameter.data, gradient, moments)
             for key, old in before.items():
@@ -71,6 +75,8 @@ class StackedOptimizer:
         """Clip the L2 norm of each head's gradient on its own."""
         if self.clip is None:
             return
+        # Not clip_grad_norm_, whose one norm would tie the heads to each other; the 1e-6 and the
+        # limit of 1 are its own.
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         squares = torch.zeros_like(self.lr[:, 0, 0])
         for gradient in gradients:
@@ -86,6 +92,8 @@ class StackedOptimizer:
             gradient.addcmul_(parameter, self.decay)
         first = moments["first"]
         if self.kind == "sgd":
+            # Begun at zero this is torch's first step too, which takes the gradient as the
+            # momentum.
             first.mul_(self.momentum).add_(gradient)
             parameter.addcmul_(first, -self.lr)
             return

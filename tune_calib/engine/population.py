@@ -19,6 +19,7 @@ from tune_calib.spec import HeadSlot
 
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 
+# Samples that all heads see at once outside training, which bounds memory at a large K.
 PASS_BATCH = 4096
 
 # Of a checkpoint: 2 keeps what a method draws and learns beside the weights of the best epoch.
@@ -59,6 +60,7 @@ class PopulationTrainer:
             epochs=self.slot.epochs,
             weight=weight.to(device),
             bias=bias.to(device),
+            # At most 1, as every gamma; a network that is never right on train has no ratio.
             val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
             device=device,
         )
@@ -91,6 +93,7 @@ class PopulationTrainer:
         with torch.no_grad():
             if self.method.wants_pass():
                 statistics = self._pass(train)
+            # Before the judgement, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
             report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
@@ -107,6 +110,8 @@ class PopulationTrainer:
     def _batches(self, samples: int) -> Iterator[Tensor]:
         """Indices of each batch: (B,), or (K, B) when every head has an order of its own."""
         if self.slot.batch_order == "shared":
+            # The network's seed: a head's own would make the order depend on who else is in the
+            # population.
             seed = child_seed(self.network_seed, "head order", self.epoch)
             order = torch.randperm(samples, generator=generator(seed))
         else:
@@ -125,7 +130,10 @@ class PopulationTrainer:
             log_probs = self.method.training_logits(features).log_softmax(-1)
             loss = self.method.loss(log_probs, labels)
             size = labels.shape[-1]
+            # Heads share no parameter, so that the gradient of the sum is each head's own.
             (loss * size if self.slot.loss_reduction == "sum" else loss).sum().backward()
+            # For the record alone and hence of the last batch; before the restriction, which would
+            # hide what it takes away.
             norms = self._gradient_norms() if number == batches - 1 else {}
             self.method.restrict_gradients()
             self.optimizer.step(self.method.update_masks())
@@ -181,6 +189,7 @@ class PopulationTrainer:
             self.best_epoch[:] = self.epoch
             return
         score = report["select/accuracy"] if rule == "best_val_acc" else -report["select/nll"]
+        # NaN compares false: a diverged head keeps its best epoch before.
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.best_epoch[better] = self.epoch
@@ -203,6 +212,7 @@ class PopulationTrainer:
     def predict(self, split: FeatureSplit) -> Tensor:
         """Logits (K, N, C) of the selected epoch's heads; those in training stay as they are."""
         features = split.features.to(self.device)
+        # Under the rule `last` the heads in training are the result.
         if not self.best:
             return self._logits(features)
         in_training = {name: tensor.clone() for name, tensor in self._head().items()}

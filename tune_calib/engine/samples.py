@@ -38,8 +38,11 @@ def write_epoch(
 def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
     """Sorted by sample, in the types of the ``samples`` table."""
     correct = record["correct"]
+    # Batches come shuffled and say which samples they hold; a split judged as a whole comes in its
+    # own order.
     sample = record.get("sample", torch.arange(len(correct), device=correct.device))
     order = sample.argsort()
+    # Norms have no bound, and float16 would turn those above it into infinity.
     largest = torch.finfo(torch.float16).max
     return {
         "sample": sample[order].int(),

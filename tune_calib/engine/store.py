@@ -96,9 +96,12 @@ def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, A
         (temporary / ARTIFACT_MANIFEST).write_text(
             json.dumps({"files": files, **about}, sort_keys=True)
         )
+        # On the disk before the name is: else a power cut could leave the name with empty files.
         for path in temporary.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
+        # A rename does not replace a folder with something in it. Who dies in between leaves none,
+        # which is made again; half of one would be a wrong number.
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)
@@ -155,10 +158,11 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
     content = _manifest_there(folder)
     if not content:
         raise DamagedFileError(f"{folder} holds no artifact")
+    # By what the manifest says: a later artifact of the same name gets a copy of its own, and who
+    # reads the earlier one is not disturbed.
     copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
-    shutil.rmtree(copy, ignore_errors=True)
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder() as scratch:
@@ -168,13 +172,24 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
             for stored, name in _objects(content).items():
                 (folder / stored).download(whole / name)
             manifest = _checked(whole, folder)
-            with contextlib.suppress(OSError):  # another process was quicker
-                whole.rename(copy)
+            _put(whole, copy, folder)
     except FileNotFoundError as error:
         if _manifest_there(folder) != content:  # another artifact took its place meanwhile
             return _fetched(folder)
         raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
     return copy, manifest
+
+
+def _put(whole: Path, copy: Path, folder: RemotePlace) -> None:
+    """Put a whole copy where none is; one that another process put there meanwhile stays."""
+    # Only what is damaged is removed: its whole copy may be in use by who put it there.
+    try:
+        _checked(copy, folder)
+        return
+    except DamagedFileError:
+        shutil.rmtree(copy, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another process was quicker
+        whole.rename(copy)
 
 
 def _manifest_there(folder: RemotePlace) -> bytes:
@@ -209,6 +224,7 @@ def read_or_remove(folder: Place, read: Callable[[Place], Read]) -> Read | None:
     try:
         return read(folder)
     except DamagedFileError:
+        # Callers hold the artifact's lock: nobody is writing what is removed here.
         remove_folder(folder)
         return None
 

@@ -14,6 +14,7 @@ TENSORS = "tensors.safetensors"
 
 def write_tensors(folder: Place, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write an artifact of one safetensors file."""
+    # safetensors refuses other strides, which weights in channels_last have.
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
 

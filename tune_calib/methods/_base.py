@@ -91,6 +91,8 @@ class NetworkMethod(nn.Module):
                 a resumed run needs no state of it.
         """
 
+    # The network is always an argument and never an attribute: as a submodule it would stand twice
+    # in the checkpoint and in the optimiser.
     def step(self, network: Any, batch: Batch) -> Step:
         """Mean loss of a batch; the default is one forward pass and ``loss``."""
         output = network(batch.images)

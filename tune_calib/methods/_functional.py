@@ -28,4 +28,6 @@ def focal_terms(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
 
 def margin_excess(logits: Tensor, margin: float) -> Tensor:
     """Mean over classes of relu(max_l z_l - z_k - margin), (N,); the maximum takes a gradient."""
+    # The papers that use it write a sum over classes; their weights were tuned on programs that
+    # take the mean.
     return F.relu(logits.max(1, keepdim=True).values - logits - margin).mean(1)

@@ -10,6 +10,7 @@ from tune_calib.errors import UserError
 SMALLEST_GAP = 1e-4
 """Two mixtures whose shares differ by less cannot be told apart: the quotients blow up."""
 
+# Ends a search for shares that a margin and a small alpha make all but impossible.
 _ATTEMPTS = 100_000
 
 
@@ -17,6 +18,7 @@ def draw_beta(alpha: float, generator: torch.Generator) -> float:
     """Draw from Beta(alpha, alpha), as two gamma variables; 1 if alpha <= 0."""
     if alpha <= 0:
         return 1.0
+    # By hand, because torch.distributions takes no generator.
     shape = torch.full((2,), alpha, dtype=torch.float64)
     first, second = torch._standard_gamma(shape, generator=generator).tolist()
     if first == second:  # a tiny alpha underflows in both: the limit is a fair coin

@@ -59,6 +59,7 @@ class Acls(NetworkMethod):
         if params.positive_distance == "max_minus_min":
             height = highest - logits.min(1, keepdim=True).values
         above = is_top * F.relu(height - params.margin).square()
+        # No gradient through the maximum here, though there is one above: so in the authors' code.
         below = ~is_top * F.relu(highest.detach() - logits - params.margin).square()
         others = samples * (classes - 1)
         return params.pos_lambda * above.sum() / samples + params.neg_lambda * below.sum() / others
@@ -84,10 +85,11 @@ METHODS.register(
         year=2023,
         url="https://arxiv.org/abs/2308.11911",
         formula=r"""
-            L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \alpha \Big(
-                \lambda_+ \frac{1}{N} \sum_i \sum_k t_{i,k} [\max_l z_{i,l} - m]_+^2
-                + \lambda_- \frac{1}{N (C - 1)} \sum_i \sum_k (1 - t_{i,k})
-                [\operatorname{sg}(\max_l z_{i,l}) - z_{i,k} - m]_+^2 \Big),
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+                + \alpha (\lambda_+ A_i + \lambda_- B_i) \Big],
+            \quad A_i = \sum_k t_{i,k} [\max_l z_{i,l} - m]_+^2,
+            \quad B_i = \frac{1}{C - 1} \sum_k (1 - t_{i,k})
+                [\operatorname{sg}(\max_l z_{i,l}) - z_{i,k} - m]_+^2,
             \quad t_{i,k} = 1[z_{i,k} = \max_l z_{i,l}]
         """,
         bibtex=PARK,

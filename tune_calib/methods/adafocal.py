@@ -71,6 +71,8 @@ def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams
         labels: (N,).
         params: the hyper-parameters.
     """
+    # Binned by the largest probability, while a sample finds its bin by that of the right class: so
+    # in the authors' code.
     table = adaptive_table(logits.softmax(1).float(), labels, len(gamma))
     gap = table.gap.to(gamma)
     moved = gamma * (params.lam * torch.where(gamma > 0, gap, -gap)).exp()
@@ -89,6 +91,7 @@ class AdaFocal(NetworkMethod):
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)
+        # Buffers, since a resumed run must go on with the bins that the epochs before have moved.
         edges = torch.arange(params.bins + 1, dtype=torch.float64) / params.bins
         self.register_buffer("lower", edges[:-1].clone())
         self.register_buffer("upper", edges[1:].clone())
@@ -100,6 +103,7 @@ class AdaFocal(NetworkMethod):
         gamma = self.exponents(log_probs.detach().exp()).to(log_probs.dtype)
         focal = one_minus_exp(log_probs)
         inverse = 1 - gamma.sign() * log_probs.exp()
+        # Two forms, since 1 - p loses its digits near p = 1 and 1 + p does not.
         base = torch.where(gamma > 0, focal, inverse) + SHIFT
         return (base ** gamma.abs() * -log_probs).mean()
 

@@ -33,10 +33,12 @@ from tune_calib.models.network import Output
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
+# What the authors' program begins with, whatever its constructor is told.
 FIRST_SHARE = 0.8
 
 TOLERANCE = 1e-4
 
+# The authors', on whatever trunk; theirs, WRN-28-10, has it in every BN.
 MOMENTUM = 0.01
 
 
@@ -113,6 +115,8 @@ def find_share(linear: Tensor, etf: Tensor, labels: Tensor, delta: float) -> flo
     while high - low > TOLERANCE:
         middle = (low + high) / 2
         short = shortfall(middle)
+        # Against the linear head and not the best so far, as in the authors' code: the last good
+        # midpoint wins, not the nearest.
         if abs(short) < abs(alone):
             answer = middle
         if short > 0:
@@ -162,6 +166,8 @@ class BalCal(NetworkMethod):
                 f"balcal needs as many features as classes, got {context.width} features "
                 f"for {context.classes} classes; choose a wider backbone"
             )
+        # Without an axis, so that its float64 does not promote the logits that it is multiplied
+        # with.
         self.register_buffer("share", torch.tensor(FIRST_SHARE, dtype=torch.float64))
         seed = child_seed(context.seed, "etf")
         self.register_buffer("etf", draw_etf(context.width, context.classes, seed))
@@ -173,6 +179,7 @@ class BalCal(NetworkMethod):
         Raises:
             UserError: the backbone does not say where its pooling begins.
         """
+        # Asked before anything is drawn: a backbone without stages is refused here.
         network.stages()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(child_seed(self.context.seed, "adaptor"))
@@ -201,6 +208,8 @@ class BalCal(NetworkMethod):
         linear = output.logits
         scale = column_scale(labels, self.context.classes, unit.dtype)
         etf = unit @ (self.etf * scale)
+        # With the scale of the batch, although the mixture is evaluated without: so in the authors'
+        # code.
         self.seen.append((linear.detach(), etf.detach(), labels))
         loss = balcal_loss(linear, etf, labels, self.share)
         return Step(loss, self.share * linear + (1 - self.share) * etf)

@@ -23,6 +23,7 @@ from tune_calib.registry import METHODS, MethodInfo, Params
 LARGEST = 2**24
 """Pairs (samples x classes^2) that are held at a time."""
 
+# In the authors' code, and here so that the terms equal theirs.
 SHIFT = 1e-10
 
 
@@ -55,6 +56,8 @@ def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
         return wrong.new_zeros(())
     size = max(1, largest // classes**2)
     if size >= samples:
+        # A class with itself adds 0.5 log 2 / (C - 2), a constant that the code has as well: losses
+        # can be compared with its own.
         total = wrong_pairs(wrong)
     else:
         parts = [
@@ -62,6 +65,8 @@ def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
             for chunk in wrong.split(size)
         ]
         total = torch.stack(parts).sum()
+    # Divided by the number of pairs of different classes, though each class is paired with itself
+    # too: so in the code.
     return total / (samples * classes * (classes - 1))
 
 
@@ -105,11 +110,11 @@ METHODS.register(
             "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html"
         ),
         formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
-                + \frac{\lambda_{\mathrm{bdc}}}{C - 1} \sum_{k \ne y_i}
-                -\log \sigma(z_{i,y_i} - z_{i,k})
-                + \frac{\lambda_{\mathrm{bec}}}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
-                -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k}) \Big]
+            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + \lambda_{\mathrm{bdc}} D_i
+                + \lambda_{\mathrm{bec}} E_i \Big],
+            \quad D_i = \frac{1}{C - 1} \sum_{k \ne y_i} -\log \sigma(z_{i,y_i} - z_{i,k}),
+            \quad E_i = \frac{1}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
+                -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k})
         """,
         bibtex=CHENG,
         params=PairwiseConstraintsParams,

@@ -61,6 +61,7 @@ class CorrectnessRanking(NetworkMethod):
         """Mean cross entropy, in nats, plus the weighted ranking loss."""
         confidence = self.confidence(logits)
         share = self.shares(indices).to(confidence.dtype)
+        # The partner is the next sample of the batch, that of the last one the first.
         distance = share - share.roll(-1)
         gap = distance.sign() * (confidence - confidence.roll(-1))
         ranking = torch.where(distance == 0, 0, F.relu(distance.abs() - gap)).mean()
@@ -80,13 +81,16 @@ class CorrectnessRanking(NetworkMethod):
 
     def shares(self, indices: Tensor) -> Tensor:
         """Share of the epochs in which samples were right, (N,) float64; 0 if all agree."""
+        # Of the whole training split, not of the batch.
         lowest = self.n_correct.min()
         span = self.max_correct - lowest
         excess = (self.n_correct[indices] - lowest).double()
+        # The branch that is not taken is computed too, and must not divide by 0.
         return torch.where(span == 0, 0, excess / torch.where(span == 0, 1, span))
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Count who was right."""
+        # By the logits of the step itself, in training mode and of augmented images: no pass more.
         self.n_correct.index_add_(0, indices, (logits.argmax(1) == labels).long())
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
@@ -123,6 +127,7 @@ METHODS.register(
         bibtex=MOON,
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
+        pairs_by_order=True,
         slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
     ),
 )

@@ -43,8 +43,11 @@ class DualFocal(NetworkMethod):
         log_probs = logits.log_softmax(1)
         right = log_probs.gather(1, labels[:, None])
         probs = log_probs.exp()
+        # Strictly: what equals the right class is not below it, and a least probable one has q = 0.
         below = probs * (probs < right.exp())
-        runner_up = below.topk(1, 1).values  # of equal ones the same takes the gradient as theirs
+        # Not amax, which shares the gradient among equal ones: here the same one takes it as in the
+        # authors' code.
+        runner_up = below.topk(1, 1).values
         return (power(one_minus_exp(right) + runner_up, self.params.gamma) * -right).mean()
 
 

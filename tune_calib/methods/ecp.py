@@ -43,6 +43,7 @@ class EntropyPenalty(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Mean cross entropy, in nats, minus the weighted entropy."""
+        # Clipped as in the code: else a probability of 0 would give 0 times infinity.
         probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
         terms = -probs * probs.log()
         total = self.params.entropy_reduction == "sum_classes"

@@ -32,6 +32,8 @@ from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
+# The authors' start of the moments. A new batch has weight theta, so that few steps later nothing
+# is left of it.
 FIRST_MEAN = 20.0
 
 FIRST_DEVIATION = 100.0
@@ -121,11 +123,14 @@ class FedlasLabelSmoothing(NetworkMethod):
         super().__init__(params, context)
         self.gate = None
         if params.gate == "learned":
+            # Of a seed of its own and with the global generator put back: nothing that ran before
+            # may decide on the gate's weights.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(child_seed(context.seed, "gate"))
                 self.gate = Gate(context.classes)
         self.register_buffer("mean", torch.tensor(FIRST_MEAN))
         self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
+        # For a loss outside of an epoch; in training begin_epoch replaces it.
         self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
         self.epoch = 0
         self.seen: list[dict[str, Tensor]] = []
@@ -138,6 +143,8 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Mean loss; in training mode the running moments take the batch in."""
+        # Indicator, then moments, then gate: a batch is normalised by moments that hold it, and
+        # where both draw, the order decides on what.
         values = self.values(logits.detach(), features.detach(), self.chance)
         if self.training:
             self.observe(values)
@@ -182,6 +189,7 @@ class FedlasLabelSmoothing(NetworkMethod):
         """Move the running moments towards those of a batch of two or more."""
         if len(values) > 1:
             self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
+            # The unbiased one, torch's default, as in the authors' code.
             self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
 
     def normalised(self, values: Tensor) -> Tensor:

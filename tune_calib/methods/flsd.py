@@ -37,6 +37,7 @@ class SampleDependentFocal(NetworkMethod):
     def exponents(self, probs: Tensor) -> Tensor:
         """Exponent of each sample from its p[y]: (N,) to (N,)."""
         gamma = torch.full_like(probs, self.params.gamma)
+        # Half-open as in the authors' loop: 0.2 itself has exponent 3, and 0.5 has gamma.
         return gamma.masked_fill(probs < 0.5, 3.0).masked_fill(probs < 0.2, 5.0)
 
 

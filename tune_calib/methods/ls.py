@@ -27,6 +27,8 @@ class LabelSmoothing(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Mean smoothed cross entropy, in nats."""
+        # As in the code of Mukhoti, MbLS and ACLS. MDCA's smooths the wrong classes alone:
+        # ls_wrong_only.
         return F.cross_entropy(logits, labels, label_smoothing=self.params.alpha)
 
 

@@ -152,6 +152,12 @@ class MacCalParams(Params):
                 f"evaluation={self.evaluation} with masking=destructive would mask twice: the "
                 "stored weights are masked; take evaluation=dense, or masking=functional"
             )
+        if self.evaluation == "expected" and self.mask_scale == "inverted":
+            # The masks of an epoch are divided by q: their mean is the weights, not q times them.
+            raise ValueError(
+                "evaluation=expected with mask_scale=inverted would scale by q twice; take "
+                "evaluation=dense, which is the expectation then"
+            )
         return self
 
 
@@ -166,7 +172,9 @@ class MacCal(HeadMethod):
         self.masked_names = self._masked_names(len(sizes) - 1)
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
-        self.mask_q = self.q  # what the masks in force were drawn with
+        # What the masks in force were drawn with: q moves at the end of an epoch, and the weights
+        # that are evaluated then were trained under the old one.
+        self.mask_q = self.q
         self.q_min = self.per_head("q_min")
         self.tau0 = self.per_head("tau0")
         self.tau_decay = self.per_head("tau_decay")
@@ -196,6 +204,8 @@ class MacCal(HeadMethod):
         self.masks = self._draw(purpose, index)
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
+                # A weight that is zeroed here stays so until steps move it: with a dense gradient
+                # at once, with a masked one by momentum alone, until a later mask keeps it.
                 self.parameters[name].data.mul_(mask)
 
     def _draw(self, purpose: str, index: int) -> dict[str, Tensor]:
@@ -219,6 +229,7 @@ class MacCal(HeadMethod):
             if self.params.gradient == "masked":
                 weights[name] = weight * scale
             else:
+                # The value of the masked weight, with the gradient of the whole one.
                 weights[name] = weight + (weight * scale - weight).detach()
         return weights
 
@@ -227,12 +238,14 @@ class MacCal(HeadMethod):
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Logits under the current masks (eq. 9)."""
+        # The stored weights were masked when the masks were drawn.
         if self.params.masking == "destructive":
             return self._apply(self.parameters, features)
         return self._apply(self._masked(self.masks), features)
 
     def restrict_gradients(self) -> None:
         """W <- W - lr M grad (eq. 11)."""
+        # With functional masks autograd has multiplied by the mask already.
         if self.params.gradient == "masked" and self.params.masking == "destructive":
             for name, mask in self.masks.items():
                 gradient = self.parameters[name].grad
@@ -248,6 +261,7 @@ class MacCal(HeadMethod):
         tau = self.tau0 * torch.exp(-self.tau_decay * epoch / self.context.epochs)
         gap = self.gamma * statistics.accuracy - statistics.confidence
         moved = self.q + gap.clamp(-tau, tau)
+        # Twice, because clamp takes no tensor beside a number.
         self.q = moved.clamp(min=self.q_min).clamp(max=1.0)
         return {"q": self.mask_q, "tau": tau}
 
@@ -276,6 +290,8 @@ class MacCal(HeadMethod):
         return self._apply(self.parameters, features)
 
     def _monte_carlo(self, features: Tensor) -> Tensor:
+        # The draws are numbered, whatever part of a split is asked for: all of its samples are
+        # judged under the same masks.
         return log_mean_exp(
             self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
             for sample in range(self.params.mc_samples)
@@ -284,6 +300,8 @@ class MacCal(HeadMethod):
     def state(self) -> dict[str, Tensor]:
         """The keep probabilities and the masks in force."""
         return {
+            # Masks and mask_q too: the best epoch's weights are evaluated under its own masks, not
+            # under those of the last epoch.
             "q": self.q,
             "mask_q": self.mask_q,
             **{f"mask.{name}": mask for name, mask in self.masks.items()},

@@ -92,8 +92,8 @@ METHODS.register(
         year=2022,
         url="https://arxiv.org/abs/2203.13834",
         formula=r"""
-            L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \Big|
-                \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \Big|
+            L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \left|
+                \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \right|
         """,
         bibtex=HEBBALAGUPPE,
         params=MdcaParams,

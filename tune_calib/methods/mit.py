@@ -93,6 +93,8 @@ class MitAll(_Mit):
 
     def sections(self, network: Any) -> list[Any]:
         """The stages, with the head behind the last of them."""
+        # Made for each step: kept as an attribute, these wrappers would put the network's weights
+        # into the checkpoint and the optimiser a second time.
         *stages, last = network.stages()
         return [*stages, torch.nn.Sequential(last, network.head)]
 
@@ -147,6 +149,7 @@ for _name, _title, _formula, _class, _needs in (
             params=MitParams,
             implementation=_class,
             needs=frozenset({"two_forward_passes", *_needs}),
+            pairs_by_order=True,
             slot_defaults=MIXED,
         ),
     )

@@ -68,6 +68,7 @@ class Mmce(NetworkMethod):
         """Mean of e_i e_j K_ij over all pairs, with e = correctness - confidence; a scalar."""
         confidence, correct, kernel = judged(logits, labels)
         error = correct.to(confidence.dtype) - confidence
+        # No root, which the paper's objective has: the published weights were tuned without.
         return (error[:, None] * error[None, :] * kernel).mean()
 
 
@@ -85,6 +86,8 @@ class WeightedMmce(Mmce):
         both = both - 2 * self.mean(doubt, trust, kernel, right.sum() * wrong.sum())
         # Not negative but for rounding, which in float32 may exceed the shift.
         root = (both + ROOT_SHIFT).clamp(min=ROOT_SHIFT / 2).sqrt()
+        # The root is clamped above 0, so that the branch not taken has a finite gradient: one that
+        # is not finite would come through where() as NaN.
         return torch.where(correct.any() & ~correct.all(), root, 0)
 
     def mean(self, left: Tensor, right: Tensor, kernel: Tensor, pairs: Tensor) -> Tensor:

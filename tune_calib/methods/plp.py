@@ -107,8 +107,11 @@ class Plp(NetworkMethod):
 
     def adapt(self, network: Any) -> None:
         """Look the boundaries up, or derive them."""
+        # By the number of tensors, which tells the authors' three networks apart; boundaries count
+        # them in the order of definition, stem first.
         total = len(list(network.parameters()))
         boundaries = PUBLISHED.get(total) or derive_boundaries(network)
+        # Follows from the spec, so that it is no state and a resumed run needs nothing.
         self.counts = schedule(boundaries, self.params.gamma, self.context.epochs)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:

@@ -55,6 +55,8 @@ class Retrain(HeadMethod):
         sizes = layer_sizes(self.params.shape, context.width, context.classes, self.params.width)
         self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
         if self.params.start == "continued":
+            # Equal for all seeds: under a shared batch order such heads stay equal, and their
+            # spread is 0.
             self.parameters["0.weight"].data.copy_(context.weight)
             self.parameters["0.bias"].data.copy_(context.bias)
 

@@ -14,11 +14,13 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 _BOUNDS = (1e-2, 1e2)
-_NEAR = 1.01  # so near to an end of the range, as a factor, a temperature has reached it
+# A temperature so near to an end of the range, as a factor, has reached it.
+_NEAR = 1.01
 # Summed, not multiplied, so that the grid has the rounding of the authors' loop.
 _GRID = np.cumsum(np.full(100, 0.1))
 _FOLDS = 5
-_FOLD_TOLERANCE = 1e-3  # of log T: enough to judge by
+# Of log T, and enough to judge by: each classifier is fitted five times more.
+_FOLD_TOLERANCE = 1e-3
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # of the NLL without a temperature
 
@@ -50,6 +52,8 @@ class TemperatureScaling(PostHocMethod):
         values = [self._fit_one(head, labels) for head in heads]
         self.temperature = torch.tensor(values, dtype=torch.float64, device=logits.device)
         lowest, highest = self._range()
+        # Where every sample is right, the NLL falls towards T = 0 without end: the temperature says
+        # where the range ends, and nothing of calib.
         all_right = (logits.argmax(-1) == labels).all(-1)
         is_low = self.temperature <= lowest * _NEAR
         self.at_bound = all_right | is_low | (self.temperature >= highest / _NEAR)
@@ -75,6 +79,7 @@ class TemperatureScaling(PostHocMethod):
             return _converged(logits, labels, tolerance)
         score: Callable[[Tensor, Tensor], float] = _ece if self.params.fit == "grid_ece" else _nll
         values = [score(logits / float(temperature), labels) for temperature in _GRID]
+        # The first of equal minima, as the authors' loops keep it.
         return float(_GRID[int(np.argmin(values))])
 
     def _is_harmful(self, logits: Tensor, labels: Tensor) -> bool:
@@ -82,8 +87,10 @@ class TemperatureScaling(PostHocMethod):
 
         Without these margins every second classifier that needs no temperature would be flagged.
         """
+        # By position and not drawn: the flag of a fit must not depend on a seed.
         folds = torch.arange(len(labels), device=labels.device) % _FOLDS
         excess, without = [], _losses(logits, labels)
+        # One sample cannot be judged by the others.
         for fold in range(min(_FOLDS, len(labels)) if len(labels) > 1 else 0):
             held = folds == fold
             temperature = self._fit_one(logits[~held], labels[~held], _FOLD_TOLERANCE)

@@ -56,6 +56,7 @@ class VariationalTwoStage(HeadMethod):
         latent = self.params.latent
         hidden = (context.width, 3 * latent, latent)
         seeds = [head.seed for head in heads]
+        # One stack with the output layer: it starts as the head of TST does under the same seed.
         mean = init_stack((*hidden, context.classes), seeds, context.device)
         own_seeds = [child_seed(seed, "variance") for seed in seeds]
         variance = init_stack(hidden, own_seeds, context.device)
@@ -71,12 +72,14 @@ class VariationalTwoStage(HeadMethod):
 
     def begin_batch(self, step: int) -> None:
         """Note which noise the batch gets."""
+        # The noise follows from the number of the step: a resumed run needs no generator's state.
         self.step = step
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Logits of one draw; the KL divergence of the batch is kept for ``loss``."""
         mean, log_variance = self.moments(features)
         terms = 1 + log_variance - mean.square() - log_variance.exp()
+        # Kept, because loss() is handed probabilities alone.
         self.kl = -0.5 * terms.sum(-1).mean(-1) / self.params.latent
         return self.decode(mean, log_variance, self.noise("eps", self.step, mean))
 
@@ -113,6 +116,8 @@ class VariationalTwoStage(HeadMethod):
         Head k's noise of a sample depends on (its seed, the draw, the sample's place) alone.
         """
         last = first + like.shape[1] - 1
+        # In blocks at fixed positions, so that a later part of a split meets its own noise without
+        # drawing all that lies before it.
         blocks = range(first // NOISE_BLOCK, last // NOISE_BLOCK + 1)
         skipped = first - blocks[0] * NOISE_BLOCK
         drawn = []

@@ -3,13 +3,16 @@
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from analysis import style
+from analysis.figure import Figure
+from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table
 
-METRICS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
+PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 
 
 def corruption_table(sweep: Sweep) -> pd.DataFrame:
@@ -31,7 +34,7 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
     if shifted.empty:
         return pd.DataFrame(columns=["rung", "kind", "severity", "accuracy", "ece"])
     clean = shifted[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
-    for metric in METRICS:
+    for metric in PANELS:
         clean[metric] = clean["spec_hash"].map(trials[f"test/{metric}"])
     table: pd.DataFrame = pd.concat([clean, shifted])
     table["rung"] = table["spec_hash"].map(trials["rung"])
@@ -39,22 +42,23 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
     return table.sort_values(columns)[[*columns, "accuracy", "ece"]].reset_index(drop=True)
 
 
-def draw_corruption(sweep: Sweep) -> Figure | None:
+def draw_corruption(results: LadderResults) -> Drawing | None:
     """A column of panels a kind of corruption, ECE above accuracy, a line a rung.
 
     Returns:
         None if nothing was evaluated on corrupted images.
     """
+    sweep = results.sweep
     table = corruption_table(sweep)
     if table.empty:
         return None
     kinds = list(table["kind"].unique())
     rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
-        len(METRICS), len(kinds), figsize=(style.TEXT_IN, 4.2 + 0.14 * (len(rungs) // 3)),
+        len(PANELS), len(kinds), figsize=(style.TEXT_IN, 4.2 + 0.14 * (len(rungs) // 3)),
         sharex=True, sharey="row", squeeze=False,
     )  # fmt: skip
-    for row, (metric, label) in enumerate(METRICS.items()):
+    for row, (metric, label) in enumerate(PANELS.items()):
         axes[row, 0].set_ylabel(label)
         for axis, kind in zip(axes[row], kinds, strict=True):
             for rung in rungs:
@@ -75,3 +79,17 @@ def _line(axis: Axes, rows: pd.DataFrame, metric: str, index: int, label: str) -
         rows["severity"], 100 * rows[metric], color=style.color(index), linewidth=1.1,
         marker=style.marker(index), markersize=3.5, label=label,
     )  # fmt: skip
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="corruption",
+        title="ECE and accuracy on corrupted test images",
+        reading=(
+            "Noise, blur and loss of contrast of five severities, made here from the test split: "
+            "not CIFAR-10-C. One trial of each rung, that of the smallest seeds."
+        ),
+        draw=draw_corruption,
+        position=80,
+    )
+)

@@ -3,14 +3,28 @@
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from analysis import style
+from analysis.figure import Figure
+from analysis.ladder.means import trials_of_each
+from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from tune_calib.registry import LADDER_FIGURES
 
 _MIB = 2**20
 PANELS = {"seconds": "time of a trial (s)", "memory_mib": "peak memory of the process (MiB)"}
-_ABSENT = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
+_OTHER = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
+
+_OWN_TIME = (
+    "Time of training and evaluation, without setting up: of a head its share of those that were "
+    "trained together, of a post-hoc method the fit and the evaluation."
+)
+_RAY_TIME = (
+    "These results are older than the record of a trial's own time: that of its Ray trial is "
+    "shown, with setting up and warming up, for heads over how many were trained together. A "
+    "post-hoc method has none, for its Ray trial trained the network."
+)
 
 
 def has_own_time(sweep: Sweep) -> bool:
@@ -42,9 +56,9 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
         own = measured[measured["rung"] == index]
         for quantity in PANELS:
             values = own[quantity].dropna()
-            place = {"rung": index, "label": label, "quantity": quantity}
+            key = {"rung": index, "label": label, "quantity": quantity}
             numbers = {"median": values.median(), "least": values.min(), "most": values.max()}
-            rows.append({**place, "n": len(values), **numbers})
+            rows.append({**key, "n": len(values), **numbers})
     table = pd.DataFrame(rows)
     return table[table["n"] > 0].reset_index(drop=True)
 
@@ -55,12 +69,13 @@ def _ray_time(done: pd.DataFrame) -> "pd.Series[float]":
     return (done["wall_s"].astype(float) / heads).mask(is_of_network)
 
 
-def draw_cost(sweep: Sweep) -> Figure | None:
+def draw_cost(results: LadderResults) -> Drawing | None:
     """Bars of the median seconds and memory of each rung, lines from the least to the most.
 
     Returns:
         None if no trial that is done was measured.
     """
+    sweep = results.sweep
     table = cost_table(sweep)
     if table.empty:
         return None
@@ -84,22 +99,22 @@ def _count(rows: pd.DataFrame) -> str:
     counts = dict.fromkeys(str(n) for n in rows["n"])
     is_partial = len(rows) < len(PANELS)
     told = f"n = {' and '.join(counts)}"
-    return told + (f", no {_ABSENT[rows['quantity'].item()]}" if is_partial else "")
+    return told + (f", no {_OTHER[rows['quantity'].item()]}" if is_partial else "")
 
 
 def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int]) -> None:
-    """Bars of the rungs that have the quantity, at their places, which are the index."""
-    places = rows.index.to_numpy()
+    """Bars of the rungs that have the quantity, at their heights, which are the index."""
+    heights = rows.index.to_numpy()
     axis.barh(
-        places, rows["median"], height=0.7, color=[style.color(int(rungs[p])) for p in places]
+        heights, rows["median"], height=0.7, color=[style.color(int(rungs[h])) for h in heights]
     )
     several = (rows["n"] > 1).to_numpy()
     axis.hlines(
-        places[several], rows["least"][several], rows["most"][several], color="0.1", linewidth=1
+        heights[several], rows["least"][several], rows["most"][several], color="0.1", linewidth=1
     )
-    for place, row in rows.iterrows():
+    for height, row in rows.iterrows():
         axis.annotate(
-            _number(row["median"]), (row["most"], place), xytext=(3, 0),
+            _number(row["median"]), (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
     if len(rows):
@@ -110,3 +125,25 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int]) -> None:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _caption(results: LadderResults) -> str:
+    numbers = trials_of_each(list(cost_table(results.sweep)["n"]) or [0])
+    time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
+    return f"{time} Medians, and lines from the least to the most; {numbers}."
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="cost",
+        title="What the trials cost",
+        reading=(
+            "Memory is the peak of the process, which may have run other trials before; the "
+            "network under a head or a post-hoc method is in neither."
+        ),
+        draw=draw_cost,
+        caption=_caption,
+        absent="no trial that is done has its seconds or memory",
+        position=70,
+    )
+)

@@ -5,15 +5,18 @@ from textwrap import wrap
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.ladder.figures.samples import correlations
+from analysis.figure import Figure
+from analysis.ladder.results import LadderResults
+from analysis.ladder.samples import correlations
 from analysis.load import Sweep
 from analysis.settings import settings
+from analysis.text import decimal_cell
 from tune_calib.manifests import RungRecord
-from tune_calib.places import Place
+from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_files
 
 COLUMNS = 4
@@ -21,12 +24,8 @@ _NEVER_NORMALISED = ("constant", "random")
 SPLIT = "select"  # after the epoch, by one pair of moments: the indicator is the norm but for units
 
 
-def last_records(out: Place, sweep: Sweep) -> pd.DataFrame:
+def last_records(sweep: Sweep) -> pd.DataFrame:
     """Single samples at the last epoch of one trial of each rung, that of the smallest seeds.
-
-    Args:
-        out: folder of the sweep.
-        sweep: what is in it.
 
     Returns:
         One row a sample of ``SPLIT``: rung, name (of the indicator, e.g. ``norm_l1 (raw)``),
@@ -39,7 +38,7 @@ def last_records(out: Place, sweep: Sweep) -> pd.DataFrame:
     first = done.drop_duplicates("rung")
     known = first.assign(name=_names(first)).set_index("spec_hash")[["rung", "name"]]
     parts = []
-    for table in read_files(out, "samples"):
+    for table in read_files(sweep.out, "samples"):
         rows = table.to_pandas()
         rows = rows[rows["spec_hash"].isin(known.index) & (rows["split"] == SPLIT)]
         if "confidence" in rows and len(rows):
@@ -64,24 +63,25 @@ def _names(trials: pd.DataFrame) -> "pd.Series[str]":
     return pd.Series(names, index=trials.index, dtype=object)
 
 
-def draw_norm_confidence(sweep: Sweep, records: pd.DataFrame) -> Figure | None:
+def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     """A panel a rung, a dot a sample, both correlations above.
 
     Returns:
         None if there are no records with a confidence.
     """
-    rungs = [rung for rung in sweep.rungs if rung.index in set(records["rung"])]
+    records = last_records(results.sweep)
+    rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
     if not rungs:
         return None
     rows = -(-len(rungs) // COLUMNS)
     figure, axes = plt.subplots(
         rows, COLUMNS, figsize=(style.TEXT_IN, 2.1 * rows + 0.5), sharey=True, squeeze=False
     )
-    for place, axis in enumerate(axes.flat):
-        if place < len(rungs):
-            rung = rungs[place]
+    for index, axis in enumerate(axes.flat):
+        if index < len(rungs):
+            rung = rungs[index]
             _dots(axis, rung, records[records["rung"] == rung.index])
-            axis.set_ylabel("softmax confidence" if place % COLUMNS == 0 else "", fontsize=7)
+            axis.set_ylabel("softmax confidence" if index % COLUMNS == 0 else "", fontsize=7)
         else:
             axis.set_axis_off()
     figure.legend(
@@ -103,8 +103,8 @@ def _dots(axis: Axes, rung: RungRecord, rows: pd.DataFrame) -> None:
         rasterized=True,
     )  # fmt: skip
     found = correlations(rows["indicator"], rows["confidence"])
-    told = f"r = {found['pearson']:.2f}, rho = {found['spearman']:.2f}, n = {len(rows)}"
-    told = told.replace("nan", "-")
+    r, rho = (decimal_cell(found[name], 2).text for name in ("pearson", "spearman"))
+    told = f"r = {r}, rho = {rho}, n = {len(rows)}"
     label = "\n".join(wrap(rung.label, 28))
     axis.set_title(f"{label}\n{told}", fontsize=6.5)
     axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
@@ -114,3 +114,24 @@ def _dots(axis: Axes, rung: RungRecord, rows: pd.DataFrame) -> None:
 
 def _key(color: tuple[float, float, float], label: str) -> Line2D:
     return Line2D([], [], linestyle="none", marker="o", markersize=3, color=color, label=label)
+
+
+def _absent(results: LadderResults) -> str:
+    if results.statistics.empty:
+        return ""  # no method judges single samples: nobody waits for it
+    return "these records of single samples are older than that of their confidence"
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="norm_confidence",
+        title="Feature norm against softmax confidence",
+        reading=(
+            "A dot a sample of select after the last epoch, with Pearson's r and Spearman's rho. "
+            "One trial of each rung, that of the smallest seeds."
+        ),
+        draw=draw_norm_confidence,
+        absent=_absent,
+        position=60,
+    )
+)

@@ -7,14 +7,17 @@ samples, less the mean of all classes, so that heads of any shape compare.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from analysis import style
+from analysis.figure import Figure
+from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from tune_calib.manifests import RungRecord
+from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table
 
 COLUMNS = 4
@@ -63,25 +66,25 @@ def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
     return found
 
 
-def draw_prototypes(sweep: Sweep) -> Figure | None:
+def draw_prototypes(results: LadderResults) -> Drawing | None:
     """For each rung the t-SNE map of its logits, and the spread of the angles.
 
     Returns:
         None if no logits were kept.
     """
-    known = logits_of(sweep)
+    known = logits_of(results.sweep)
     if not known:
         return None
-    rungs = [rung for rung in sweep.rungs if rung.index in known]
+    rungs = [rung for rung in results.sweep.rungs if rung.index in known]
     rows = -(-len(rungs) // COLUMNS)
     figure, axes = plt.subplots(
         rows, COLUMNS, figsize=(style.TEXT_IN, 2.0 * rows + 0.6), squeeze=False
     )
-    for place, axis in enumerate(axes.flat):
+    for index, axis in enumerate(axes.flat):
         axis.set_xticks([])
         axis.set_yticks([])
-        if place < len(rungs):
-            _map(axis, rungs[place], *known[rungs[place].index])
+        if index < len(rungs):
+            _map(axis, rungs[index], *known[rungs[index].index])
         else:
             axis.set_axis_off()
     figure.suptitle(
@@ -97,14 +100,14 @@ def _map(axis: Axes, rung: RungRecord, logits: Floats, labels: NDArray[np.int64]
     perplexity = min(30.0, (len(logits) - 1) / 3)
     # On one thread: quick enough for some hundred samples, and the same places everywhere.
     with threadpool_limits(1):
-        places = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
-    axis.scatter(places[:, 0], places[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
+        points = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
+    axis.scatter(points[:, 0], points[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
     found = angles(logits, labels)
     told = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
     axis.set_title(f"{rung.label}\n{told}, {len(labels)} samples", fontsize=6.5)
     classes = np.unique(labels)
     for label in classes if len(classes) <= _NUMBERED else ():
-        middle = np.median(places[labels == label], axis=0)
+        middle = np.median(points[labels == label], axis=0)
         axis.annotate(
             str(label), middle, fontsize=7, ha="center", va="center", weight="bold",
             bbox={"boxstyle": "circle,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
@@ -115,3 +118,17 @@ def _even(known: dict[int, tuple[Floats, NDArray[np.int64]]]) -> float:
     """Angle between any two of equally spread classes, in degrees."""
     classes = len(np.unique(next(iter(known.values()))[1]))
     return float(np.degrees(np.arccos(-1 / (classes - 1))))
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="prototypes",
+        title="Classes in the logits",
+        reading=(
+            "t-SNE of some hundred test samples, and the angles between the mean logits of the "
+            "classes, less their common mean. One trial of each rung, that of the smallest seeds."
+        ),
+        draw=draw_prototypes,
+        position=90,
+    )
+)

@@ -1,164 +1,56 @@
-"""Reliability diagrams and confidence histograms, a panel a rung."""
+"""Reliability diagrams: accuracy of each bin against its confidence, a panel a rung."""
 
 from textwrap import wrap
-from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.load import Sweep
-from tune_calib.manifests import RungRecord
+from analysis.figure import Figure
+from analysis.ladder.bins import LEVEL, consistency_band
+from analysis.ladder.figures._panels import label_outer, panels, shape, title
+from analysis.ladder.means import mean_over, trials_behind
+from analysis.ladder.results import LadderResults
+from tune_calib.registry import LADDER_FIGURES
 
-RESAMPLES = 2000
-LEVEL = 0.95
-_FEW = 12  # so many panels stand four in a row; more of them six, so that a page holds them
-_SEED = 0
 _CHANCE = f"{100 * LEVEL:.0f} % of chance"
 
 
-class Panel(NamedTuple):
-    """A rung that has bins, and its pooled bins."""
-
-    rung: RungRecord
-    bins: pd.DataFrame
-
-
-def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
-    """Bins of a rung, its trials pooled by their counts.
-
-    Returns:
-        Columns lower, upper, count, confidence, accuracy (NaN in an empty bin), share, and
-        trials, how many were pooled.
-    """
-    hashes = set(sweep.of_rung(rung)["spec_hash"])
-    chosen = sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == split)
-    bins = sweep.bins[chosen]
-    weighted = bins.assign(
-        confidence=bins["confidence"] * bins["count"], accuracy=bins["accuracy"] * bins["count"]
-    )
-    pooled = weighted.groupby("bin")[["count", "confidence", "accuracy"]].sum()
-    edges = bins.groupby("bin")[["lower", "upper"]].first()
-    total = pooled["count"].where(pooled["count"] > 0)
-    return edges.assign(
-        count=pooled["count"],
-        confidence=pooled["confidence"] / total,
-        accuracy=pooled["accuracy"] / total,
-        share=pooled["count"] / max(1, pooled["count"].sum()),
-        trials=bins["spec_hash"].nunique(),
-    )
-
-
-def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
-    """How far the accuracy of a bin may lie from its confidence by chance alone.
-
-    Consistency resampling: as many test samples as the split has are drawn anew with the shares
-    of the bins, each is right with the mean confidence of its bin, and the accuracy of each bin is
-    taken; ``RESAMPLES`` times. The trials of a rung share the test split, so pooling them makes the
-    sample no larger. Unlike a bootstrap of the outcomes, it is not 0 wide in a bin of one sample.
-
-    Args:
-        bins: as of ``pooled_bins``.
-        seed: of the draws.
-
-    Returns:
-        Index of ``bins`` without those that are empty; columns low and high, the middle ``LEVEL``
-        of the draws. Fractions.
-    """
-    shown = bins[bins["count"] > 0]
-    chance = np.random.default_rng(seed)
-    samples = round(shown["count"].sum() / shown["trials"].max())
-    drawn = chance.multinomial(samples, shown["share"], size=RESAMPLES)
-    drawn = np.maximum(drawn, 1)  # a bin that is drawn empty has no accuracy to lie anywhere
-    right = chance.binomial(drawn, shown["confidence"].clip(0, 1))
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(right / drawn, [tail, 1 - tail], axis=0)
-    return pd.DataFrame({"low": low, "high": high}, index=shown.index)
-
-
-def draw(sweep: Sweep) -> Figure | None:
+def draw_reliability(results: LadderResults) -> Drawing | None:
     """Accuracy against confidence of each rung above, share of samples (log) below.
 
     Returns:
         None if no trial that is done has bins.
     """
-    panels = _panels(sweep)
-    if not panels:
+    sweep = results.sweep
+    shown = panels(sweep)
+    if not shown:
         return None
-    shares = pd.concat([panel.bins["share"] for panel in panels])
+    shares = pd.concat([panel.bins["share"] for panel in shown])
     # Half the smallest share, so that the rarest bin has a bar too.
     floor = float(10 ** np.floor(np.log10(shares[shares > 0].min() / 2)))
-    columns, rows = _shape(len(panels))
+    columns, rows = shape(len(shown))
     figure = plt.figure(figsize=(style.TEXT_IN, 10.2 / columns * rows + 0.6))
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3, 1.1] * rows)
-    for place, panel in enumerate(panels):
-        row, column = divmod(place, columns)
+    for index, panel in enumerate(shown):
+        row, column = divmod(index, columns)
         upper = figure.add_subplot(grid[2 * row, column])
         lower = figure.add_subplot(grid[2 * row + 1, column], sharex=upper)
-        _title(upper, sweep, panel.rung, columns)
+        title(upper, sweep, panel.rung, columns)
         _diagram(upper, panel.bins)
         _histogram(lower, panel.bins, floor)
         for axis, label in ((upper, "accuracy"), (lower, "samples\n(%, log)")):
-            _label_outer(axis, column, label)
+            label_outer(axis, column, label)
         lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7)
-    absent = [rung.label for rung in sweep.rungs if rung not in [p.rung for p in panels]]
+    absent = [rung.label for rung in sweep.rungs if rung not in [p.rung for p in shown]]
     figure.suptitle(_reading(absent), fontsize=7)
     return figure
-
-
-def draw_confidence(sweep: Sweep) -> Figure | None:
-    """How often each rung says what confidence, right and wrong samples apart.
-
-    Returns:
-        None if no trial that is done has bins.
-    """
-    panels = _panels(sweep)
-    if not panels:
-        return None
-    columns, rows = _shape(len(panels))
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(style.TEXT_IN, 7.0 / columns * rows + 0.6), sharex=True,
-        sharey=True, squeeze=False,
-    )  # fmt: skip
-    for place, axis in enumerate(axes.flat):
-        if place >= len(panels):
-            axis.set_axis_off()
-            continue
-        _title(axis, sweep, panels[place].rung, columns)
-        _confidence_histogram(axis, panels[place].bins)
-        _label_outer(axis, place % columns, "samples (%)")
-        axis.tick_params(labelbottom=place >= len(panels) - columns)
-        axis.set_xlabel("confidence" if place // columns == rows - 1 else "", fontsize=7)
-    figure.legend(
-        handles=_confidence_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7
-    )
-    figure.suptitle(
-        "Confidence on test, trials of a rung pooled; where the dotted line is right of the solid "
-        "one, the rung is over-confident.", fontsize=7,
-    )  # fmt: skip
-    return figure
-
-
-def _panels(sweep: Sweep) -> list[Panel]:
-    panels = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
-    return [panel for panel in panels if (panel.bins["count"] > 0).any()]
-
-
-def _shape(panels: int) -> tuple[int, int]:
-    """Columns and rows."""
-    columns = 4 if panels <= _FEW else 6
-    return columns, -(-panels // columns)
-
-
-def _label_outer(axis: Axes, column: int, label: str) -> None:
-    axis.set_ylabel(label if column == 0 else "", fontsize=7)
-    axis.tick_params(labelsize=6.5, labelleft=column == 0)
 
 
 def _reading(absent: list[str]) -> str:
@@ -172,24 +64,6 @@ def _reading(absent: list[str]) -> str:
     return "\n".join(
         [text, *wrap(f"Without bins: {', '.join(absent)}.", 130)] if absent else [text]
     )
-
-
-def _title(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
-    name = "\n".join(wrap(rung.label, 116 // columns))
-    axis.set_title(f"{name}\n{_numbers(sweep, rung.index)}", fontsize=6.5 if columns < 6 else 6)
-
-
-def _numbers(sweep: Sweep, rung: int) -> str:
-    rows = sweep.of_rung(rung)
-    if not {"test/ece", "test/accuracy"} <= set(rows) or rows["test/ece"].isna().all():
-        return f"{sweep.failures(rung) or 'no ECE recorded'}\n"
-    ece = 100 * rows["test/ece"].dropna()
-    spread = f" ± {ece.std(ddof=1):.2f}" if len(ece) > 1 else ""
-    accuracy = 100 * rows["test/accuracy"].mean()
-    # Statuses are longer than a panel is wide, so they have a line of their own.
-    ended = sweep.ended(rung)
-    separator = ", " if ended.startswith("n =") else "\n"
-    return f"ECE {ece.mean():.2f}{spread} %\naccuracy {accuracy:.1f} %{separator}{ended}"
 
 
 def _diagram(axis: Axes, bins: pd.DataFrame) -> None:
@@ -227,30 +101,6 @@ def _histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     axis.minorticks_off()
 
 
-def _confidence_histogram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Right samples below, wrong ones on top of them; mean confidence and accuracy as lines."""
-    shown = bins[bins["count"] > 0]
-    width = shown["upper"] - shown["lower"]
-    right = 100 * shown["share"] * shown["accuracy"]
-    wrong = 100 * shown["share"] - right
-    shape: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
-    axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
-    axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
-    means = (shown[["accuracy", "confidence"]].mul(shown["share"], axis="index")).sum()
-    axis.axvline(means["accuracy"], color="0.1", linewidth=1)
-    axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
-    axis.set(xlim=(0, 1), xticks=np.linspace(0, 1, 3))
-
-
-def _confidence_legend() -> list[Line2D | Patch]:
-    return [
-        Patch(color=style.color(9), label="right samples"),
-        Patch(color=style.color(3), label="wrong samples, on top"),
-        Line2D([], [], color="0.1", linewidth=1, label="accuracy"),
-        Line2D([], [], color="0.1", linewidth=1, linestyle=":", label="mean confidence"),
-    ]
-
-
 def _legend() -> list[Line2D | Patch]:
     """Handles of their own, since a panel may lack a kind of bar."""
     return [
@@ -264,3 +114,26 @@ def _legend() -> list[Line2D | Patch]:
             [], [], color="0.1", linestyle="none", marker="|", markersize=8, label=_CHANCE
         ),
     ]  # fmt: skip
+
+
+def _caption(results: LadderResults) -> str:
+    behind = trials_behind(results.sweep, results.binned)
+    return f"Pooled are {behind}; ECE: {mean_over(results.sweep)}."
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="reliability",
+        title="Reliability diagrams on test",
+        reading=(
+            "Accuracy of each bin against its confidence, the trials of a rung pooled; below, the "
+            "share of samples in each bin on a log scale. Bars under the diagonal: over-confident. "
+            "The lines show how far chance alone takes a calibrated network: test samples drawn "
+            "anew with the shares of the bins, each right with the mean confidence of its bin."
+        ),
+        draw=draw_reliability,
+        caption=_caption,
+        absent="no trial that is done has bins",
+        position=20,
+    )
+)

@@ -1,170 +1,40 @@
-"""What FeDLaS makes of single samples: gate, flips, and whether the indicator knows what is right.
-
-The gate of a sample at +1 treats large indicators as over-confident (they are smoothed more), at -1
-as under-confident (FeDLaS, ECCV 2026, Fig. 3).
-"""
-
-import math
-from collections.abc import Iterator
-from typing import Any
+"""Gates of single samples, their flips, and what the indicator knows, over the epochs."""
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
-from scipy import stats
 
 from analysis import style
-from analysis.ladder.ladder import trials_of_each
+from analysis.figure import Figure
+from analysis.ladder import samples
+from analysis.ladder.means import trials_behind
+from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from tune_calib.places import Place
-from tune_calib.results import read_files
+from tune_calib.registry import LADDER_FIGURES
 
-QUANTITIES = {
-    "over": "gate +1:\nover-confident (%)",
-    "under": "gate -1:\nunder-confident (%)",
-    "flipped": "gate flipped since\nthe epoch before (%)",
-    "pearson": "Pearson r, indicator\nand correctness",
-    "spearman": "Spearman rho, indicator\nand correctness",
-    "confidence_pearson": "Pearson r, indicator\nand confidence",
-    "confidence_spearman": "Spearman rho, indicator\nand confidence",
-}
-SPLITS = {"train": "train, as the loss saw it", "select": "select, after the epoch"}
-SHARES = ("over", "under", "flipped")
-MAX_BANDS = 6
+MAX_BANDS = 6  # the bands of more rungs could not be told apart
 DRAWN = ("over", "flipped", "pearson", "spearman")
 
 
-def sample_statistics(out: Place) -> pd.DataFrame:
-    """Summarise the per-sample records of a sweep, one network in memory at a time.
-
-    Args:
-        out: folder of the sweep.
-
-    Returns:
-        One row a (trial, split, epoch): spec_hash, split, epoch, n, accuracy; over and under,
-        shares of samples whose gate is +1 and -1; flipped, share of those seen in the epoch
-        before too whose gate changed (NaN in the first epoch); pearson and spearman of the
-        indicator with correctness (NaN where one of them does not vary), confidence_pearson and
-        confidence_spearman with the softmax confidence (NaN too where that was not recorded).
-        Fractions.
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
-    """
-    rows = [row for table in read_files(out, "samples") for row in _rows(table.to_pandas())]
-    columns = ["spec_hash", "split", "epoch", "n", "accuracy", *QUANTITIES]
-    return pd.DataFrame(rows, columns=columns).drop_duplicates(["spec_hash", "split", "epoch"])
-
-
-def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
-    for (spec_hash, split), of_split in records.groupby(["spec_hash", "split"], observed=True):
-        before = pd.Series(dtype="int8")
-        for epoch, seen in of_split.groupby("epoch"):
-            gate = seen.set_index("sample")["gate"]
-            both = gate.index.intersection(before.index)
-            changed = gate[both].to_numpy() != before[both].to_numpy()
-            yield {
-                "spec_hash": spec_hash,
-                "split": split,
-                "epoch": epoch,
-                "n": len(seen),
-                "accuracy": seen["correct"].mean(),
-                "over": (gate == 1).mean(),
-                "under": (gate == -1).mean(),
-                "flipped": changed.mean() if len(both) else np.nan,
-                **correlations(seen["indicator"], seen["correct"]),
-                **{f"confidence_{k}": v for k, v in _with_confidence(seen).items()},
-            }
-            before = gate
-
-
-def _with_confidence(seen: pd.DataFrame) -> dict[str, float]:
-    is_recorded = "confidence" in seen and seen["confidence"].notna().all()
-    other = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
-    return correlations(seen["indicator"], other)
-
-
-def correlations(indicator: "pd.Series[float]", other: "pd.Series[Any]") -> dict[str, float]:
-    """Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
-    values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
-    if np.ptp(values) == 0 or np.ptp(others) == 0:
-        return {"pearson": np.nan, "spearman": np.nan}
-    return {
-        "pearson": float(stats.pearsonr(values, others).statistic),
-        "spearman": float(stats.spearmanr(values, others).statistic),
-    }
-
-
-def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
-    """Mean and spread over the trials of each rung at the last epoch.
-
-    Returns:
-        One row a (rung, split, quantity of ``QUANTITIES``): rung, label, split, quantity, n
-        (trials), mean, sd (with n - 1). Rungs without records are left out.
-    """
-    last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
-    rows = []
-    for rung in sweep.rungs:
-        of_rung = last[last["spec_hash"].isin(set(sweep.of_rung(rung.index)["spec_hash"]))]
-        for split in SPLITS if len(of_rung) else ():
-            for quantity in QUANTITIES:
-                values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
-                place = {"rung": rung.index, "label": rung.label, "split": split}
-                numbers = {"n": len(values), "mean": values.mean(), "sd": values.std(ddof=1)}
-                rows.append({**place, "quantity": quantity, **numbers})
-    return pd.DataFrame(rows)
-
-
-def records(table: pd.DataFrame) -> list[dict[str, str]]:
-    """The table of ``last_epochs`` as text, a row a (rung, split), shares in percent."""
-    heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
-    return [
-        {"rung": str(label), "split": str(split)}
-        | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
-        for (_, label, split), rows in table.groupby(["rung", "label", "split"], sort=False)
-    ]
-
-
-def caption(sweep: Sweep, last: pd.DataFrame) -> str:
-    """What the numbers of the table of ``last_epochs`` are of."""
-    manifest = sweep.manifest
-    numbers = [n for n in last["n"] if n] or [0]
-    mean = "mean ± sd, " if max(numbers) > 1 else ""
-    return (
-        f"{manifest.title}. {manifest.setting}. Last epoch; {mean}{trials_of_each(numbers)}. "
-        "On train as the loss saw each sample (in training mode), on select after the epoch; "
-        "- where nothing varies, or confidence was not recorded."
-    )
-
-
-def _cell(row: "pd.Series[Any]") -> str:
-    mean, sd = float(row["mean"]), float(row["sd"])
-    if math.isnan(mean):
-        return "-"
-    scale, digits = (100, 1) if row["quantity"] in SHARES else (1, 2)
-    text = f"{scale * mean:.{digits}f}"
-    return text if math.isnan(sd) else f"{text} ± {scale * sd:.{digits}f}"
-
-
-def draw_samples(sweep: Sweep, statistics: pd.DataFrame) -> Figure | None:
+def draw_samples(results: LadderResults) -> Drawing | None:
     """Proportions, flips and correlations over the epochs, a row of panels a split.
 
     Returns:
         None if no trial has records of single samples.
     """
+    sweep, statistics = results.sweep, results.statistics
     if statistics.empty:
         return None
     figure, axes = plt.subplots(2, 4, figsize=(style.TEXT_IN, 4.4), sharex=True, sharey="col")
-    for panels, (split, title) in zip(axes, SPLITS.items(), strict=True):
+    for panels, (split, title) in zip(axes, samples.SPLITS.items(), strict=True):
         of_split = statistics[statistics["split"] == split]
         for axis, quantity in zip(panels, DRAWN, strict=True):
             _lines(axis, sweep, of_split, quantity)
         panels[0].set_ylabel(title)
     for axis, quantity in zip(axes[0], DRAWN, strict=True):
-        axis.set_title(QUANTITIES[quantity], fontsize=7)
+        axis.set_title(samples.QUANTITIES[quantity], fontsize=7)
     for axis in axes[1]:
         axis.set_xlabel("epoch")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -178,7 +48,7 @@ def draw_samples(sweep: Sweep, statistics: pd.DataFrame) -> Figure | None:
 
 
 def _lines(axis: Axes, sweep: Sweep, statistics: pd.DataFrame, quantity: str) -> None:
-    scale = 100 if quantity in SHARES else 1
+    scale = 100 if quantity in samples.SHARES else 1
     for rung in sweep.rungs:
         hashes = set(sweep.of_rung(rung.index)["spec_hash"])
         chosen = statistics[statistics["spec_hash"].isin(hashes)].dropna(subset=[quantity])
@@ -199,3 +69,20 @@ def _lines(axis: Axes, sweep: Sweep, statistics: pd.DataFrame, quantity: str) ->
 def _has_bands(sweep: Sweep) -> bool:
     """Whether the bands of all rungs can be told apart."""
     return len(sweep.rungs) <= MAX_BANDS
+
+
+def _caption(results: LadderResults) -> str:
+    behind = trials_behind(results.sweep, results.statistics["spec_hash"])
+    return f"Mean, and (of few rungs) a band from the smallest to the largest; {behind}."
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="samples",
+        title="Gates of single samples over the epochs",
+        reading="Shares, flips, and the correlation of the indicator with correctness.",
+        draw=draw_samples,
+        caption=_caption,
+        position=50,
+    )
+)

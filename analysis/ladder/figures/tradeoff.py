@@ -1,98 +1,23 @@
-"""Figures of a ladder: the sparsity trajectory, and ECE against accuracy."""
+"""ECE against accuracy on test: every trial, and the mean of each rung."""
 
 from itertools import pairwise
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.ladder.ladder import summary
+from analysis.figure import Figure
+from analysis.ladder.means import has_spread, mean_over
+from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.pareto import unbeaten
 from tune_calib.manifests import RungRecord
+from tune_calib.registry import LADDER_FIGURES
 
-_MARKS_A_LINE = 6
 _KEY_IN = 0.15  # height of a line of the legend
-
-
-def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
-    """Mean, least and largest value of a recorded quantity over the trials of a rung, by epoch."""
-    return sweep.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
-
-
-def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
-    """Rungs whose keep probability moves."""
-    moving = []
-    for rung in sweep.rungs:
-        q = sweep.curves_of(rung.index, "q")
-        if len(q) and q["value"].max() - q["value"].min() > 1e-6:
-            moving.append(rung)
-    return moving
-
-
-def draw_sparsity(sweep: Sweep) -> Figure | None:
-    """Keep probability, its largest step, and what drives it, over the epochs of stage II.
-
-    Returns:
-        None if no rung has a keep probability that moves.
-    """
-    rungs = adaptive_rungs(sweep)
-    if not rungs:
-        return None
-    figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.5))
-    panels = {
-        "q": "share of weights kept q",
-        "tau": "largest step τ of q",
-        "train/accuracy": "on the training split",
-    }
-    for axis, (name, text) in zip(axes, panels.items(), strict=True):
-        for place, rung in enumerate(rungs):
-            _line(axis, trajectory(sweep, rung.index, name), rung.index, place, "-")
-            if name == "train/accuracy":
-                curve = trajectory(sweep, rung.index, "train/confidence")
-                _line(axis, curve, rung.index, place, "--")
-        axis.set_xlabel("epoch of stage II")
-        axis.set_ylabel(text, fontsize=7.5)
-    sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
-    sparsity.set_ylabel("sparsity 1 - q", fontsize=7.5)
-    lines = [
-        Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
-        Line2D([], [], color="0.2", linestyle="--", label="confidence"),
-    ]
-    axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
-    figure.suptitle("mean over the trials of a rung; band: smallest to largest", fontsize=7)
-    figure.legend(
-        handles=[_key(sweep, rung) for rung in rungs], loc="outside lower center",
-        ncols=min(2, len(rungs)), frameon=False, fontsize=7.5,
-    )  # fmt: skip
-    return figure
-
-
-def _complement(share: Any) -> Any:
-    return 1 - share
-
-
-def _line(axis: Axes, curve: pd.DataFrame, index: int, place: int, dashes: str) -> None:
-    color = style.color(index)
-    step = max(1, len(curve) // _MARKS_A_LINE)
-    # Marks of different rungs are shifted, so that lines that coincide are still told apart.
-    axis.plot(
-        curve.index, curve["mean"], dashes, color=color, linewidth=1.2,
-        marker=style.marker(index), markersize=3.5, markevery=(place * step // 2 % step, step),
-    )  # fmt: skip
-    axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
-
-
-def _key(sweep: Sweep, rung: RungRecord) -> Line2D:
-    index = rung.index
-    label = f"{rung.label} ({sweep.ended(index)})"
-    return Line2D(
-        [], [], color=style.color(index), marker=style.marker(index), markersize=3.5, label=label
-    )
 
 
 def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
@@ -110,8 +35,8 @@ def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
 def chains(sweep: Sweep) -> list[list[int]]:
     """Rungs that build on each other: a base and its steps; the others are in no chain."""
     found: list[list[int]] = []
-    for place, rung in enumerate(sweep.rungs):
-        if place == 0 or rung.kind == "base":
+    for index, rung in enumerate(sweep.rungs):
+        if index == 0 or rung.kind == "base":
             found.append([rung.index])
         elif rung.kind == "step":
             found[-1].append(rung.index)
@@ -123,7 +48,7 @@ def _is_side_by_side(sweep: Sweep) -> bool:
     return max(map(len, chains(sweep)), default=0) <= 1
 
 
-def draw_tradeoff(sweep: Sweep) -> Figure | None:
+def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """ECE against accuracy on test: each trial faint, mean ± sd of each rung.
 
     Steps of a ladder are joined by arrows; of methods side by side the Pareto front is marked.
@@ -131,6 +56,7 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
     Returns:
         None if no trial is done.
     """
+    sweep = results.sweep
     points = tradeoff_points(sweep)
     if points.empty:
         return None
@@ -156,8 +82,8 @@ def draw_tradeoff(sweep: Sweep) -> Figure | None:
 
 def _reading(sweep: Sweep) -> str:
     """How to read the trade-off; what it does not have is not explained."""
-    text = summary(sweep)
-    if text.startswith("mean"):
+    text = mean_over(sweep)
+    if has_spread(sweep):
         text = f"large: {text}; small: single trials"
     if not _is_side_by_side(sweep):
         return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"
@@ -197,7 +123,28 @@ def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
 
 
 def _arrows(axis: Axes, means: pd.DataFrame) -> None:
-    places = zip(means["accuracy"], means["ece"], strict=True)
-    for start, end in pairwise(places):
+    points = zip(means["accuracy"], means["ece"], strict=True)
+    for start, end in pairwise(points):
         arrow = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
         axis.annotate("", xy=end, xytext=start, arrowprops=arrow, zorder=1)
+
+
+def _caption(results: LadderResults) -> str:
+    return f"Large marks: {mean_over(results.sweep)}."
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="tradeoff",
+        title="ECE against accuracy on test",
+        reading=(
+            "Small marks are single trials, large ones the means of rungs; low and to the right is "
+            "better. Arrows join the steps of a ladder; of methods side by side the dashed line "
+            "joins those that no other beats in both."
+        ),
+        draw=draw_tradeoff,
+        caption=_caption,
+        absent="no trial that is done has accuracy and ECE on test",
+        position=10,
+    )
+)

@@ -182,7 +182,7 @@ def test_html_and_latex_escape_names():
 def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
     fake_results.write(tmp_path / "one")
     fake_results.write(tmp_path / "two", bad="diverged")
-    table, notes = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
+    table, notes, _ = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
     assert len(table) == 24
     assert notes == ["INCOMPLETE: + two: 3 of 3 diverged (network seed/head seed 0/0, 1/1, 2/2)"]
     assert run(tmp_path / "one").startswith("method")
@@ -226,3 +226,22 @@ def test_a_filter_narrows_the_columns(tmp_path):
 def test_a_mistake_on_the_command_line_is_one_line(arguments, message):
     with pytest.raises(UserError, match=message):
         run(*arguments)
+
+
+def test_heads_are_the_titles_that_a_sweep_recorded_else_those_of_the_papers(tmp_path):
+    fake_results.write(tmp_path)
+    assert "| digits (label_noise=0.2) small_cnn" in run(tmp_path, "--markdown")
+    path = tmp_path / "sweep.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "titles": {"digits": "Digits", "small_cnn": "CNN"}}))
+    assert "| Digits (label_noise=0.2) CNN" in run(tmp_path, "--markdown")
+    assert "CIFAR-10 DenseNet-121" in run("--published", "maccal/table1", "--markdown")
+
+
+def test_negative_values_are_ranked():
+    values = {"a": [-0.1], "b": [0.2], "c": [-0.3]}
+    assert rank(frame(values, "nll"), "nll").summary["mean_rank"].to_dict() == {
+        "c": 1,
+        "a": 2,
+        "b": 3,
+    }

@@ -7,18 +7,13 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from analysis import style
+from analysis.compare.blocks import Matched, over_columns, over_seeds
+from analysis.compare.diagram import draw_critical_difference
+from analysis.compare.friedman import friedman
+from analysis.compare.paired import compare
 from analysis.compare.ranks import rank
-from analysis.compare.significance import (
-    Matched,
-    compare,
-    describe,
-    for_report,
-    friedman,
-    judge,
-    over_columns,
-    over_seeds,
-)
-from analysis.compare.significance_tables import RENDERERS, draw_critical_difference
+from analysis.compare.significance import for_report, judge, spreads_of
+from analysis.compare.significance_tables import RENDERERS
 from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.published import published
@@ -56,7 +51,7 @@ def run(*arguments):
 
 def test_mean_sd_and_students_interval():
     values = np.random.default_rng(1).normal(0.1, 0.02, 5)
-    told = describe(matched({"a": values})).iloc[0]
+    told = spreads_of(matched({"a": values})).iloc[0]
     assert told["mean"] == pytest.approx(values.mean())
     assert told["sd"] == pytest.approx(values.std(ddof=1))
     low, high = stats.t.interval(0.95, 4, values.mean(), stats.sem(values))
@@ -64,7 +59,7 @@ def test_mean_sd_and_students_interval():
 
 
 def test_an_interval_of_a_mean_stays_within_what_the_metric_can_be():
-    near = describe(matched({"a": [0.001, 0.0, 0.02], "b": [0.999, 1.0, 0.98]}))
+    near = spreads_of(matched({"a": [0.001, 0.0, 0.02], "b": [0.999, 1.0, 0.98]}))
     assert near["low"][0] == 0
     assert near["high"][1] == 1
 
@@ -121,7 +116,7 @@ def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(te
 
 @pytest.mark.parametrize("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
 def test_few_values_have_no_interval(values):
-    told = describe(matched({"a": values})).iloc[0]
+    told = spreads_of(matched({"a": values})).iloc[0]
     assert np.isnan(told["low"])
     assert np.isnan(told["high"])
     assert np.isnan(told["sd"]) == (len(values) == 1)
@@ -290,8 +285,8 @@ def test_on_one_network_the_networks_own_head_stands_in_every_block(tmp_path):
     told = over_seeds(fake_results.with_manifest(sweep, **seeds, planned=planned), "ece")
     assert "one network" in told.unit
     assert told.values["vanilla"].tolist() == pytest.approx([0.1] * 3)
-    described = describe(told).set_index("method")["n"]
-    assert described.to_dict() == {"vanilla": 1, "+ one": 3, "+ two": 3, "control": 3}
+    spreads = spreads_of(told).set_index("method")["n"]
+    assert spreads.to_dict() == {"vanilla": 1, "+ one": 3, "+ two": 3, "control": 3}
 
 
 def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):

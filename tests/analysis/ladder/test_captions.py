@@ -3,16 +3,15 @@
 import pandas as pd
 import pytest
 
-from analysis.compare.significance import for_report
-from analysis.ladder.captions import captions_of
 from analysis.ladder.figures.cost import cost_table
-from analysis.ladder.figures.samples import sample_statistics
-from analysis.ladder.ladder import ladder_table, summary
+from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.report import write_report
+from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.settings import by_rung
 from tests import fake_results
 from tests.support import drive, small_spec
+from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
@@ -36,14 +35,15 @@ def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
     for rung in here:
         alone = here == [rung] and 0 in absent
         label = fake_results.LABELS[rung]
-        assert set_to["head.gamma", str(0.1 * rung)] == ("all" if alone else label)
+        assert set_to["head.gamma", 0.1 * rung] == ("all" if alone else label)
     intervals = pd.read_csv(tmp_path / "tables" / "intervals.csv")
     assert set(intervals["rung"]) == set(sweep.labels.values())
 
 
 def captions(out):
-    sweep = load(out)
-    return captions_of(sweep, sample_statistics(out), for_report(sweep, "t"))
+    results = LadderResults(load(out), "t")
+    figures = (LADDER_FIGURES[name] for name in LADDER_FIGURES)
+    return {figure.name: (figure.title, figure.told(results)) for figure in figures}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     of_q = len(sweep.of_rung(2))  # the only rung whose curves move
     assert not of_q or f"n = {of_q} trial" in told["sparsity"][1]
     has_spread = [name for name, (_, text) in told.items() if "mean ± sd" in text.lower()]
-    assert has_spread == (["tradeoff", "reliability"] if numbers[-1] > 1 else [])
-    assert ("± sd" in summary(sweep)) == (numbers[-1] > 1)
+    assert has_spread == (["reliability", "tradeoff"] if numbers[-1] > 1 else [])
+    assert ("± sd" in mean_over(sweep)) == (numbers[-1] > 1)
     for name in ("corruption", "prototypes", "norm_confidence"):
         assert told[name][1].endswith("One trial of each rung, that of the smallest seeds.")
     if kinds == RIVALS:

@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 
@@ -6,12 +7,16 @@ import pytest
 
 from analysis import style
 from analysis.ladder import tables
-from analysis.ladder.figures import reliability
-from analysis.ladder.figures import tradeoff as figures
-from analysis.ladder.ladder import ladder_table, published_columns, varied
-from analysis.ladder.report import status, write_report
+from analysis.ladder.bins import pooled_bins
+from analysis.ladder.figures.reliability import draw_reliability
+from analysis.ladder.figures.sparsity import adaptive_rungs, draw_sparsity, trajectory
+from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
+from analysis.ladder.means import ladder_table, published_columns, spread_over
+from analysis.ladder.report import sweep_status, write_report
+from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
+from analysis.text import best_two, rounded
 from tests import fake_results
 from tune_calib.errors import UserError
 from tune_calib.results import write_results
@@ -38,10 +43,11 @@ def test_means_spreads_and_changes(out):
     assert set(table["n"]) == {3}
 
 
-def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_place():
-    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "min") == {"5.00": 1, "7.00": 2}
-    assert tables.places(["5.00", "-", "7.00", "5.00", "9.00"], "max") == {"9.00": 1, "7.00": 2}
-    assert tables.places(["50.00", "50.00"], "min") == {"50.00": 1}
+def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_rank():
+    values = [rounded("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
+    assert best_two(values, "min") == {5.0: 1, 7.0: 2}
+    assert best_two(values, "max") == {9.0: 1, 7.0: 2}
+    assert best_two([50.0, 50.0], "min") == {50.0: 1}
 
 
 def test_markdown_marks_best_and_second_in_percent(out):
@@ -95,14 +101,14 @@ def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = write_report(tmp_path)
     assert f"3 x + two: {bad}, the loss is not finite" in text
-    assert f"3 {bad}" in status(tmp_path)
+    assert f"3 {bad}" in sweep_status(tmp_path)
     assert f"3 {bad}" in (tmp_path / "tables" / "ladder.md").read_text()
 
 
 def test_missing_trials_are_told_loudly(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "INCOMPLETE: 1 of 12 trials missing" in write_report(out)
-    assert "+ two: 2 done, 1 missing" in status(out)
+    assert "+ two: 2 done, 1 missing" in sweep_status(out)
 
 
 def test_no_result_yet_is_a_sentence(out):
@@ -112,7 +118,7 @@ def test_no_result_yet_is_a_sentence(out):
 
 
 def test_bins_are_pooled_by_their_counts(out):
-    pooled = reliability.pooled_bins(load(out), 1)
+    pooled = pooled_bins(load(out), 1)
     assert pooled["count"].tolist() == [0] * 6 + [60] * 9
     assert pooled["share"].sum() == pytest.approx(1)
     assert pooled["accuracy"].isna().tolist() == [True] * 6 + [False] * 9
@@ -121,8 +127,8 @@ def test_bins_are_pooled_by_their_counts(out):
 
 def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     sweep = load(out)
-    assert [rung.label for rung in figures.adaptive_rungs(sweep)] == ["+ two"]
-    assert figures.trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
+    assert [rung.label for rung in adaptive_rungs(sweep)] == ["+ two"]
+    assert trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
 @pytest.mark.usefixtures("every_format")
@@ -140,7 +146,7 @@ def test_equal_results_give_equal_bytes(out):
 
 def test_what_varied_is_said(out):
     sweep = fake_results.with_manifest(load(out), paired_seeds=False, network_seeds=[0])
-    assert varied(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
+    assert spread_over(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
 
 
 def test_analysis_needs_neither_torch_nor_ray():
@@ -167,18 +173,19 @@ def test_a_base_without_numbers_leaves_its_changes_out(tmp_path):
     fake_results.write(tmp_path, bad="diverged", bad_rungs=(0,))
     sweep = load(tmp_path)
     assert ladder_table(sweep).query("metric == 'ece'")["change_base"].isna().all()
+    results = LadderResults(sweep)
     # The figures must bear an empty first panel and an arrow without a start.
-    assert reliability.draw(sweep) is not None
-    assert figures.draw_tradeoff(sweep) is not None
+    assert draw_reliability(results) is not None
+    assert draw_tradeoff(results) is not None
 
 
 def test_what_is_not_recorded_is_told(out):
     for folder in ("curves", "bins"):
         for path in (out / folder).iterdir():
             path.unlink()
-    sweep = load(out)
-    assert reliability.draw(sweep) is None
-    assert figures.draw_sparsity(sweep) is None
+    results = LadderResults(load(out))
+    assert draw_reliability(results) is None
+    assert draw_sparsity(results) is None
 
 
 def test_a_trial_that_was_run_again_counts_as_done(out):
@@ -209,10 +216,10 @@ def test_latex_says_how_trials_ended_and_escapes(tmp_path):
 
 def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     sweep = load(out)
-    assert figures.chains(sweep) == [[0, 1, 2]]
+    assert chains(sweep) == [[0, 1, 2]]
     assert "*controls*" in tables.markdown(sweep)
     sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
-    assert figures.chains(sweep) == [[0, 1], [2]]
+    assert chains(sweep) == [[0, 1], [2]]
 
 
 def test_a_hundred_rungs_have_marks_of_their_own():

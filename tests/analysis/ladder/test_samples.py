@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from analysis.ladder.figures.samples import sample_statistics
+from analysis.ladder.samples import sample_statistics
 from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining

@@ -1,22 +1,37 @@
 """The report page as a file: self-contained, escaped, stable, complete or loudly not."""
 
 import json
+import math
 import re
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis.compare.resampling import over_samples
-from analysis.compare.significance import for_report
 from analysis.ladder import page_tables
-from analysis.ladder.figures.samples import sample_statistics
 from analysis.ladder.report import write_report
+from analysis.ladder.results import LadderResults
+from analysis.ladder.sections import page
 from analysis.load import load
-from analysis.page import page
+from analysis.page import figures, table
+from analysis.page.environment import environment
+from analysis.page.figures import Gallery, draw_all
+from analysis.page.table import Table
 from analysis.settings import by_rung, settings
+from analysis.text import (
+    cell,
+    decimal_cell,
+    number,
+    number_cell,
+    rounded,
+    significant_cell,
+    span_cell,
+)
+from analysis.text import texts as printed
 from tests import fake_results
 from tests.support import Reader
+from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import SCHEMAS, read_table, write_results
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
@@ -35,11 +50,11 @@ def written(out, **options):
 
 def rendered(out):
     """The page without figures, which take most of the time."""
-    sweep = load(out)
-    verdicts = for_report(sweep, "wilcoxon")
-    return page.render(
-        page.Report(sweep, out, [], sample_statistics(out), over_samples(sweep), verdicts)
-    )
+    return page(LadderResults(load(out)), Gallery(), [])
+
+
+def texts(table, head):
+    return [record[head].text for record in table.records]
 
 
 @pytest.fixture(scope="module")
@@ -108,15 +123,15 @@ def test_trials_that_ended_badly_are_named(tmp_path, bad):
     assert f"of 12 planned, 9 done, 3 {bad}" in text
     assert f"+ two: 3 of 3 {bad} (network seed/head seed 0/0, 1/1, 2/2)" in text
     (table,) = page_tables.unfinished(load(tmp_path))
-    assert {record["why"] for record in table.records} == {"the loss is not finite"}
-    assert [record["spec"] for record in table.records] == ["2-0", "2-1", "2-2"]
+    assert set(texts(table, "why")) == {"the loss is not finite"}
+    assert texts(table, "spec") == ["2-0", "2-1", "2-2"]
 
 
 def test_missing_trials_are_named(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "of 12 planned, 11 done, 1 missing" in rendered(out)
     (table,) = page_tables.unfinished(load(out))
-    assert table.records[0]["why"] == "no result on disk"
+    assert texts(table, "why")[0] == "no result on disk"
 
 
 def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
@@ -138,36 +153,49 @@ def test_the_print_stands_beside_ours_and_the_command_says_so(out):
 
 
 @pytest.mark.parametrize(
-    ("text", "sort"),
+    ("cell", "text", "value"),
     [
-        ("7.84 ± 1.56", 7.84),
-        ("-0.51", -0.51),
-        ("+5.70", 5.7),
-        ("< 0.0001", 0.0001),
-        ("1e-05", 1e-05),
-        ("1.0 to 2.0", 1.0),
-        ("5 done", None),
-        ("-", None),
-        ("", None),
-        ("67066fb2efa3c221", None),
+        (number_cell("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
+        (number_cell("ece", -0.0051), "-0.51", -0.51),
+        (number_cell("ece", 0.057, signed=True), "+5.70", 5.7),
+        (number_cell("ece", -0.00001), "0.00", 0.0),
+        (number_cell("nll", 0.12345), "0.123", 0.123),
+        (significant_cell(0.00001, 2), "1e-05", 1e-05),
+        (span_cell("ece", 0.01, 0.02), "1.00 to 2.00", 1.0),
+        (decimal_cell(12.25, 1), "12.2", 12.2),
+        (cell(3), "3", 3.0),
+        (cell(True), "True", None),
+        (cell(None), "-", None),
+        (cell("67066520"), "67066520", None),
+        (number_cell("ece", math.nan), "-", None),
     ],
 )
-def test_a_cell_is_sorted_by_the_number_it_starts_with(text, sort):
-    table = page_tables.Table("key", "caption", [{"a": text}])
-    assert table.rows[0][0].sort == sort
+def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
+    assert (cell.text, cell.value) == (text, value)
+    page_row = Table("key", "caption", [{"a": cell}]).rows[0]
+    assert page_row == [cell]
+    assert str(page_row[0].value) != "-0.0"
+
+
+@pytest.mark.parametrize("metric", ["ece", "nll"])
+@pytest.mark.parametrize("chance", range(20))
+def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
+    for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
+        assert rounded(metric, value) == float(number(metric, value))
 
 
 def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
-    cells = ("1.0", "2.0", "-", "diverged (3/3)")
-    table = page_tables.Table("key", "caption", [{"a": "x", "b": cell, "c": "x"} for cell in cells])
+    cells = (cell(1.0), cell(2.0), cell(None), cell("diverged (3/3)"))
+    x = cell("x")
+    table = Table("key", "caption", [{"a": x, "b": shown, "c": x} for shown in cells])
     assert [table.is_number(place) for place in range(3)] == [False, True, False]
 
 
 def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
-    monkeypatch.setattr(page_tables, "MAX_ROWS", 5)
-    table = page_tables.trials(load(out))
-    assert len(table.rows) == 5
-    assert "The first 5 of 12" in table.caption
+    monkeypatch.setattr(table, "MAX_ROWS", 5)
+    shown = page_tables.trials(load(out))
+    assert len(shown.rows) == 5
+    assert "The first 5 of 12" in shown.caption
 
 
 def test_methods_side_by_side_have_tables_of_significance(tmp_path):
@@ -196,14 +224,12 @@ def test_records_of_single_samples_have_a_table(out):
     assert 'id="single-samples"' in rendered(out)
 
 
-def test_a_heavy_svg_gives_way_to_its_png(whole, monkeypatch):
-    monkeypatch.setattr(page, "_MAX_SVG_BYTES", 1)
-    drawn = sorted((whole / "figures").iterdir())
-    sweep = load(whole)
-    rest = sample_statistics(whole), over_samples(sweep)
-    text = page.render(page.Report(sweep, whole, drawn, *rest))
-    sources = Reader(text).values("src")
-    assert {source.split(";")[0] for source in sources} == {"data:image/png"}
+def test_a_heavy_svg_gives_way_to_its_png(whole, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_MAX_SVG_BYTES", 1)
+    results = LadderResults(load(whole))
+    drawn = draw_all([LADDER_FIGURES["tradeoff"], LADDER_FIGURES["sparsity"]], results, tmp_path)
+    sources = Reader(page(results, drawn, [])).values("src")
+    assert [source.split(";")[0] for source in sources] == ["data:image/png"] * 2
 
 
 def test_rungs_that_differ_in_one_setting_have_a_report(out):
@@ -223,9 +249,10 @@ def test_environment_and_revision_come_from_the_rows(out):
         row = {"spec_hash": name, "status": "done", **rung, **told}
         write_results(out, name, {"trials": [row]})
     text = rendered(out)
-    (table,) = page_tables.environment(load(out).trials)
-    assert {"what": "torch", "value": "9.9", "trials": "2"} in table.records
-    assert [r["value"] for r in table.records if r["what"] == "git revision"] == ["abc+", "def"]
+    (table,) = environment(load(out).trials)
+    records = printed(table.records)
+    assert {"what": "torch", "value": "9.9", "trials": "2"} in records
+    assert [r["value"] for r in records if r["what"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text
     assert "several revisions" in text
     assert "not committed" in text
@@ -249,6 +276,6 @@ def test_settings_are_flat_without_seeds_and_told_by_rung():
     told = by_rung(trials, {0: "base", 1: "step"})
     assert told[told["setting"] == "data.dataset"]["rungs"].tolist() == ["all"]
     assert told[told["setting"] == "head.gamma"].values.tolist() == [
-        ["head.gamma", "0.5", "step"],
-        ["head.gamma", "0.75", "step"],
+        ["head.gamma", 0.5, "step"],
+        ["head.gamma", 0.75, "step"],
     ]

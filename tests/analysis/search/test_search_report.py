@@ -8,11 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis import style
-from analysis.search import figures as search_figures
-from analysis.search import parallel
 from analysis.search import tables as search_tables
-from analysis.search.load import is_whole, load_search
+from analysis.search.figures.front import draw_front, front
+from analysis.search.figures.history import best_so_far, draw_history
+from analysis.search.figures.parallel import coordinates
+from analysis.search.figures.share import draw_shares
+from analysis.search.load import is_complete, load_search
 from analysis.search.report import write_search_report
+from analysis.text import texts
 from tests import fake_results
 from tests.support import Reader
 from tune_calib.cli import app
@@ -38,10 +41,10 @@ def test_a_suggestion_beyond_the_guard_is_no_best_to_be_near(out):
     outcome["suggestions"][2]["is_within"] = False  # the lowest ECE, 0.04
     path.write_text(json.dumps(outcome))
     search = load_search(out)
-    rows = search_tables.share_rows(search)
+    rows = texts(search_tables.share_rows(search))
     assert [row["suggestions"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
     assert {row["of"] for row in rows} == {"4"}
-    (line,) = search_figures.draw_shares(search).axes[0].lines
+    (line,) = draw_shares(search).axes[0].lines
     assert len(line.get_xdata()) == 2
 
 
@@ -64,7 +67,7 @@ def test_settings_stand_in_the_order_of_their_importance(out):
 def test_the_best_so_far_counts_only_what_keeps_the_accuracy(tmp_path):
     fake_results.write_search(tmp_path, [LINEAR, *POINTS], [0.3, *ECES])
     search = load_search(tmp_path)
-    best = search_figures.best_so_far(search.table(), "ece").tolist()
+    best = best_so_far(search.table(), "ece").tolist()
     assert best[2:] == pytest.approx([0.06, 0.04, 0.04])
     assert best[0] != best[0]  # nothing within the guard yet
 
@@ -72,12 +75,12 @@ def test_the_best_so_far_counts_only_what_keeps_the_accuracy(tmp_path):
 def test_the_front_is_what_no_other_beats_in_both(out):
     table = load_search(out).table()
     points = table.assign(ece=[0.06, 0.2, 0.04, 0.04], accuracy=[0.9, 0.8, 0.85, 0.85])
-    best = search_figures.front(points, ["ece", "accuracy"])
+    best = front(points, ["ece", "accuracy"])
     assert best["number"].tolist() == [2, 0]  # 3 equals 2, the earlier one stands for both
 
 
 def test_the_best_table_names_baseline_defaults_and_the_choice(out):
-    rows = search_tables.best_rows(load_search(out))
+    rows = texts(search_tables.best_rows(load_search(out)))
     names = [row["suggestion"] for row in rows]
     assert names == ["baseline, cross entropy", "0 (defaults)", "2 (chosen)", "3"]
     assert rows[2]["ECE (%) ↓"] == "4.00 ± 0.71"
@@ -85,7 +88,7 @@ def test_the_best_table_names_baseline_defaults_and_the_choice(out):
 
 
 def test_importance_says_where_it_was_searched_and_what_is_published(out):
-    rows = search_tables.importance_rows(load_search(out))
+    rows = texts(search_tables.importance_rows(load_search(out)))
     assert rows[0] == {
         "setting": "head.lr",
         "importance for ECE (%)": "70.0",
@@ -99,7 +102,7 @@ def test_importance_says_where_it_was_searched_and_what_is_published(out):
 
 def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
     search = load_search(out)
-    heights = parallel.coordinates(search, search.table())
+    heights = coordinates(search, search.table())
     assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
     assert heights["head.width"].isna().tolist() == [False, True, False, True]
     assert heights["head.shape"].tolist() == [0, 1, 0, 1]
@@ -111,7 +114,7 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     fake_results.write_search(tmp_path, POINTS, eces, statuses, planned=6)
     search = load_search(tmp_path)
     style.apply()
-    figure = search_figures.draw_history(search)
+    figure = draw_history(search)
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert {"stopped (1; no value)", "diverged (1; no value)", "chosen"} <= labels
     assert "the method's defaults" in labels
@@ -125,7 +128,7 @@ def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
     told = write_search_report(tmp_path)
     assert "† chance (8 trials): accuracy on select" in told
     search = load_search(tmp_path)
-    marked = [row["suggestion"] for row in search_tables.all_rows(search)]
+    marked = [row["suggestion"].text for row in search_tables.all_rows(search)]
     assert all(name.endswith(" †") for name in marked)
     for name in ("best", "suggestions"):
         assert "† chance (8 trials)" in search_tables.notes(search)[name]
@@ -200,7 +203,7 @@ def test_a_published_table_stands_beside_no_search(out):
 
 def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
-    assert not is_whole(tmp_path)
+    assert not is_complete(tmp_path)
     told = write_search_report(tmp_path)
     assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in told
     assert "5 suggestions have not ended" in told
@@ -209,7 +212,7 @@ def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):
 def test_several_metrics_have_a_front_of_their_own(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, metrics=("accuracy", "ece"))
     style.apply()
-    figure = search_figures.draw_front(load_search(tmp_path))
+    figure = draw_front(load_search(tmp_path))
     assert figure.axes[0].get_ylabel() == "select Accuracy (%) ↑"
     assert figure.axes[0].get_xlabel() == "select ECE (%) ↓"
     plt.close("all")
@@ -232,7 +235,7 @@ def test_damage_and_mistakes_are_one_line(out):
 def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
     search = load_search(EXAMPLE)
     table = search.table()
-    assert is_whole(EXAMPLE)
+    assert is_complete(EXAMPLE)
     assert table["n"].unique().tolist() == [3]
     assert (table["drop"] - search.guard <= 1e-9).tolist() == table["is_within"].tolist()
     best = table[table["is_within"]].sort_values("mean")["number"]

@@ -6,13 +6,18 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis.ladder.figures import reliability
+from analysis.ladder.bins import consistency_band, pooled_bins
+from analysis.ladder.figures import _panels
+from analysis.ladder.figures.confidence import draw_confidence
 from analysis.ladder.figures.corruption import corruption_table, draw_corruption
 from analysis.ladder.figures.cost import cost_table, draw_cost
-from analysis.ladder.figures.norm_confidence import draw_norm_confidence, last_records
+from analysis.ladder.figures.norm_confidence import draw_norm_confidence
 from analysis.ladder.figures.prototypes import angles, draw_prototypes
-from analysis.ladder.figures.tradeoff import draw_sparsity, draw_tradeoff
+from analysis.ladder.figures.reliability import draw_reliability
+from analysis.ladder.figures.sparsity import draw_sparsity
+from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.report import write_report
+from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.pareto import unbeaten
 from tests import fake_results
@@ -31,6 +36,10 @@ def close():
     plt.close("all")
 
 
+def results(out):
+    return LadderResults(load(out))
+
+
 def bins_of(counts, confidences, trials=1):
     counts = np.array(counts)
     return pd.DataFrame(
@@ -44,7 +53,7 @@ def bins_of(counts, confidences, trials=1):
 
 
 def test_chance_is_the_binomial_interval_of_the_bin():
-    band = reliability.consistency_band(bins_of([0, 10_000], [np.nan, 0.8]))
+    band = consistency_band(bins_of([0, 10_000], [np.nan, 0.8]))
     assert band.index.tolist() == [1]
     half = 1.96 * np.sqrt(0.8 * 0.2 / 10_000)
     assert band["low"].item() == pytest.approx(0.8 - half, abs=1e-3)
@@ -52,23 +61,23 @@ def test_chance_is_the_binomial_interval_of_the_bin():
 
 
 def test_one_sample_tells_nothing_and_pooling_trials_tells_no_more():
-    band = reliability.consistency_band(bins_of([1, 9_999], [0.5, 0.9]))
+    band = consistency_band(bins_of([1, 9_999], [0.5, 0.9]))
     assert band.loc[0].tolist() == [0, 1]
-    one = reliability.consistency_band(bins_of([500, 500], [0.4, 0.9]))
-    five = reliability.consistency_band(bins_of([2500, 2500], [0.4, 0.9], trials=5))
+    one = consistency_band(bins_of([500, 500], [0.4, 0.9]))
+    five = consistency_band(bins_of([2500, 2500], [0.4, 0.9], trials=5))
     pd.testing.assert_frame_equal(one, five)
 
 
 def test_a_calibrated_network_lies_within_chance_and_another_does_not(out):
-    bins = reliability.pooled_bins(load(out), 1)
-    band = reliability.consistency_band(bins)
+    bins = pooled_bins(load(out), 1)
+    band = consistency_band(bins)
     shown = bins[bins["count"] > 0]
     assert bins["trials"].unique().tolist() == [3]
     assert shown["confidence"].between(band["low"], band["high"]).all()
 
 
 def test_right_and_wrong_samples_add_up(out):
-    figure = reliability.draw_confidence(load(out))
+    figure = draw_confidence(results(out))
     axis = figure.axes[0]
     right, wrong = axis.containers
     assert sum(bar.get_height() for bar in [*right, *wrong]) == pytest.approx(100)
@@ -78,7 +87,7 @@ def test_right_and_wrong_samples_add_up(out):
 
 
 def test_the_rarest_bin_has_a_bar_on_a_labelled_scale(out):
-    figure = reliability.draw(load(out))
+    figure = draw_reliability(results(out))
     lower = figure.axes[1]
     bottom, top = lower.get_ylim()
     assert all(bar.get_height() > bottom for bar in lower.patches)
@@ -88,9 +97,8 @@ def test_the_rarest_bin_has_a_bar_on_a_labelled_scale(out):
 
 def test_many_methods_stand_six_in_a_row(tmp_path, monkeypatch):
     fake_results.write(tmp_path, seeds=1)
-    sweep = load(tmp_path)
-    monkeypatch.setattr(reliability, "_FEW", 3)
-    places = [axis.get_position().y0 for axis in reliability.draw_confidence(sweep).axes]
+    monkeypatch.setattr(_panels, "FEW", 3)
+    places = [axis.get_position().y0 for axis in draw_confidence(results(tmp_path)).axes]
     assert len(places) == 6
     assert len(set(places)) == 1
 
@@ -105,8 +113,8 @@ def test_the_front_holds_what_no_other_beats():
 def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
     fake_results.write(tmp_path / "steps")
     fake_results.write(tmp_path / "methods", kinds=("base", "variant", "variant", "variant"))
-    steps = draw_tradeoff(load(tmp_path / "steps"))
-    methods = draw_tradeoff(load(tmp_path / "methods"))
+    steps = draw_tradeoff(results(tmp_path / "steps"))
+    methods = draw_tradeoff(results(tmp_path / "methods"))
     dashed = [line for line in methods.axes[0].lines if line.get_linestyle() == "--"]
     assert len(dashed) == 1
     # Invented: each rung loses a point of accuracy and two of ECE, so all are on the front.
@@ -117,7 +125,7 @@ def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
 
 
 def test_sparsity_is_what_is_not_kept(out):
-    figure = draw_sparsity(load(out))
+    figure = draw_sparsity(results(out))
     figure.canvas.draw()  # the second axis follows the first then
     kept, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
     assert sorted(sparse) == pytest.approx(sorted(1 - share for share in kept))
@@ -139,8 +147,10 @@ def test_a_head_costs_its_share_of_the_population(out):
 
 
 def test_the_bars_are_the_medians_and_nothing_measured_is_no_figure(out):
-    assert draw_cost(load(out)) is None
-    figure = draw_cost(costly(out, wall_s=30.0, population=1, peak_memory_bytes=2**30))
+    assert draw_cost(results(out)) is None
+    figure = draw_cost(
+        LadderResults(costly(out, wall_s=30.0, population=1, peak_memory_bytes=2**30))
+    )
     assert [bar.get_width() for bar in figure.axes[0].patches] == [30]
     assert figure.axes[0].get_yticklabels()[0].get_text() == "+ one (n = 1)"
 
@@ -171,7 +181,7 @@ def _rows(out):
 
 def test_the_dots_are_the_last_epoch_with_both_correlations(out):
     sweep = sampled(out, [0.5, 0.5, 0.25, 0.75, 0.5])
-    axis = draw_norm_confidence(sweep, last_records(out, sweep)).axes[0]
+    axis = draw_norm_confidence(LadderResults(sweep)).axes[0]
     dots = axis.collections[0].get_offsets()
     assert dots.tolist() == [[-1, 0.25], [0, 0.75], [1, 0.5]]
     assert axis.get_title() == "+ one\nr = 0.50, rho = 0.50, n = 3"
@@ -180,13 +190,13 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
 
 def test_results_from_before_confidence_was_recorded_are_told(out):
     sweep = sampled(out, [None] * 5)
-    assert draw_norm_confidence(sweep, last_records(out, sweep)) is None
+    assert draw_norm_confidence(LadderResults(sweep)) is None
     assert "norm_confidence: not drawn, these records" in write_report(out)
 
 
 def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
     sweep = load(out)
-    assert draw_corruption(sweep) is None
+    assert draw_corruption(LadderResults(sweep)) is None
     rows = [
         {"spec_hash": "1-0", "kind": "blur", "severity": k, "accuracy": 0.8, "ece": 0.1 * k}
         for k in (2, 1)
@@ -195,7 +205,7 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
     table = corruption_table(sweep)
     clean = fake_results.value(1, 0)
     assert table["ece"].tolist() == pytest.approx([clean, 0.1, 0.2])
-    axis = draw_corruption(sweep).axes[0]
+    axis = draw_corruption(LadderResults(sweep)).axes[0]
     assert axis.lines[0].get_ydata().tolist() == pytest.approx([100 * clean, 10, 20])
     assert axis.get_legend_handles_labels()[1] == ["+ one"]
 
@@ -207,13 +217,13 @@ def test_equally_spread_classes_are_equally_far():
 
 def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     sweep = load(out)
-    assert draw_prototypes(sweep) is None
+    assert draw_prototypes(LadderResults(sweep)) is None
     chance = np.random.default_rng(0)
     labels = np.arange(30) % 3
     logits = [(5 * np.eye(3)[k] + chance.normal(size=3)).astype(np.float16) for k in labels]
     kept = {"spec_hash": ["1-0"] * 30, "label": labels, "logits": logits}
     write_table(out, "logits", "1-0", pa.table(kept))
-    maps = [draw_prototypes(sweep).axes[0] for _ in range(2)]
+    maps = [draw_prototypes(LadderResults(sweep)).axes[0] for _ in range(2)]
     places = [axis.collections[0].get_offsets() for axis in maps]
     assert places[0].shape == (30, 2)
     assert (places[0] == places[1]).all()

@@ -1,6 +1,6 @@
-"""A ladder as numbers: mean, spread and changes of every rung."""
+"""A ladder as numbers: mean, spread and changes of every rung, and what they are over."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
@@ -32,10 +32,10 @@ def ladder_table(
     for metric in metrics:
         base = before = float("nan")
         printed = published_columns(sweep, metric)
-        for place, rung in enumerate(sweep.rungs):
+        for index, rung in enumerate(sweep.rungs):
             values = _values(sweep, rung.index, column(split, metric))
             mean = values.mean() if len(values) else float("nan")
-            is_base = place == 0 or rung.kind == "base"
+            is_base = index == 0 or rung.kind == "base"
             base = mean if is_base else base
             rows.append(
                 {
@@ -56,6 +56,7 @@ def ladder_table(
                     },
                 }
             )
+            # Of a rung without numbers too: the next step has then nothing to be compared with.
             before = mean
     return pd.DataFrame(rows)
 
@@ -89,10 +90,15 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     return wide.rename(index=labels)
 
 
-def varied(sweep: Sweep) -> str:
+def has_spread(sweep: Sweep) -> bool:
+    """Whether a rung has two trials that are done: planned seeds alone are no spread."""
+    return max(_done(sweep), default=0) > 1
+
+
+def spread_over(sweep: Sweep) -> str:
     """What the spread is over, in words."""
     networks, heads = len(sweep.manifest.network_seeds), len(sweep.manifest.head_seeds)
-    if networks == 1 and heads == 1:
+    if _is_one_seed(sweep):
         return "1 seed: no spread"
     if sweep.manifest.paired_seeds:
         return f"{networks} seeds, network and head vary together"
@@ -103,18 +109,29 @@ def varied(sweep: Sweep) -> str:
     return f"{networks} networks x {heads} head seeds: both vary"
 
 
-def summary(sweep: Sweep) -> str:
-    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``.
-
-    Of the trials that are done: planned seeds alone are no spread.
-    """
-    numbers = sweep.numbers(sweep.trials["spec_hash"])
+def mean_over(sweep: Sweep) -> str:
+    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``."""
+    numbers = _done(sweep)
     if not numbers:
         return "no trial is done"
-    if max(numbers) == 1:
-        told = varied(sweep)
-        return told if "no spread" in told else "n = 1 trial of each rung: no spread"
-    return f"mean ± sd over {varied(sweep)}; {trials_of_each(numbers)}"
+    if not has_spread(sweep):
+        one = "n = 1 trial of each rung: no spread"
+        return spread_over(sweep) if _is_one_seed(sweep) else one
+    return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(numbers)}"
+
+
+def _is_one_seed(sweep: Sweep) -> bool:
+    return len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
+
+
+def _done(sweep: Sweep) -> list[int]:
+    """How many trials of each rung are done, of those that have one."""
+    return sweep.numbers(sweep.trials["spec_hash"])
+
+
+def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:
+    """``trials_of_each`` of the trials whose hashes are given."""
+    return trials_of_each(sweep.numbers(hashes) or [0])
 
 
 def trials_of_each(numbers: Collection[int]) -> str:

@@ -9,24 +9,27 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm, Normalize
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.ladder.tables import printed_scale, title
+from analysis.figure import Figure
 from analysis.search.axes import is_wide
-from analysis.search.load import Search
+from analysis.search.load import SearchResults
+from analysis.search.marks import CHOSEN, mean_of
 from analysis.search.sensitivity import is_numeric
+from analysis.text import printed_scale, title
 from tune_calib.names import METRICS
+from tune_calib.registry import SEARCH_FIGURES
 
 _ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
 
 
-def coordinates(search: Search, table: pd.DataFrame) -> pd.DataFrame:
+def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     """Heights in [0, 1] of every suggestion on the axis of each setting.
 
     Args:
         search: the search.
-        table: as of ``Search.table``.
+        table: as of ``SearchResults.table``.
 
     Returns:
         Index as of ``table``, a column a setting that has two values, most important first. A
@@ -52,7 +55,7 @@ def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
     return pd.Series(np.log10(plain), index=values.index) if has_log else plain
 
 
-def draw_parallel(search: Search) -> Figure | None:
+def draw_parallel(search: SearchResults) -> Drawing | None:
     """Every suggestion that is done as a line over the settings, its colour the metric.
 
     Returns:
@@ -74,14 +77,14 @@ def draw_parallel(search: Search) -> Figure | None:
     shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
     shown.set_array(values.to_numpy())
     axis.add_collection(shown)
-    _mark(axis, lines, rows["number"] == search.chosen, style.color(3))
+    _mark(axis, lines, rows["number"] == search.chosen, CHOSEN)
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
     bar.set_label(f"select {title(metric)}")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
     chosen = "" if search.chosen is None else "; thick: the choice"
-    axis.set_title(f"{search.seeds()}; {search.ended()} suggestions{chosen}", fontsize=7)
+    axis.set_title(f"{mean_of(search)}{chosen}", fontsize=7)
     return figure
 
 
@@ -90,15 +93,15 @@ def _mark(axis: Axes, lines: list[Any], chosen: "pd.Series[bool]", color: Any) -
     axis.add_collection(LineCollection(marked, colors=[color], linewidths=2.2))
 
 
-def _axes(axis: Axes, search: Search, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
+def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
     """A vertical line a setting, with its values written beside it."""
-    for place, name in enumerate(heights):
-        axis.axvline(place, color="0.3", linewidth=0.8, ymin=0, zorder=3)
+    for index, name in enumerate(heights):
+        axis.axvline(index, color="0.3", linewidth=0.8, ymin=0, zorder=3)
         for height, text in _ticks(
             rows[name].dropna(), heights[name].dropna(), search.is_log(str(name))
         ):
             axis.annotate(
-                text, (place, height), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
+                text, (index, height), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
                 va="center", zorder=4,
                 bbox={"boxstyle": "square,pad=0.1", "fc": "white", "alpha": 0.8, "lw": 0},
             )  # fmt: skip
@@ -124,3 +127,19 @@ def _ticks(
     low, high = float(values.min()), float(values.max())
     middle = (low * high) ** 0.5 if has_log else (low + high) / 2
     return [(height, f"{value:.2g}") for height, value in ((0, low), (0.5, middle), (1, high))]
+
+
+SEARCH_FIGURES.register(
+    Figure(
+        name="parallel",
+        title="Parallel coordinates",
+        reading=(
+            "A line a suggestion, lighter is better; settings from the most important one on the "
+            "left."
+        ),
+        draw=draw_parallel,
+        caption=SearchResults.note,
+        absent="no two settings have two values each among the suggestions that are done",
+        position=50,
+    )
+)

@@ -1,0 +1,82 @@
+"""Values of one metric in matched blocks, which paired tests and Friedman's compare.
+
+A block is what the compared values share: a seed, or a (data set, backbone) column.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from analysis.compare.ranks import RankTable, name
+from analysis.load import Sweep
+from analysis.tidy import flags_of_methods, incomplete, tidy
+from tune_calib.names import legend, signed
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Values of one metric in matched blocks.
+
+    Attributes:
+        metric: a name of ``names.METRICS``.
+        unit: what a block is, in words.
+        values: index block, columns method in the order of the sweep; fractions where the metric
+            is one; NaN where a method has no number.
+        fixed: methods of one trial, whose value stands in every block.
+        notes: what is missing, a line each.
+        flags: cells of the column ``flags`` of the trials of each method that has some.
+    """
+
+    metric: str
+    unit: str
+    values: pd.DataFrame
+    fixed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    flags: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def label(self, method: str) -> str:
+        """Name of a method with the signs of its flags, as a table prints it."""
+        return signed(method, self.flags.get(method, []))
+
+    def legend(self) -> list[str]:
+        """What the signs mean."""
+        return [f"{line}." for line in legend(c for own in self.flags.values() for c in own)]
+
+
+def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
+    """Match the trials of a sweep by their seeds.
+
+    Heads on one network are no independent repetitions of it, so with several networks a block is
+    a network, its head seeds averaged. With one network a block is a head seed, and the number of
+    the network's own head is the same in all of them.
+    """
+    rows = tidy(sweep, [metric], split)
+    labels = [rung.label for rung in sweep.rungs]
+    is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
+    is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
+    block = "network_seed" if is_by_network else "head_seed"
+    matching = rows.dropna(subset=block)
+    values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
+    values = values.reindex(columns=labels)
+    if is_by_network:
+        unit = "network seed" if is_paired else "network seed, head seeds averaged"
+        missing = tuple(incomplete(sweep, metric))
+        return Matched(metric, unit, values, notes=missing, flags=flags_of_methods(rows))
+    own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
+    notes = [f"{method} has one trial, which stands in every block" for method in own.index]
+    return Matched(
+        metric,
+        "head seed on one network, which tells nothing of other networks",
+        values.assign(**{str(method): value for method, value in own.items()}),
+        fixed=tuple(map(str, own.index)),
+        notes=(*notes, *incomplete(sweep, metric)),
+        flags=flags_of_methods(rows),
+    )
+
+
+def over_columns(table: RankTable) -> Matched:
+    """Match the methods of a rank table by its columns, seeds averaged."""
+    values = table.values.T.set_axis([name(key) for key in table.values.columns.to_list()])
+    unit = "(data set, backbone) column"
+    return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)

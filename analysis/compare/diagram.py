@@ -1,0 +1,49 @@
+"""The diagram of critical differences."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import scikit_posthocs
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.compare.friedman import Friedman
+from analysis.compare.intervals import ALPHA
+from analysis.compare.significance_tables import friedman_sentence
+from analysis.text import title
+
+
+def draw_critical_difference(result: Friedman | None) -> Drawing | None:
+    """Mean ranks on a line, best at the left; bars join methods that Nemenyi does not tell apart.
+
+    Returns:
+        None if Friedman's test was not declared or has no p-value; its statement says why.
+    """
+    if result is None or result.statement:
+        return None
+    methods = list(result.ranks.index)
+    same = pd.DataFrame(1.0, index=methods, columns=methods)
+    colors = {method: style.color(index) for index, method in enumerate(methods)}
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
+    drawn = scikit_posthocs.critical_difference_diagram(
+        result.ranks,
+        same if result.nemenyi is None else result.nemenyi,
+        ax=axis,
+        alpha=ALPHA,
+        label_fmt_left="{label} ({rank:.2f})",
+        label_fmt_right="({rank:.2f}) {label}",
+        label_props={"fontsize": 7},
+        marker_props={"s": 0},
+        elbow_props={"linewidth": 1},
+        crossbar_props={"linewidth": 2.5},
+        color_palette=colors,
+        text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
+    )
+    for label in drawn["labels"]:
+        label.set_color("0.1")  # the palest colours are not legible as text
+    for index, (method, rank) in enumerate(result.ranks.items()):
+        axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
+    axis.set_xlabel("mean rank, 1 is best", fontsize=8)
+    axis.xaxis.set_label_position("top")
+    reading = f"{friedman_sentence(result)}\nBars join methods that are not told apart."
+    figure.suptitle(f"{title(result.metric)}: {reading}", fontsize=7)
+    return figure

@@ -1,0 +1,96 @@
+"""Friedman's test that no method differs, then Nemenyi's of each pair."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import scikit_posthocs
+from scipy import stats
+
+from analysis.compare.blocks import Matched
+from analysis.compare.intervals import ALPHA
+from tune_calib.names import METRICS, is_chance
+
+MIN_BLOCKS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Friedman:
+    """Friedman's test that no method differs, and Nemenyi's of each pair.
+
+    Attributes:
+        metric: a name of ``names.METRICS``.
+        unit: what a block is, in words.
+        blocks: complete blocks, which alone enter.
+        ranks: mean rank of each method, ties at their mean rank, best is 1.
+        statistic: chi-square; NaN if there is a statement.
+        p: NaN if there is a statement.
+        nemenyi: p of each pair, methods both ways; None if p is not below ``ALPHA``, since then
+            no pair is to be told apart.
+        critical_difference: mean ranks further apart than this differ at ``ALPHA``.
+        statement: why there is no p, in words; else empty.
+        notes: what is left out, a line each.
+    """
+
+    metric: str
+    unit: str
+    blocks: int
+    ranks: "pd.Series[float]"
+    statistic: float
+    p: float
+    nemenyi: pd.DataFrame | None
+    critical_difference: float
+    statement: str
+    notes: tuple[str, ...]
+
+
+def friedman(matched: Matched) -> Friedman:
+    """Friedman's test over the complete blocks, then Nemenyi's.
+
+    Methods without any number or at chance are left out first, then blocks in which one has none.
+    """
+    at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
+    values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
+    absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
+    complete = values.dropna()
+    notes = list(matched.notes)
+    notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
+    notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
+    lost = len(values.dropna(how="all")) - len(complete)
+    notes += [f"{lost} blocks left out: not every method has a number"] if lost else []
+    is_less_better = METRICS[matched.metric].direction == "min"
+    ranks = complete.rank(axis="columns", ascending=is_less_better)
+    blocks, methods = complete.shape
+    statement = _too_little_to_rank(ranks)
+    statistic = p = critical = np.nan
+    nemenyi = None
+    if not statement:
+        statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
+        quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
+        critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
+        nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete) if p < ALPHA else None
+    return Friedman(
+        metric=matched.metric,
+        unit=matched.unit,
+        blocks=blocks,
+        ranks=ranks.mean(),
+        statistic=statistic,
+        p=p,
+        nemenyi=nemenyi,
+        critical_difference=critical,
+        statement=statement,
+        notes=tuple(notes),
+    )
+
+
+def _too_little_to_rank(ranks: pd.DataFrame) -> str:
+    blocks, methods = ranks.shape
+    if blocks == 0:
+        return "no block has a number of every method"
+    if methods < 3:
+        return f"Friedman's test takes three methods, here are {methods}: declare wilcoxon or t"
+    if blocks < MIN_BLOCKS:
+        return f"too few blocks ({blocks}) for Friedman's test, which takes {MIN_BLOCKS} at least"
+    if (ranks.nunique(axis="columns") == 1).all():
+        return "all methods tie in every block"
+    return ""

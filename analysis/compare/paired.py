@@ -1,0 +1,109 @@
+"""Paired tests of methods against a baseline, Wilcoxon's or Student's, over matched blocks."""
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from analysis.compare.blocks import Matched
+from analysis.compare.intervals import (
+    ALPHA,
+    Floats,
+    hodges_lehmann,
+    is_exact,
+    signed_rank_interval,
+    t_interval,
+)
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS
+from tune_calib.registry import nearest
+
+PAIRED_TESTS = ("wilcoxon", "t")
+MIN_PAIRS = 3
+
+
+def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
+    """Test each method against a baseline, two-sided, on the blocks in which both have a number.
+
+    Args:
+        matched: the values.
+        baseline: a method.
+        test: ``wilcoxon`` (signed rank; blocks without a difference are dropped) or ``t`` (paired).
+
+    Returns:
+        One row a method but the baseline: method, pairs, better (pairs in which it beats the
+        baseline), difference (method minus baseline: of ``t`` the mean, of ``wilcoxon`` the
+        estimate of Hodges and Lehmann), low and high (its 95 % interval, that of the same test:
+        without 0 exactly where p < ``ALPHA``; NaN without a p, and of ``wilcoxon`` where
+        differences are 0 or tie), p, p_holm (Holm over the rows that have a p) and statement (why
+        there is no p; else empty).
+
+    Raises:
+        UserError: there is no such method, or nothing to compare it with.
+    """
+    methods = [str(method) for method in matched.values]
+    if baseline not in methods:
+        raise UserError(f"no method {baseline!r} in these results{nearest(baseline, methods)}")
+    if len(methods) < 2:
+        raise UserError(f"{baseline!r} is the only method: there is nothing to compare it with")
+    rows = [_comparison(matched, m, baseline, test) for m in methods if m != baseline]
+    table = pd.DataFrame(rows).assign(p_holm=np.nan)
+    has_p = table["p"].notna()
+    if has_p.any():
+        table.loc[has_p, "p_holm"] = multipletests(table.loc[has_p, "p"], method="holm")[1]
+    return table[
+        ["method", "pairs", "better", "difference", "low", "high", "p", "p_holm", "statement"]
+    ]
+
+
+def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict[str, object]:
+    pairs = matched.values[[method, baseline]].dropna()
+    # Rounded, since ranks of differences must not be decided by the last bit of a float.
+    difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
+    sign = -1 if METRICS[matched.metric].direction == "min" else 1
+    statement = _too_little(difference, test)
+    p = low = high = np.nan
+    if not statement:
+        p, low, high = _tested(difference, test)
+    estimate = hodges_lehmann(difference) if test == "wilcoxon" else _mean(difference)
+    return {
+        "method": method,
+        "pairs": len(pairs),
+        "better": int((sign * difference > 0).sum()),
+        "difference": estimate,
+        "low": low,
+        "high": high,
+        "p": p,
+        "statement": statement,
+    }
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else np.nan
+
+
+def _tested(difference: Floats, test: str) -> tuple[float, float, float]:
+    """p, and the interval that belongs to it."""
+    if test == "t":
+        return float(stats.ttest_1samp(difference, 0.0).pvalue), *t_interval(difference)
+    # Without the zeros SciPy permutes the signed ranks where few of them tie.
+    method = "exact" if is_exact(difference) else "auto"
+    p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
+    return p, *signed_rank_interval(difference)
+
+
+def _too_little(difference: Floats, test: str) -> str:
+    """Why a paired test of these differences would say nothing; empty if it would."""
+    n, moved = len(difference), int((difference != 0).sum())
+    if n == 0:
+        return "no pair: no block has a number of both"
+    if moved == 0:
+        return f"all {n} pairs are equal"
+    least = 2.0 ** (1 - moved)
+    if test == "wilcoxon" and least > ALPHA:
+        return f"too few pairs that differ ({moved}): Wilcoxon's smallest p is {least:.2g}"
+    if n < MIN_PAIRS:
+        return f"too few pairs ({n}) for a t test, which takes {MIN_PAIRS} at least"
+    if test == "t" and np.ptp(difference) == 0:
+        return f"all {n} differences are equal: no spread to test against"
+    return ""

@@ -1,0 +1,57 @@
+"""What figures of bins share: a panel a rung, where it stands, and the numbers over it."""
+
+from textwrap import wrap
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from analysis.ladder.bins import pooled_bins
+from analysis.load import Sweep
+from tune_calib.manifests import RungRecord
+
+FEW = 12  # so many panels stand four in a row; more of them six, so that a page holds them
+
+
+class Panel(NamedTuple):
+    """A rung that has bins, and its pooled bins."""
+
+    rung: RungRecord
+    bins: pd.DataFrame
+
+
+def panels(sweep: Sweep) -> list[Panel]:
+    """The rungs that have bins."""
+    found = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
+    return [panel for panel in found if (panel.bins["count"] > 0).any()]
+
+
+def shape(count: int) -> tuple[int, int]:
+    """Columns and rows of so many panels."""
+    columns = 4 if count <= FEW else 6
+    return columns, -(-count // columns)
+
+
+def label_outer(axis: Axes, column: int, label: str) -> None:
+    """Label the panels of the first column alone, since all share their axes."""
+    axis.set_ylabel(label if column == 0 else "", fontsize=7)
+    axis.tick_params(labelsize=6.5, labelleft=column == 0)
+
+
+def title(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
+    """Write the name of a rung and its numbers over its panel."""
+    name = "\n".join(wrap(rung.label, 116 // columns))
+    axis.set_title(f"{name}\n{_numbers(sweep, rung.index)}", fontsize=6.5 if columns < 6 else 6)
+
+
+def _numbers(sweep: Sweep, rung: int) -> str:
+    rows = sweep.of_rung(rung)
+    if not {"test/ece", "test/accuracy"} <= set(rows) or rows["test/ece"].isna().all():
+        return f"{sweep.failures(rung) or 'no ECE recorded'}\n"
+    ece = 100 * rows["test/ece"].dropna()
+    spread = f" ± {ece.std(ddof=1):.2f}" if len(ece) > 1 else ""
+    accuracy = 100 * rows["test/accuracy"].mean()
+    # Statuses are longer than a panel is wide, so they have a line of their own.
+    ended = sweep.ended(rung)
+    separator = ", " if sweep.is_done(rung) else "\n"
+    return f"ECE {ece.mean():.2f}{spread} %\naccuracy {accuracy:.1f} %{separator}{ended}"

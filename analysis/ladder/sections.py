@@ -1,0 +1,59 @@
+"""The report page of a ladder: which sections it has, and what stands in them."""
+
+from collections.abc import Sequence
+
+from analysis.ladder import page_tables as tables
+from analysis.ladder.results import LadderResults
+from analysis.load import Sweep
+from analysis.page.environment import environment, steps
+from analysis.page.figures import Gallery
+from analysis.page.page import Section, render
+from analysis.tidy import complaints
+
+
+def page(
+    results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
+) -> str:
+    """The page as HTML.
+
+    Args:
+        results: what it shows.
+        gallery: its figures.
+        files: paths of every other file of the report.
+        options: of ``tune-calib report``, as given.
+    """
+    sweep = results.sweep
+    return render(
+        title=sweep.manifest.title,
+        setting=sweep.manifest.setting,
+        state=_state(sweep),
+        troubles=complaints(sweep),
+        sections=_sections(results, gallery),
+        steps=steps(sweep.trials, sweep.manifest.command, options),
+        files=files,
+    )
+
+
+def _state(sweep: Sweep) -> str:
+    counts = sweep.counts()
+    planned = len(sweep.manifest.planned)
+    if set(counts) == {"done"}:
+        return f"Complete: all {planned} planned trials are done."
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"Not every trial has numbers: of {planned} planned, {told}."
+
+
+def _sections(results: LadderResults, gallery: Gallery) -> list[Section]:
+    sweep = results.sweep
+    plan = [tables.plan(sweep), *tables.unfinished(sweep)]
+    trials = [tables.trials(sweep), *tables.intervals(results.intervals)]
+    return [
+        Section("results", "Results", tables=[tables.ladder(sweep), *tables.recipes(sweep)]),
+        Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
+        Section("significance", "Significance", tables=tables.significance(results.verdicts)),
+        Section("single-samples", "Single samples", tables=tables.single_samples(results)),
+        Section("plan", "Plan and what was done", tables=plan),
+        Section("trials", "Trials", tables=trials),
+        Section("settings", "Settings", tables=tables.rung_settings(sweep)),
+        Section("environment", "Environment", tables=environment(sweep.trials)),
+    ]

@@ -1,0 +1,130 @@
+"""The figures of a report: every one that its results have is drawn, saved and embedded."""
+
+import base64
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import matplotlib.pyplot as plt
+
+from analysis import style
+from analysis.figure import Figure
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.registry import Registry
+
+R = TypeVar("R")
+
+# A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
+_MAX_SVG_BYTES = 1_000_000
+_POINTS_AN_INCH = 72
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page.
+
+    Attributes:
+        key: name of its files.
+        title: what it shows.
+        caption: how to read it.
+        source: data URI.
+        width: share of the widest figure's width, so that text is equally large in all.
+    """
+
+    key: str
+    title: str
+    caption: str
+    source: str
+    width: float
+
+
+@dataclass
+class Gallery:
+    """What became of the figures of a report.
+
+    Attributes:
+        paths: files of those that were drawn.
+        pictures: those that were drawn.
+        remarks: a line for each that there is not, and why.
+    """
+
+    paths: list[Path] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
+    """The figures of a registry as they stand in a page."""
+    return sorted((registry[name] for name in registry), key=lambda f: (f.position, f.name))
+
+
+def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
+    """Draw every figure that the results have; one that fails is told, and loses no other.
+
+    Args:
+        figures: in the order of the page.
+        results: what they are drawn from.
+        folder: for their files.
+    """
+    style.apply()
+    gallery = Gallery()
+    for figure in figures:
+        # A figure may be a user's own, and rows may be odd: any error is one of this figure alone.
+        try:
+            with _closing():
+                _draw(figure, results, folder, gallery)
+        except (DamagedFileError, OSError):
+            raise  # of the folder and the disk, not of the figure: the user has to mend it
+        except Exception as error:
+            gallery.remarks.append(f"{figure.name}: FAILED, {_told(error)}")
+    return gallery
+
+
+def _draw(figure: Figure[R], results: R, folder: Path, gallery: Gallery) -> None:
+    drawing = figure.draw(results)
+    if drawing is None:
+        why = figure.why_absent(results)
+        gallery.remarks += [f"{figure.name}: not drawn, {why}"] if why else []
+        return
+    caption = figure.told(results)
+    paths = style.save(drawing, folder, figure.name)
+    gallery.paths += paths
+    (svg,) = (path for path in paths if path.suffix == ".svg")
+    gallery.pictures.append(Picture(figure.name, figure.title, caption, *_image(svg)))
+
+
+@contextmanager
+def _closing() -> Iterator[None]:
+    """Close what was begun and not finished, since pyplot keeps every figure that is open."""
+    before = set(plt.get_fignums())
+    try:
+        yield
+    finally:
+        for number in set(plt.get_fignums()) - before:
+            plt.close(number)
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; of one that nobody meant to be read, its kind and where it arose."""
+    text = " ".join(str(error).split())
+    if isinstance(error, UserError):
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    # The deepest line that is no library's is the one to mend.
+    ours = [frame for frame in frames if "site-packages" not in frame.filename]
+    where = f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}"
+    return f"{type(error).__name__} in {where}: {text}"
+
+
+def _image(svg: Path) -> tuple[str, float]:
+    """Data URI of a figure, and its share of the widest width."""
+    content, kind = svg.read_bytes(), "svg+xml"
+    found = re.search(rb'width="([\d.]+)pt"', content)
+    share = float(found[1]) / (_POINTS_AN_INCH * style.TEXT_IN) if found else 1.0
+    if len(content) > _MAX_SVG_BYTES:
+        content, kind = svg.with_suffix(".png").read_bytes(), "png"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}", round(share, 3)

@@ -1,0 +1,84 @@
+"""Two metrics of every suggestion, and what no other one beats in both."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.figure import Figure
+from analysis.pareto import unbeaten
+from analysis.search.axes import is_wide
+from analysis.search.load import SearchResults
+from analysis.search.marks import groups, guard_of, mean_of
+from analysis.text import printed_scale, title
+from tune_calib.registry import SEARCH_FIGURES
+
+_SHOWN_BEYOND = 0.05  # accuracy beyond the guard that is shown
+
+
+def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """The rows that no other one beats; of equal ones the first."""
+    return unbeaten(rows, metrics).drop_duplicates(metrics)
+
+
+def draw_front(search: SearchResults) -> Drawing | None:
+    """Two metrics of every suggestion and those within the guard that no other one beats in both.
+
+    The first two metrics that are searched for; of one alone, it and accuracy (or ECE).
+
+    Returns:
+        None if no suggestion is done.
+    """
+    spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
+    up, along = [*search.metrics, spare][:2]
+    table = search.table(up)
+    table = table.assign(**{up: table["mean"], along: search.table(along)["mean"]})
+    if table["mean"].isna().all():
+        return None
+    scales = printed_scale(along), printed_scale(up)
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
+    best = front(table[table["is_within"]], [up, along])
+    axis.plot(
+        scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",
+        markersize=6, markerfacecolor="none", label=f"front within the guard ({len(best)})",
+        zorder=3,
+    )  # fmt: skip
+    for rows, label, look in groups(search, table):
+        axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
+    baseline = search.outcome.baseline
+    if {up, along} <= baseline.keys():
+        axis.plot(
+            scales[0] * baseline[along], scales[1] * baseline[up], linestyle="none", marker="P",
+            markersize=7, color="0.2", label="baseline, cross entropy",
+        )  # fmt: skip
+    if is_wide(table["mean"]):
+        axis.set_yscale("log")
+        style.plain_ticks(axis.yaxis)
+    axis.set(xlabel=f"select {title(along)}", ylabel=f"select {title(up)}")
+    cut = _cut(axis, search, table[along]) if along == "accuracy" else ""
+    axis.set_title(f"{mean_of(search)}{cut}\n{guard_of(search)}", fontsize=7)
+    figure.legend(loc="outside right center", frameon=False, fontsize=7)
+    return figure
+
+
+def _cut(axis: Axes, search: SearchResults, accuracy: "pd.Series[float]") -> str:
+    """Leave out what lost so much accuracy that the rest would stand on one line; says so."""
+    least = search.outcome.baseline["accuracy"] - search.guard - _SHOWN_BEYOND
+    left_out = int((accuracy < least).sum())
+    if left_out:
+        axis.set_xlim(left=100 * least)
+    return f", {left_out} left of the axis" if left_out else ""
+
+
+SEARCH_FIGURES.register(
+    Figure(
+        name="front",
+        title="What no other suggestion beats in both metrics",
+        reading=("The guard counts accuracy lost against the baseline of the same network."),
+        draw=draw_front,
+        caption=SearchResults.note,
+        absent="no suggestion is done",
+        position=60,
+    )
+)

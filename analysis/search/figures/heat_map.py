@@ -1,0 +1,56 @@
+"""The metric over the two most important settings."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.figure import Figure
+from analysis.search.axes import draw_heat_map
+from analysis.search.load import SearchResults
+from analysis.search.sensitivity import heat_map
+from tune_calib.registry import SEARCH_FIGURES
+
+
+def draw_pair(search: SearchResults) -> Drawing | None:
+    """Heat map of the metric over the two most important settings.
+
+    Returns:
+        None if fewer than two settings have two values.
+    """
+    table = search.table()
+    pair = _pair(search, table)
+    if pair is None:
+        return None
+    grid = heat_map(table, *pair, bins=6)
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
+    draw_heat_map(axis, grid, search.metrics[0], search.defaults)
+    axis.set_title(
+        f"mean of the suggestions in a cell; {search.ended()}; framed: the method's defaults",
+        fontsize=7,
+    )  # fmt: skip
+    return figure
+
+
+def _pair(search: SearchResults, table: pd.DataFrame) -> tuple[str, str] | None:
+    """The two most important settings that have two values beside each other."""
+    names = search.shown_settings()
+    for index, one in enumerate(names):
+        for other in names[index + 1 :]:
+            both = table.dropna(subset=[one, other, "mean"])
+            if both[one].nunique() > 1 and both[other].nunique() > 1:
+                return other, one
+    return None
+
+
+SEARCH_FIGURES.register(
+    Figure(
+        name="heat_map",
+        title="The metric over the two most important settings",
+        reading="Empty: not tried.",
+        draw=draw_pair,
+        caption=SearchResults.note,
+        absent="no two settings have two values each among the suggestions that are done",
+        position=40,
+    )
+)

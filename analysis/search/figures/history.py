@@ -1,0 +1,83 @@
+"""The metric by number of the suggestion, and the best so far."""
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.figure import Figure
+from analysis.search.axes import is_wide
+from analysis.search.load import SearchResults
+from analysis.search.marks import CHOSEN, groups, guard_of, mean_of
+from analysis.text import number, printed_scale, title
+from tune_calib.names import METRICS
+from tune_calib.registry import SEARCH_FIGURES
+
+_FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
+
+
+def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    """The best value within the guard up to each suggestion; NaN before the first."""
+    within = table["mean"].where(table["is_within"])
+    best = within.cummin() if METRICS[metric].direction == "min" else within.cummax()
+    return best.ffill()
+
+
+def draw_history(search: SearchResults) -> Drawing | None:
+    """The metric by number of the suggestion, and the best so far; what failed at the top.
+
+    Returns:
+        None if no suggestion is done.
+    """
+    metric, table = search.metrics[0], search.table()
+    if table["mean"].isna().all():
+        return None
+    scale = printed_scale(metric)
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 2.9))
+    baseline = scale * search.outcome.baseline[metric]
+    axis.axhline(baseline, color="0.3", linestyle=":", linewidth=1,
+                 label=f"baseline, cross entropy ({number(metric, baseline / scale)})")  # fmt: skip
+    best = scale * best_so_far(table, metric)
+    axis.step(table["number"], best, where="post", color=CHOSEN, linewidth=1.2,
+              label="best so far within the guard")  # fmt: skip
+    for rows, label, look in groups(search, table):
+        axis.plot(rows["number"], scale * rows["mean"], label=label, **look)
+    _failures(axis, table)
+    if is_wide(table["mean"]):
+        axis.set_yscale("log")
+        style.plain_ticks(axis.yaxis)
+    axis.set(xlabel="number of the suggestion", ylabel=f"select {title(metric)}")
+    figure.legend(loc="outside right center", frameon=False, fontsize=7)
+    axis.set_title(f"{mean_of(search)}; {guard_of(search)}", fontsize=7)
+    return figure
+
+
+def _failures(axis: Axes, table: pd.DataFrame) -> None:
+    """What has no value, at the upper edge."""
+    if table["status"].isin(list(_FAILED)).any():
+        axis.margins(y=0.12)  # above what has one
+    for status, mark in _FAILED.items():
+        rows = table[table["status"] == status]
+        if len(rows):
+            axis.plot(
+                rows["number"], [0.97] * len(rows), transform=axis.get_xaxis_transform(),
+                linestyle="none", marker=mark, markersize=4.5, color="0.2",
+                label=f"{status} ({len(rows)}; no value)",
+            )  # fmt: skip
+
+
+SEARCH_FIGURES.register(
+    Figure(
+        name="history",
+        title="History of the search",
+        reading=(
+            "Each suggestion in the order in which it was made; the line is the best within the "
+            "guard so far. Marks at the upper edge have no value."
+        ),
+        draw=draw_history,
+        caption=SearchResults.note,
+        absent="no suggestion is done",
+        position=10,
+    )
+)

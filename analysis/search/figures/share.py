@@ -1,0 +1,42 @@
+"""How wrong one may be: the share of the suggestions within a distance of the best."""
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.figure import Figure
+from analysis.search.axes import draw_share
+from analysis.search.load import SearchResults
+from tune_calib.registry import SEARCH_FIGURES
+
+
+def draw_shares(search: SearchResults) -> Drawing | None:
+    """The share of the suggestions within a distance of the best.
+
+    Returns:
+        None if fewer than two suggestions are within the guard.
+    """
+    table = search.within_guard()
+    if table["mean"].notna().sum() < 2:
+        return None
+    figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))
+    draw_share(axis, table, search.metrics[0])
+    axis.set(ylabel="suggestions (%)")
+    axis.set_title(f"{search.ended()} suggestions", fontsize=7)
+    return figure
+
+
+SEARCH_FIGURES.register(
+    Figure(
+        name="share",
+        title="How wrong one may be",
+        reading=(
+            "Share of the suggestions within a distance of the best that keeps the guard; those "
+            "beyond the guard or without a value count as far away."
+        ),
+        draw=draw_shares,
+        caption=SearchResults.note,
+        absent="fewer than two suggestions are within the guard",
+        position=70,
+    )
+)

@@ -1,0 +1,46 @@
+"""How suggestions are marked: by what they mean for the choice, and what a mark is of."""
+
+from typing import Any
+
+import pandas as pd
+
+from analysis import style
+from analysis.search.load import SearchResults
+
+CHOSEN = style.color(3)
+_WITHIN, _BEYOND, _DEFAULT = style.color(0), "0.6", style.color(2)
+
+
+def groups(
+    search: SearchResults, table: pd.DataFrame
+) -> list[tuple[pd.DataFrame, str, dict[str, Any]]]:
+    """Suggestions that are done, by what they mean for the choice: rows, label and look."""
+    is_done = table["mean"].notna()
+    is_default = search.are_defaults(table)
+    parts = [
+        (is_done & table["is_within"], "within the guard", _WITHIN, "o", _WITHIN),
+        (is_done & ~table["is_within"], "loses more accuracy", _BEYOND, "o", "white"),
+        (is_done & is_default, "the method's defaults", _DEFAULT, "D", _DEFAULT),
+        (is_done & (table["number"] == search.chosen), "chosen", CHOSEN, "*", CHOSEN),
+    ]
+    sizes = {"o": 3.5, "D": 5.5, "*": 11}
+    return [
+        (
+            table[chosen],
+            f"{label} ({int(chosen.sum())})" if mark == "o" else label,
+            {"color": color, "marker": mark, "markersize": sizes[mark], "linestyle": "none",
+             "markerfacecolor": face, "markeredgewidth": 0.8, "zorder": 4 if mark == "*" else 2},
+        )
+        for chosen, label, color, mark, face in parts
+        if chosen.any()
+    ]  # fmt: skip
+
+
+def mean_of(search: SearchResults) -> str:
+    """What a mark is of, and how many suggestions there are."""
+    return f"{search.seeds()}; {search.ended()} suggestions"
+
+
+def guard_of(search: SearchResults) -> str:
+    """What the guard is."""
+    return f"guard: at most {100 * search.guard:g} % of accuracy lost"

@@ -1,0 +1,154 @@
+"""Numbers as text: digits, titles, and cells that know the number they print.
+
+Percent appears only here. What is ranked, marked or sorted is the number of a cell, never its text.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tune_calib.names import METRICS
+
+# How the best (1) and the second (2) of a column look, by the kind of text.
+MARKS = {
+    "plain": {0: "{}", 1: "{} *", 2: "{} '"},
+    "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
+    "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
+    "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        text: what is printed.
+        value: the number that the text prints, in its unit and rounded to its digits; None where
+            the text is no number.
+        rank: 1 for the best of its column, 2 for the second, else 0.
+    """
+
+    text: str
+    value: float | None = None
+    rank: int = 0
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it stands where nothing is to be said."""
+        return self in (Cell(""), NOTHING)
+
+    def marked(self, kind: str) -> str:
+        """The text with the mark of its rank.
+
+        Args:
+            kind: of ``MARKS``. The text is taken as it is: LaTeX and HTML escape it before.
+        """
+        return MARKS[kind][self.rank].format(self.text)
+
+
+NOTHING = Cell("-")
+Record = dict[str, Cell]  # a row, its cells by the heads of their columns
+
+
+def cell(value: object) -> Cell:
+    """The cell of a text or a plain number; ``-`` for None, NaN and the like."""
+    if isinstance(value, str):
+        return Cell(value)
+    if pd.isna(value):  # type: ignore[call-overload]  # any object may stand in a data frame
+        return NOTHING
+    is_number = hasattr(value, "__float__") and not isinstance(value, bool)
+    return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
+
+
+def texts(records: Sequence[Record]) -> list[dict[str, str]]:
+    """The rows as they are printed where nothing is marked."""
+    return [{head: cell.text for head, cell in record.items()} for record in records]
+
+
+def number(metric: str, value: float, signed: bool = False) -> str:
+    """A value as printed: fractions in percent with two digits, others with three."""
+    if math.isnan(value):
+        return "-"
+    # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
+    sign = "+z" if signed else "z"
+    return f"{printed_scale(metric) * value:{sign}.{_digits(metric)}f}"
+
+
+def rounded(metric: str, value: float) -> float:
+    """The number that ``number`` prints: what prints alike is equal, and shares a rank."""
+    # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 takes the sign off -0.0.
+    return round(float(printed_scale(metric) * value), _digits(metric)) + 0.0
+
+
+def number_cell(
+    metric: str, value: float, sd: float = math.nan, signed: bool = False, rank: int = 0
+) -> Cell:
+    """The cell of a value, with its spread unless that is NaN."""
+    if math.isnan(value):
+        return NOTHING
+    spread = "" if math.isnan(sd) else f" ± {number(metric, sd)}"
+    return Cell(f"{number(metric, value, signed)}{spread}", rounded(metric, value), rank)
+
+
+def span_cell(metric: str, low: float, high: float, signed: bool = False) -> Cell:
+    """The cell of an interval, which is sorted by its lower end; ``-`` where that is NaN."""
+    if math.isnan(low):
+        return NOTHING
+    text = f"{number(metric, low, signed)} to {number(metric, high, signed)}"
+    return Cell(text, rounded(metric, low))
+
+
+def decimal_cell(value: float, digits: int) -> Cell:
+    """The cell of a number with so many decimals; ``-`` for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    return Cell(f"{value:.{digits}f}", round(float(value), digits))
+
+
+def significant_cell(value: float, digits: int) -> Cell:
+    """The cell of a number with so many significant digits; ``-`` for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    text = f"{value:.{digits}g}"
+    return Cell(text, float(text))
+
+
+def best_two(values: Iterable[float], direction: str) -> dict[float, int]:
+    """Ranks of the best (1) and the second (2) by value; equal values share one.
+
+    Args:
+        values: as of ``rounded``; NaN has no rank.
+        direction: of the metric, ``min`` or ``max``.
+    """
+    known = {value for value in values if not math.isnan(value)}
+    best = sorted(known, reverse=direction == "max")[:2]
+    return {value: rank for rank, value in enumerate(best, start=1)}
+
+
+def _digits(metric: str) -> int:
+    return 2 if METRICS[metric].unit == "fraction" else 3
+
+
+def printed_scale(metric: str) -> int:
+    """What a value is multiplied by where it is printed: 100 for a fraction, else 1."""
+    return 100 if METRICS[metric].unit == "fraction" else 1
+
+
+def title(metric: str) -> str:
+    """Head of a metric's column, with unit and direction."""
+    record = METRICS[metric]
+    unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[record.unit]
+    return f"{record.title}{unit} {'↓' if record.direction == 'min' else '↑'}"
+
+
+def capital(text: str) -> str:
+    """The text with a capital at its start."""
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def full_stops(lines: Sequence[str]) -> list[str]:
+    """The lines as sentences."""
+    return [line if line.endswith(".") else f"{line}." for line in lines]

@@ -1,0 +1,38 @@
+"""Is the ECE on select that on test? A dot a trial; on the diagonal it is."""
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.figure import Figure
+from analysis.ladder.results import LadderResults
+from tune_calib.registry import LADDER_FIGURES
+
+COLUMNS = ["select/ece", "test/ece"]
+
+
+def draw(results: LadderResults) -> Drawing | None:
+    """The dots, a colour a rung; None without numbers on both splits."""
+    trials = results.sweep.trials
+    if not set(COLUMNS) <= set(trials) or trials[COLUMNS].dropna().empty:
+        return None
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN / 2, style.TEXT_IN / 2))
+    for label, rows in trials.dropna(subset=COLUMNS).groupby("rung_label", sort=False):
+        axis.plot(100 * rows[COLUMNS[0]], 100 * rows[COLUMNS[1]], "o", label=label)
+    low, high = axis.get_xlim()
+    axis.plot([low, high], [low, high], "--", color="grey", zorder=0)
+    axis.set_xlabel("select ECE (%)")
+    axis.set_ylabel("test ECE (%)")
+    figure.legend(loc="outside lower center", ncols=2, fontsize=7)
+    return figure
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="select_test",
+        title="ECE on select and on test",
+        reading="A dot a trial; above the dashed line the ECE is larger on test than on select.",
+        draw=draw,
+        absent="no trial that is done has ECE on select and on test",
+    )
+)

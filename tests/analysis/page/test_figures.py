@@ -1,0 +1,158 @@
+"""Figures as records: each says what it tells, and one that fails costs no other."""
+
+import importlib
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import pytest
+
+from analysis.figure import Figure
+from analysis.ladder.report import write_report
+from analysis.ladder.results import LadderResults
+from analysis.load import load
+from analysis.page.figures import draw_all, in_order
+from analysis.search.load import load_search
+from analysis.search.report import write_search_report
+from tests import fake_results
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
+
+POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
+ROOMS = {"ladder": LADDER_FIGURES, "search": SEARCH_FIGURES}
+EVERY = [(room, name) for room, registry in ROOMS.items() for name in registry]
+
+
+def written(room, out):
+    """What the report of a small folder of results prints."""
+    if room == "ladder":
+        fake_results.write(out)
+        return write_report(out)
+    fake_results.write_search(out, POINTS, [0.06, 0.05], importance={"head.lr": 1.0})
+    return write_search_report(out)
+
+
+@pytest.fixture(params=ROOMS)
+def room(request):
+    return request.param
+
+
+@pytest.fixture
+def register(room, monkeypatch):
+    """Register a further figure for one test."""
+    registry = ROOMS[room]
+    list(registry)  # loads it
+    monkeypatch.setattr(registry, "_records", dict(registry._records))
+    return registry.register
+
+
+@pytest.mark.parametrize(("room", "name"), EVERY)
+def test_a_figure_tells_what_it_is_without_being_drawn(room, name):
+    figure = ROOMS[room][name]
+    assert figure.title[0].isupper()
+    assert not figure.title.endswith(".")
+    assert figure.reading.endswith(".")
+    # One module a figure, of its name.
+    importlib.import_module(f"analysis.{room}.figures.{name}")
+    assert figure.draw.__module__.rpartition(".")[2] == name
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("registry", ROOMS.values(), ids=ROOMS)
+def test_no_two_figures_stand_at_one_position(registry):
+    positions = [figure.position for figure in in_order(registry)]
+    assert positions == sorted(set(positions))
+
+
+def test_a_figure_of_a_user_stands_in_the_report_behind_ours(room, register, tmp_path):
+    def draw(results):
+        figure, axis = plt.subplots()
+        axis.plot([0, 1])
+        return figure
+
+    told = f"{room} of a user"
+    register(Figure("own", "My figure", "Read it so.", draw, caption=lambda results: f"{told}."))
+    printed = written(room, tmp_path)
+    assert "figures/own.svg" in printed
+    page = (tmp_path / "report.html").read_text()
+    assert f"My figure.</b> Read it so. {told}." in page
+    assert page.rindex("<figure ") == page.index('<figure id="own"')
+
+
+def fails(error):
+    def raising(results):
+        plt.figure()
+        raise error
+
+    return raising
+
+
+def drawn(results):
+    return plt.figure()
+
+
+def unsaveable(results):
+    figure, axis = plt.subplots()
+    axis.set_title(r"$\frac{$")  # what mathtext does not read fails when it is saved
+    return figure
+
+
+def nothing(results):
+    return None
+
+
+MINE = UserError("this sweep\nhas no rungs")
+FAILURES = {
+    "user": (Figure("own", "T", "R.", fails(MINE)), "own: FAILED, this sweep has no rungs"),
+    "value": (
+        Figure("own", "T", "R.", fails(ValueError("odd rows"))),
+        "own: FAILED, ValueError in test_figures.py, line",
+    ),
+    "key": (Figure("own", "T", "R.", fails(KeyError("test/ece"))), "own: FAILED, KeyError in"),
+    "caption": (Figure("own", "T", "R.", drawn, caption=fails(MINE)), "own: FAILED, this sweep"),
+    "absent": (Figure("own", "T", "R.", nothing, absent=fails(MINE)), "own: FAILED, this sweep"),
+    "save": (Figure("own", "T", "R.", unsaveable), "own: FAILED, ValueError in"),
+    "foreign": (Figure("own", "T", "R.", lambda results: 3), "own: FAILED, AttributeError in"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_figure_that_fails_is_told_in_one_line_and_the_others_are_drawn(case, room, tmp_path):
+    figure, line = FAILURES[case]
+    if room == "ladder":
+        fake_results.write(tmp_path)
+        results, other = LadderResults(load(tmp_path)), LADDER_FIGURES["tradeoff"]
+    else:
+        fake_results.write_search(tmp_path, POINTS, [0.06, 0.05])
+        results, other = load_search(tmp_path), SEARCH_FIGURES["history"]
+    gallery = draw_all([figure, other], results, tmp_path / "figures")
+    assert [picture.key for picture in gallery.pictures] == [other.name]
+    (told,) = gallery.remarks
+    assert told.startswith(line)
+    assert "\n" not in told
+    assert plt.get_fignums() == []
+
+
+def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path):
+    register(Figure("own", "My figure", "Read it so.", fails(ValueError("odd rows"))))
+    printed = written(room, tmp_path)
+    (line,) = [line for line in printed.splitlines() if line.startswith("own: FAILED, ")]
+    assert line in (tmp_path / "report.html").read_text().replace("&#39;", "'")
+    assert "figures/own" not in printed
+    assert len(list((tmp_path / "figures").glob("*.svg"))) > 2
+
+
+@pytest.mark.parametrize("error", [DamagedFileError("half-written"), PermissionError(13, "no")])
+def test_what_is_of_the_folder_ends_the_report(error, tmp_path):
+    with pytest.raises(type(error)):
+        draw_all([Figure("own", "T", "R.", fails(error))], None, tmp_path)
+
+
+def test_nobody_is_told_of_a_figure_that_nobody_waits_for(tmp_path):
+    silent, loud = Figure("a", "T", "R.", nothing), Figure("b", "T", "R.", nothing, absent="no q")
+    assert draw_all([silent, loud], None, tmp_path).remarks == ["b: not drawn, no q"]
+
+
+def test_an_odd_order_of_names_does_not_matter():
+    figures = [Figure(name, "T", "R.", nothing) for name in ("b", "a")]
+    figures.append(replace(figures[0], name="first", position=1))
+    assert [figure.name for figure in in_order({f.name: f for f in figures})] == ["first", "a", "b"]
