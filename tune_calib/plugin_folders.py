@@ -64,8 +64,8 @@ def take_up(out: Place) -> None:
         if found.content != record.content:
             raise UserError(
                 f"{out} holds results of plug-in {record.name} as it was before a change "
-                f"({record.content}; {found.where} is {found.content}): name another --out, or "
-                f"give the old one, --plugin {_way(out, record)}"
+                f"({record.content}; {found.where} is {found.content}): run it in another "
+                f"--out, or read and resume these with the old one, --plugin {_way(out, record)}"
             )
         plugins.use([*plugins.in_use(), found])
 
