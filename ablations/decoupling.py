@@ -9,6 +9,7 @@ from typing import Any
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
+# head_recipe below trains these as TST's heads: with another recipe a rung would change two things.
 _LINEAR = {"method": "retrain", "start": "fresh"}
 
 
@@ -24,6 +25,7 @@ LADDERS.register(
         head_recipe="tst",
         rungs=(
             Rung("joint", "the network's own head", kind="base"),
+            # Without it, what stage II gains might be the gain of more epochs.
             Rung(
                 "joint, longer", "joint for as many epochs as stage II has", adds_head_epochs=True
             ),
@@ -38,6 +40,7 @@ LADDERS.register(
             _drifting("fresh linear", _LINEAR),
             _drifting("TST", {"method": "tst"}),
             _drifting("V-TST", {"method": "vtst"}),
+            # Without it, what TST gains might be the gain of a larger head.
             Rung(
                 "TST head, end to end",
                 "the larger head without a second stage",

@@ -20,6 +20,7 @@ LADDERS.register(
             Rung("LS", "label smoothing", _network("ls"), kind="base"),
             Rung("LS + NCI", "gate fixed at +1", _network("fedlas_ls", gate="positive")),
             Rung("LS + NCI + BCG", "learned gate: FeDLaS-LS", _network("fedlas_ls")),
+            # A second base begins a second chain: its steps are compared with MbLS, not with LS.
             Rung("MbLS", "margin-based label smoothing", _network("mbls"), kind="base"),
             Rung("MbLS + NCI", "gate fixed at +1", _network("fedlas_mbls", gate="positive")),
             Rung("MbLS + NCI + BCG", "learned gate: FeDLaS-MbLS", _network("fedlas_mbls")),

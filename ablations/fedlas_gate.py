@@ -7,6 +7,7 @@ _VARIANTS = {
     "positive": ("always +", "large norms are smoothed more"),
     "negative": ("always -", "large norms are smoothed less"),
     "random": ("random", "a fair coin for each sample and step"),
+    # Not a method: it reads the labels of what it trains on.
     "oracle": ("oracle (upper bound)", "knows which training samples are right"),
 }
 

@@ -7,6 +7,7 @@ The controls, which the paper lacks, retrain the same head without a mask.
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
+# q moves by tau0 at most, so that 0 holds it at q0.
 _FIXED = {"method": "mac_cal", "tau0": 0.0}
 
 LADDERS.register(
@@ -19,6 +20,8 @@ LADDERS.register(
             Rung(
                 "+ masked retraining",
                 "fresh linear head, weights masked each epoch, dense gradient",
+                # The next rung is another one because the stored weights are masked: a mask in the
+                # forward pass alone restricts the gradient by itself, unless it is detached.
                 {"head": {**_FIXED, "shape": "linear", "gradient": "dense"}},
                 published="+Masked Retraining",
             ),
@@ -42,6 +45,8 @@ LADDERS.register(
                         "method": "mac_cal",
                         "shape": "bottleneck",
                         "gradient": "masked",
+                        # tau stays at tau0, and so q may travel as far in the last epoch as in the
+                        # first.
                         "tau_decay": 0.0,
                     }
                 },

@@ -3,6 +3,8 @@
 from tune_calib.registry import SPACES
 from tune_calib.space import Space, choice, log_uniform, uniform
 
+# From far below the published .1: the readings of one method are at their best at rates between
+# .001 and .01 (ablations/RESULTS.md).
 _LR = log_uniform(1e-4, 0.3)
 _WEIGHT_DECAY = log_uniform(1e-6, 1e-2)
 _BOTTLENECK = ("bottleneck",)
@@ -20,6 +22,7 @@ SPACES.register(
             "head.gamma": uniform(0.7, 1.0),
             "head.tau0": log_uniform(0.005, 0.2),
             "head.tau_decay": uniform(0.0, 5.0),
+            # Not above where q0 begins: a floor above the start is refused.
             "head.q_min": uniform(0.05, 0.3),
         },
         # Tried first and judged on select like all others; the last is the paper's learning rate.
@@ -48,6 +51,7 @@ SPACES.register(
     Space(
         "tst",
         {"head.latent": choice(16, 64, 256), "head.lr": log_uniform(1e-5, 0.1)},
+        # The width of the authors' example.
         first=({"head.latent": 256, "head.lr": 1e-3},),
     ),
 )

@@ -19,12 +19,14 @@ _register("brier", {**_LR, **_WEIGHT_DECAY}, {"network.lr": 0.035})
 _register(
     "ls",
     {"network.alpha": log_uniform(0.005, 0.3)},
+    # FeDLaS's value for CIFAR-100, and BalCAL's.
     {"network.alpha": 0.1},
     {"network.alpha": 0.03},
 )
 _register(
     "mbls",
     {"network.margin": uniform(0.0, 20.0), "network.alpha": log_uniform(0.01, 1.0)},
+    # For Tiny-ImageNet: that of MbLS's README, and that of FeDLaS's text.
     {"network.margin": 10.0, "network.alpha": 0.1},
     {"network.margin": 10.0, "network.alpha": 0.05},
 )
@@ -44,6 +46,7 @@ _register("flsd", {"network.gamma": uniform(0.0, 10.0)}, {"network.gamma": 2.0})
 _register(
     "dfl",
     {"network.gamma": uniform(0.0, 10.0)},
+    # Tuned by the authors for other networks and data sets.
     *({"network.gamma": gamma} for gamma in (2.3, 2.6, 3.4, 3.9, 4.5, 6.1)),
 )
 _register(
@@ -64,6 +67,7 @@ _register("mmce", {"network.lam": log_uniform(0.1, 20.0)}, {"network.lam": 2.0})
 _register(
     "mmce_weighted",
     {"network.lam": log_uniform(0.1, 20.0), "network.normalisation": choice("code", "paper")},
+    # Of the original paper's experiments with texts.
     {"network.lam": 8.0},
 )
 _register(
@@ -108,6 +112,7 @@ _FEDLAS = {
     "network.beta": log_uniform(0.1, 10.0),
     "network.theta": uniform(0.0, 1.0),
 }
+# The published values for CIFAR-100 here, and for CIFAR-100 and Tiny-ImageNet below.
 _register("fedlas_ls", _FEDLAS, {"network.alpha": 0.1, "network.theta": 0.5})
 _register(
     "fedlas_mbls",
@@ -118,5 +123,6 @@ _register(
 _register(
     "tst_joint",
     {**_LR, **_WEIGHT_DECAY, "network.latent": choice(10, 64, 256)},
+    # The default of TST's program; its example has 256.
     {"network.latent": 10},
 )

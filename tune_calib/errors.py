@@ -33,6 +33,7 @@ class DamagedFileError(UserError):
     """A file is half-written, foreign or does not match its checksum."""
 
 
+# No UserError: nobody made a mistake, the trial has a result, and its sweep goes on.
 class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
 

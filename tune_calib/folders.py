@@ -39,6 +39,8 @@ def sweep_of(out: Place) -> SweepManifest | None:
             foreign = error
         except DamagedFileError:
             pass
+    # The rows are of a sweep even where the file that should describe it is damaged or another
+    # program's.
     rows = read_table(out, "trials")
     if rows.num_rows:
         return _of_rows(out, rows)

@@ -143,6 +143,7 @@ def expand(
     """
     rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
     refuse_unknown(rungs, given)
+    # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(seeds.pairs()))
     asked = {**given, "head": {**_head_recipe(ladder, given), **given.get("head", {})}}
     heads = [rung for rung in rungs if "head" in rung.slots]
@@ -152,7 +153,9 @@ def expand(
             spec = spec_of(rung, defaults, asked, pair, own_recipes)
             if rung.adds_head_epochs:
                 head = spec_of(heads[0], defaults, asked, pair, own_recipes).head
+                # As many epochs as the first head has: all heads of such a ladder have one recipe.
                 spec = _longer(spec, head.epochs) if head else spec
+            # A rung without a head is one trial for all head seeds, and kept once.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
                 raise _collision(rungs[first.rung], rung, given)
@@ -161,6 +164,7 @@ def expand(
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
     """The error of two rungs that are one trial, with the settings that made them so."""
+    # Not None, which a rung may set.
     absent = object()
     blamed = [
         f"{slot}.{key}={value}"
@@ -253,6 +257,7 @@ def spec_of(
             below = {key: value for key, value in given.get(slot, {}).items() if key in known}
             asked[slot] = {**below, **own}
             if slot in seed_of:
+                # Above all else: a seed is an axis of the design and no setting.
                 asked[slot]["seed"] = seed_of[slot]
     return effective(asked, defaults, own_recipes)
 

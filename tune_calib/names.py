@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tune_calib.registry import Registry
 
+# The analysis reads these names and loads no torch.
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -45,7 +46,7 @@ class Metric:
         return self.lower if self.direction == "max" else min(self.upper, LARGE)
 
 
-METRICS: Registry[Metric] = Registry("metric", package=None)
+METRICS: Registry[Metric] = Registry("metric", "tune_calib.names", "Metric")
 for _metric in (
     Metric("accuracy", "Accuracy", "max", "fraction"),
     Metric("ece", "ECE", "min", "fraction"),
@@ -73,7 +74,7 @@ OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
 
 SLOTS = ("data", "network", "head", "posthoc")
 
-NOT_SETTINGS = ("seed", "method", "params")  # keys of a slot that name what is run
+NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that name what is run
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"

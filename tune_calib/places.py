@@ -28,6 +28,7 @@ from tune_calib.errors import UserError
 READERS = 16
 """Files that are fetched side by side: a store answers late and can do many things at once."""
 
+# Processes on other nodes start without the driver's variables, and are sent these alone.
 _ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
     "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
@@ -83,6 +84,7 @@ class RemotePlace:
                 continue
             if not rest:
                 yield place
+            # A name without a star is asked for by itself: listing a folder may take many requests.
             elif "*" in rest:
                 yield from place.glob(rest)
             elif (place / rest).exists():
@@ -159,6 +161,8 @@ class RemotePlace:
 
     def _copy(self, info: fs.FileInfo) -> Path:
         """The copy on this machine of one version of a file."""
+        # A file that was written anew has another size or time, and so another copy: none is ever
+        # out of date.
         copy = cache_folder() / "files" / _digest(f"{self.url} {info.size} {info.mtime_ns}")
         if not copy.exists():
             self.download(copy)
@@ -181,7 +185,8 @@ class RemotePlace:
         try:
             system, base = _file_system(scheme, host)
             yield system, f"{base}/{path}" if base else path
-        except Exception as error:  # every library behind fsspec has errors of its own
+        # Every library behind fsspec has errors of its own.
+        except Exception as error:
             if isinstance(error, FileNotFoundError) and what in ("read", "remove"):
                 raise
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -236,6 +241,7 @@ def require_writable(folder: Place, lacks: str) -> None:
             connection.
     """
     if isinstance(folder, RemotePlace):
+        # An object store tells what is allowed only when it is tried.
         (folder / ".writable").write_bytes(b"")
         return
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -248,6 +254,8 @@ def require_writable(folder: Place, lacks: str) -> None:
 def is_writable(folder: Path) -> bool:
     """Whether files and folders can be made in a folder of this machine, and in those in it."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    # Those in it as well: a store that somebody else filled may be writable where its networks are
+    # not.
     inside = [path for path in there.iterdir() if path.is_dir()] if there == folder else []
     return all(os.access(path, os.W_OK | os.X_OK) for path in (there, *inside))
 

@@ -2,6 +2,8 @@
 
 import os
 
+# torch, oneDNN and MKL each choose their instructions by the processor they find, and sums in wider
+# registers have another order.
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",

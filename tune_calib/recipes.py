@@ -71,7 +71,7 @@ def effective(asked: Settings, defaults: Settings, own_recipes: bool = False) ->
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Settings of a slot and of the method that fills it."""
-    yield from (key for key in SLOTS[slot].model_fields if key != "params")
+    yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
     if method is not None:
         yield from METHODS[method].params.model_fields
 
@@ -106,6 +106,8 @@ def _filled(
             raise UserError(f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}")
     recipe = own_recipe(method, places[0]) if own_recipes else {}
     below = {**_of_paper(method, places), **defaults, **recipe}
+    # Defaults suit a data set and not a method, so that what it does not know of them is dropped;
+    # what was asked for and is not known was refused above.
     settings = {**{key: value for key, value in below.items() if key in known}, **asked}
     params = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
     return {"method": name, **settings, "params": params}

@@ -1,8 +1,12 @@
 """Registries of data sets, backbones, methods, ladders and spaces: each imports one package."""
 
+import contextlib
 import difflib
 import importlib
 import pkgutil
+import re
+import sys
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -54,37 +58,100 @@ class Registry(Generic[T]):
     """Name to record. A duplicate raises, an unknown name suggests the nearest.
 
     The modules of ``package`` are imported at the first look-up, so that a further file is a
-    further entry and importing the registry itself stays cheap. Without a package, whoever makes
-    the registry fills it.
+    further entry and importing the registry itself stays cheap. Plug-ins add theirs, and can be
+    taken out again.
+
+    Args:
+        kind: what a record is, for messages.
+        package: its modules register the program's own records.
+        record: name of the class of a record, which stands above this module.
     """
 
-    def __init__(self, kind: str, package: str | None) -> None:
+    def __init__(self, kind: str, package: str, record: str) -> None:
         self.kind = kind
         self._package = package
+        self._record = record
         self._records: dict[str, T] = {}
-        self._families: list[Callable[[str], T | None]] = []
+        self._families: list[tuple[Callable[[str], T | None], str | None]] = []
+        self._origins: dict[str, str | None] = {}
         self._is_loaded = False
+        REGISTRIES.add(self)
 
     def register(self, record: T) -> T:
         """Add a record under its name.
 
         Raises:
-            ValueError: the name is taken.
+            TypeError: it is no such record.
+            ValueError: the name is none, or is taken.
         """
-        if record.name in self._records:
-            raise ValueError(f"{self.kind} {record.name!r} is registered twice")
+        origin = self._origin_of_caller(sys._getframe(1).f_globals)
+        if self._record not in (kind.__name__ for kind in type(record).__mro__):
+            raise TypeError(f"a {self.kind} is a {self._record}, got {shown(record)}")
+        if not isinstance(record.name, str) or not _NAME.fullmatch(record.name):
+            raise ValueError(
+                f"{shown(record.name)} names no {self.kind}: take letters, digits, _.-"
+            )
+        if origin is not None:
+            self._load()  # so that not the program's own record is blamed, which comes later
+        if self._is_taken(record.name, by_families=origin is not None):
+            raise ValueError(f"{self.kind} {record.name!r} is registered already")
         self._records[record.name] = record
+        self._origins[record.name] = origin
         return record
 
     def register_family(self, resolve: Callable[[str], T | None]) -> None:
         """Add a rule for names that are too many to list; it returns None for a foreign name."""
-        self._families.append(resolve)
+        self._families.append((resolve, self._origin_of_caller(sys._getframe(1).f_globals)))
+
+    def _origin_of_caller(self, names: dict[str, Any]) -> str | None:
+        """The plug-in that is being loaded, unless it made Python import a module of ours."""
+        caller = f"{names.get('__name__')}."
+        return None if caller.startswith(f"{self._package}.") else _loading
+
+    def _is_taken(self, name: str, by_families: bool) -> bool:
+        # What a module registered when it was imported, its plug-in may register once more.
+        if name in self._records and self._origins[name] != OUTSIDE:
+            return True
+        return by_families and any(resolve(name) for resolve, _ in self._families)
+
+    def origin(self, name: str) -> str | None:
+        """Content hash of the plug-in that a record is of; None for one of the program.
+
+        Raises:
+            UserError: it is of neither, so that nobody could tell two versions of it apart.
+        """
+        self._load()
+        if name in self._records:
+            origin = self._origins[name]
+        else:
+            origin = next((whose for resolve, whose in self._families if resolve(name)), None)
+        if origin == OUTSIDE:
+            raise UserError(
+                f"{self.kind} {name!r} was registered outside a plug-in; give its file or module "
+                "by --plugin (in Python: tune_calib.plugins.use)"
+            )
+        return origin
+
+    def of(self, origin: str) -> list[T]:
+        """What a plug-in registered."""
+        return [self._records[name] for name, own in self._origins.items() if own == origin]
+
+    def families_of(self, origin: str) -> list[Callable[[str], T | None]]:
+        """The rules that a plug-in registered."""
+        return [resolve for resolve, own in self._families if own == origin]
+
+    def remove(self, origin: str) -> None:
+        """Take out what a plug-in registered."""
+        for record in self.of(origin):
+            del self._records[record.name], self._origins[record.name]
+        self._families = [family for family in self._families if family[1] != origin]
 
     def _load(self) -> None:
-        if self._is_loaded or self._package is None:
+        if self._is_loaded:
             return
         package = importlib.import_module(self._package)
-        for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+        modules = pkgutil.iter_modules(getattr(package, "__path__", ()))
+        for module in sorted(m.name for m in modules):
             if not module.startswith("_"):
                 importlib.import_module(f"{self._package}.{module}")
         self._is_loaded = True
@@ -100,7 +167,7 @@ class Registry(Generic[T]):
             raise UserError(f"a {self.kind} is named by a text, got {name!r}")
         if name in self._records:
             return self._records[name]
-        for resolve in self._families:
+        for resolve, _ in self._families:
             record = resolve(name)
             if record is not None:
                 return record
@@ -115,6 +182,23 @@ class Registry(Generic[T]):
         """Names in alphabetical order."""
         self._load()
         return iter(sorted(self._records))
+
+
+REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
+_NAME = re.compile(r"[\w.-]+")
+OUTSIDE = "outside"
+_loading = OUTSIDE
+
+
+@contextlib.contextmanager
+def loading(origin: str) -> Iterator[None]:
+    """What is registered in the block is of the plug-in with this content hash."""
+    global _loading
+    before, _loading = _loading, origin
+    try:
+        yield
+    finally:
+        _loading = before
 
 
 class StrictModel(BaseModel):
@@ -197,6 +281,7 @@ class MethodInfo:
         dataset_slot_defaults: what of the recipe is otherwise on a data set.
         dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
             (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
+        pairs_by_order: the order of a batch decides which of its samples are paired.
         trains_own_head: a network method trains the network's linear head, so that a head method
             can continue from it.
     """
@@ -216,17 +301,20 @@ class MethodInfo:
     slot_defaults: dict[str, Any] | None = None
     dataset_slot_defaults: dict[str, dict[str, Any]] | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None
+    pairs_by_order: bool = False
     trains_own_head: bool = True
 
 
-METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
-DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datasets")
-BACKBONES: Registry["BackboneInfo"] = Registry("backbone", "tune_calib.models.backbones")
-LADDERS: Registry["Ladder"] = Registry("ladder", "ablations")
-SPACES: Registry["Space"] = Registry("search space", "search_spaces")
+METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", "MethodInfo")
+DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datasets", "DatasetInfo")
+BACKBONES: Registry["BackboneInfo"] = Registry(
+    "backbone", "tune_calib.models.backbones", "BackboneInfo"
+)
+LADDERS: Registry["Ladder"] = Registry("ladder", "ablations", "Ladder")
+SPACES: Registry["Space"] = Registry("search space", "search_spaces", "Space")
 LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(
-    "figure of a ladder", "analysis.ladder.figures"
+    "figure of a ladder", "analysis.ladder.figures", "Figure"
 )
 SEARCH_FIGURES: Registry["Figure[SearchResults]"] = Registry(
-    "figure of a search", "analysis.search.figures"
+    "figure of a search", "analysis.search.figures", "Figure"
 )

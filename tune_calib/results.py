@@ -73,6 +73,7 @@ def atomic_write(path: Place, content: bytes) -> None:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
+            # Before the rename: else a crash of the machine may leave the name with nothing in it.
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -100,6 +101,8 @@ def write_results(
     """
     if samples is not None and samples.num_rows:
         _write_file(out, name, "samples", samples.replace_schema_metadata(_mark("samples")))
+    # trials last, because its row says that the trial is done: what dies before is run again and
+    # overwrites the others.
     order: tuple[TableName, ...] = ("curves", "bins", "trials")
     for table in order:
         rows = tables.get(table, [])
@@ -117,6 +120,7 @@ def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> N
 
 
 def _write_file(out: Place, name: str, table: TableName, content: pa.Table) -> None:
+    # In memory first, so that a disk and an object store get the same single write.
     sink = pa.BufferOutputStream()
     pq.write_table(content, sink, compression="zstd")
     atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
@@ -168,7 +172,8 @@ def _read_file(
     path: Place, copy: Path, table: TableName, keep: Callable[[str], bool] | None
 ) -> pa.Table:
     try:
-        with pq.ParquetFile(copy) as file:  # for a small file twice as fast as pq.read_table
+        # For a small file twice as fast as pq.read_table.
+        with pq.ParquetFile(copy) as file:
             schema = file.schema_arrow
             _check_mark(path, table, schema)
             content = file.read(columns=[n for n in schema.names if keep is None or keep(n)])
@@ -177,7 +182,8 @@ def _read_file(
         raise DamagedFileError(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
-    if table == "trials":  # columns that are younger than the file
+    # Columns that are younger than the file.
+    if table == "trials":
         for field in SCHEMAS[table]:
             if field.name not in schema.names and (keep is None or keep(field.name)):
                 content = content.append_column(field, pa.nulls(content.num_rows, field.type))
@@ -188,5 +194,6 @@ def _check_mark(path: Place, table: TableName, schema: pa.Schema) -> None:
     mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
+    # A later program may have given a column another meaning; earlier files lack columns at most.
     if mark["version"] > SCHEMA_VERSION:
         raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")

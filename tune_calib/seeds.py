@@ -14,5 +14,7 @@ def child_seed(seed: int, purpose: str, index: int = 0) -> int:
     Returns:
         An integer in [0, 2**63), the same in every process and Python version.
     """
+    # Not hash(), which differs from process to process for a text; and not seed + index, under
+    # which neighbouring seeds would share streams.
     digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1

@@ -43,6 +43,7 @@ class Setting:
     def holds(self, value: Any) -> bool:
         """Whether a value lies in the distribution."""
         try:
+            # Optuna has no public way to ask this.
             return bool(self.distribution._contains(self.distribution.to_internal_repr(value)))
         except (TypeError, ValueError):
             return False
@@ -109,6 +110,8 @@ class Space:
         """The space that is left when some settings are given; one that cannot matter goes too."""
         left: dict[str, Setting] = {}
         for name, setting in self.settings.items():
+            # One pass is enough, since a setting stands behind those that it depends on; a
+            # condition that failed is not met and not left, and takes the setting with it.
             met = {k for k, values in setting.only_if.items() if k in fixed and fixed[k] in values}
             open_ = {k: values for k, values in setting.only_if.items() if k not in met}
             if name not in fixed and open_.keys() <= left.keys():
@@ -132,6 +135,8 @@ class Space:
         """Number of points; infinite where a setting is a real number, or of very many."""
         if any(setting.values() is None for setting in self.settings.values()):
             return math.inf
+        # Counted, since with conditions the sizes do not simply multiply; and no further than
+        # matters.
         count = sum(1 for _ in itertools.islice(self.points(), MANY_POINTS))
         return count if count < MANY_POINTS else math.inf
 

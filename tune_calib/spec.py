@@ -24,6 +24,7 @@ from tune_calib.registry import (
     METHODS,
     MethodInfo,
     Params,
+    Registry,
     StrictModel,
     nearest,
 )
@@ -33,12 +34,38 @@ Optimizer = Literal["sgd", "adam", "adamw"]
 
 
 class Slot(StrictModel):
-    """Common behaviour of the slots."""
+    """A slot of a trial spec."""
+
+    kind: ClassVar[str]
+    named: ClassVar[dict[str, Registry[Any]]]
+    plugin: str | None = Field(None, exclude_if=lambda plugin: plugin is None)
+    """Content hash of the plug-in that what fills the slot is of (of two, both joined by ``+``), so
+    that two versions of it are two specs. Left out of the JSON where there is none."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_plugin(cls, given: Any) -> Any:
+        """Say of which plug-in it is; one that says so already must be of the version in use."""
+        if not isinstance(given, dict):
+            return given
+        names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}
+        known = {key: name for key, name in names.items() if isinstance(name, str)}
+        origins = dict.fromkeys(cls.named[key].origin(name) for key, name in known.items())
+        now = "+".join(origin for origin in origins if origin is not None) or None
+        if given.get("plugin", now) != now:
+            raise UserError(
+                f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
+                f"{' + '.join(known.values())} is of {now or 'none'} now; give --plugin the file "
+                "as it was"
+            )
+        return {**given, "plugin": now}
 
 
 class DataSlot(Slot):
     """Which images, and what is done to the training split (the other splits stay clean)."""
 
+    kind: ClassVar[str] = "data"
+    named: ClassVar = {"dataset": DATASETS}
     dataset: str = "digits"
     """A name of the data set registry."""
     train_fraction: float = Field(1.0, gt=0, le=1)
@@ -59,12 +86,14 @@ class DataSlot(Slot):
 class MethodSlot(Slot):
     """A slot that a registered method fills."""
 
-    kind: ClassVar[str]
+    named: ClassVar = {"method": METHODS}
     method: str
     """A name of the method registry."""
+    # As what it is: as the base class it would be serialised, and hashed, without a field.
     params: SerializeAsAny[Params]
     """The method's own hyper-parameters."""
 
+    # Before pydantic reads the slot: by its annotation, params has no field at all.
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, given: Any) -> Any:
@@ -75,6 +104,7 @@ class MethodSlot(Slot):
         if "method" not in given and field.is_required():
             return given
         info = METHODS[given.get("method", field.default)]
+        # UserError is no ValueError: pydantic lets it through as the one line that it is.
         if info.kind != cls.kind:
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
         params = given.get("params", {})
@@ -115,6 +145,7 @@ class NetworkSlot(OptimisedSlot):
     """A network and how it is trained."""
 
     kind: ClassVar[str] = "network"
+    named: ClassVar = {"method": METHODS, "backbone": BACKBONES}
     method: str = "ce"
     """A name of the method registry."""
     backbone: str = "small_cnn"
@@ -185,11 +216,11 @@ class PostHocSlot(MethodSlot):
     kind: ClassVar[str] = "posthoc"
 
 
-class TrialSpec(Slot):
+class TrialSpec(StrictModel):
     """One pipeline: data + network + optional head + optional post-hoc."""
 
     version: Literal[1] = 1
-    data: DataSlot = DataSlot()
+    data: DataSlot = Field(default_factory=DataSlot)
     network: NetworkSlot
     head: HeadSlot | None = None
     posthoc: PostHocSlot | None = None
@@ -240,16 +271,20 @@ class TrialSpec(Slot):
     @property
     def network_id(self) -> str:
         """Identity of the trained network: hash of the data and network slots."""
+        # As a trial: one without head and post-hoc has the network's identity for its hash.
         return content_hash(TrialSpec(data=self.data, network=self.network))
 
 
 def canonical_json(model: BaseModel) -> str:
     """Serialise a model to the one JSON text that its hash is taken of."""
+    # No blanks and sorted keys: fields may be declared in another order and no hash moves.
     return json.dumps(model.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
 
 def content_hash(model: BaseModel) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of a model's canonical JSON."""
+    # 64 bits: among the 100,000 trials that a plan may have, two share a hash with a probability
+    # below 1e-9.
     return hashlib.sha256(canonical_json(model).encode()).hexdigest()[:16]
 
 

@@ -56,6 +56,8 @@ def _refuse_large(node: yaml.Node) -> None:
             return sum(map(size, part))
         if id(part) not in sizes:
             sizes[id(part)] = None  # being counted
+            # An alias counts as often as it stands, since ten short lines can unfold to more than a
+            # memory holds; but each node is visited once.
             inside = part.value if isinstance(part, yaml.CollectionNode) else ()
             sizes[id(part)] = 1 + sum(map(size, inside))
         known = sizes[id(part)]

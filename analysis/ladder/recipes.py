@@ -13,7 +13,7 @@ from analysis.text import NOTHING, Cell, Record, cell, texts
 from tune_calib.spec import HeadSlot, NetworkSlot, Slot
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
-_NO_RECIPE = ("method", "params", "seed", "backbone")
+_NO_RECIPE = ("plugin", "method", "params", "seed", "backbone")
 _HEADS = {
     "optimizer": "optimiser",
     "milestones": "lr drops at epoch",

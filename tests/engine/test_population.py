@@ -9,9 +9,7 @@ import torch
 from tests.support import CPU, small_spec
 from tune_calib.engine.optim import StackedOptimizer
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.registry import METHODS
 
-HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
 MAC_CAL_OPTIONS = [
     {},
     {"shape": "linear", "gradient": "dense", "tau0": 0.0},
@@ -37,18 +35,6 @@ def train(slots, bank, epochs=None):
     return trainer, reports
 
 
-@pytest.mark.parametrize("order", ["shared", "own"])
-@pytest.mark.parametrize("method", HEADS)
-def test_a_head_does_not_depend_on_its_population(method, order, bank):
-    other = {"batch_order": order, "clip_grad_norm": 0.5}
-    slots = [slot(method, seed=s, lr=0.01 * (s + 1), slot=other) for s in range(5)]
-    together, reports = train(slots, bank)
-    alone, own_reports = train(slots[3:4], bank)
-    assert torch.equal(together.predict(bank.select())[3], alone.predict(bank.select())[0])
-    for report, own in zip(reports, own_reports, strict=True):
-        assert {k: v[3].item() for k, v in report.items()} == {k: v.item() for k, v in own.items()}
-
-
 @pytest.mark.parametrize("options", MAC_CAL_OPTIONS, ids=str)
 def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     slots = [slot(seed=s, **options) for s in range(2)]
@@ -59,28 +45,6 @@ def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     list(resumed)
     assert torch.equal(whole.predict(bank.select()), resumed.predict(bank.select()))
     assert whole.predict(bank.select()).isfinite().all()
-
-
-@pytest.mark.parametrize("method", HEADS)
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
-def test_killed_at_every_epoch_equals_uninterrupted(method, optimizer, bank):
-    slots = [slot(method, seed=s, slot={"optimizer": optimizer}) for s in range(2)]
-    whole, _ = train(slots, bank)
-    state = None
-    for _ in range(slots[0].epochs):
-        trainer = PopulationTrainer(slots, bank, 0, CPU)
-        if state is not None:
-            trainer.load_state(state)
-        next(trainer)
-        state = {k: v.detach().clone() for k, v in trainer.state().items()}
-    assert torch.equal(whole.predict(bank.test()), trainer.predict(bank.test()))
-
-
-@pytest.mark.parametrize("method", HEADS)
-def test_a_head_learns(method, bank):
-    recipe = {**(METHODS[method].slot_defaults or {}), "epochs": 5, "lr": 0.003}
-    _, reports = train([slot(method, slot=recipe)], bank)
-    assert reports[-1]["train/loss"].item() < reports[0]["train/loss"].item()
 
 
 def test_a_diverged_head_leaves_the_others_alone(bank):

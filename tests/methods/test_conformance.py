@@ -1,16 +1,16 @@
-"""What every method of the registry must do, whatever it is."""
+"""What every method of the registry must do, whatever it is; and that the checks find who fails."""
 
-import copy
 import shutil
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from tests.support import small_spec
-from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod
-from tune_calib.models.base import declare_stages
-from tune_calib.models.network import Network
+from tests.support import drive, small_spec
+from tune_calib import plugins
+from tune_calib.conformance.bench import Bench, toy_batch, toy_method, toy_network
+from tune_calib.conformance.check import NotApplicableError
+from tune_calib.conformance.suite import checks_of, results
+from tune_calib.methods._base import Batch
 from tune_calib.registry import METHODS
 from tune_calib.results import read_table
 from tune_calib.tuning.backend.rows import Run
@@ -18,139 +18,135 @@ from tune_calib.tuning.backend.trainables import trainable
 
 UNSTABLE = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets"]
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
-SAMPLES, WIDTH = 12, 128
-
-# The order of a batch decides whom a sample is paired with.
-PAIRED_BY_ORDER = {"crl", "mixup", "mit_l", "mit_a"}
+CHECKS = [(name, check) for name in METHODS for check in checks_of(METHODS[name])]
 
 
-def network(classes: int) -> Network:
-    """Two small stages and a linear head, with no normalisation that would couple samples."""
-    torch.manual_seed(0)
-    body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, WIDTH, 3))
-    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Softplus())
-    backbone = nn.Sequential(body, pool)
-    declare_stages(backbone, list)
-    return Network(backbone, WIDTH, classes)
+@pytest.fixture(scope="session")
+def bench(trained) -> Bench:
+    return Bench(trained)
 
 
-def method_on(
-    name: str, net: Network, classes: int, dtype=torch.float32, epochs: int = 4
-) -> NetworkMethod:
-    info = METHODS[name]
-    context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
-    method = info.implementation(info.params(), context)
-    method.adapt(net)
-    net.to(dtype)
-    method.to(dtype)
-    method.begin_epoch(0, torch.Generator().manual_seed(1))
-    return method
+@pytest.mark.parametrize(
+    ("name", "check"), CHECKS, ids=[f"{name}-{check.name}" for name, check in CHECKS]
+)
+def test_a_method_passes_every_check(name, check, bench):
+    try:
+        check.run(METHODS[name], bench)
+    except NotApplicableError:
+        assert METHODS[name].pairs_by_order
+        assert check.name == "order"
 
 
-def batch(classes: int, dtype=torch.float32, order: Tensor | None = None) -> Batch:
-    chance = torch.Generator().manual_seed(2)
-    images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)
-    labels = torch.arange(SAMPLES) % classes
-    order = torch.arange(SAMPLES) if order is None else order
-    return Batch(images[order], labels[order], order)
+NETWORK = """
+import random, torch
+from dataclasses import replace
+from tune_calib.methods.ce import CrossEntropy
+from tune_calib.registry import METHODS, SPACES, Params
+from tune_calib.space import Space, uniform
+
+class Broken(CrossEntropy):
+    {body}
+
+METHODS.register(replace(METHODS["ce"], name="broken", implementation=Broken))
+SPACES.register(Space("broken", {{{space}}}))
+"""
+HEAD = """
+import torch
+from dataclasses import replace
+from tune_calib.methods.retrain import Retrain
+from tune_calib.registry import METHODS
+
+class Broken(Retrain):
+    {body}
+
+METHODS.register(replace(METHODS["retrain"], name="broken", implementation=Broken))
+"""
+POSTHOC = """
+from dataclasses import replace
+from tune_calib.methods.temperature import TemperatureScaling
+from tune_calib.registry import METHODS
+
+class Broken(TemperatureScaling):
+    {body}
+
+METHODS.register(replace(METHODS["temperature"], name="broken", implementation=Broken))
+"""
+LOSS = "def loss(self, logits, labels, features, indices): return "
+OWN = "super().loss(logits, labels, features, indices)"
+# A method, the check that must find it, and what it must say.
+BROKEN = {
+    "no loss of a batch": (NETWORK, f"{LOSS}{OWN} * torch.ones(3)", "finite", "shape (3,)"),
+    "a loss of NaN": (NETWORK, f"{LOSS}{OWN} * torch.nan", "finite", "the loss is nan"),
+    "a wrong gradient": (NETWORK, f"{LOSS}{OWN}.detach() * {OWN}", "gradient", "the slope is"),
+    "a weight by position": (
+        NETWORK, f"{LOSS}{OWN} * (1 + labels[0])", "order", "of the shuffled batch",
+    ),
+    "a loss of nothing": (NETWORK, f"{LOSS}0 * {OWN}", "learns", "the loss goes from"),
+    "a state that is not saved": (
+        NETWORK,
+        "count = 1\n    def loss(self, *a): self.count += 1; return super().loss(*a) * self.count",
+        "resumable", "resumed after every epoch",
+    ),
+    "chance of its own": (NETWORK, f"{LOSS}{OWN} * random.random()", "repeats", "differs"),
+    "a hidden NaN": (
+        NETWORK,
+        "def step(self, network, batch):\n"
+        "        for p in network.parameters(): p.data.nan_to_num_()\n"
+        "        return super().step(network, batch)",
+        "nan", "as if its loss were a number",
+    ),
+    "an error": (NETWORK, f"{LOSS}logits.nothing()", "finite", "plugin.py line 9: AttributeError"),
+    "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is no setting"),
+    "one loss for all heads": (HEAD, "def loss(self, *a): return super().loss(*a).mean()", "finite",
+                               "loss of 2 heads has shape ()"),
+    "heads that see each other": (
+        HEAD, "def loss(self, *a): return super().loss(*a) + super().loss(*a).mean()",
+        "independent", "depends on the other heads",
+    ),
+    "a NaN that spreads": (
+        HEAD,
+        "def training_logits(self, *a): z = super().training_logits(*a); return z + 0 * z.mean(0)",
+        "nan", "another one d",
+    ),
+    "a temperature for all": (
+        POSTHOC,
+        "def fit(self, *a): super().fit(*a); self.temperature[:] = self.temperature.mean()",
+        "independent", "depend on the classifiers beside it",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("classes", [2, 5, 100])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_loss_and_gradient_are_finite_for_few_and_many_classes(name, classes):
-    net = network(classes)
-    method = method_on(name, net, classes)
-    step = method.step(net, batch(classes))
-    step.loss.backward()
-    assert step.loss.ndim == 0
-    assert step.logits.shape == (SAMPLES, classes)
-    gradients = [p.grad for p in net.parameters() if p.grad is not None]
-    assert gradients
-    assert all(g.isfinite().all() for g in gradients)
-    method.after_step(step.logits.detach(), batch(classes).labels, torch.arange(SAMPLES))
-    feedback = EpochFeedback(step.logits.detach(), batch(classes).labels)
-    report = method.end_epoch(0, feedback)
-    assert all(torch.tensor(value).isfinite() for value in report.values())
-    output = method.eval()(net.eval(), batch(classes).images)
-    assert output.logits.shape == (SAMPLES, classes)
-
-
-def last_bias(net, method) -> Tensor:
-    """Bias of the classifier: the network's own, or that of a method that brings one."""
-    return [p for p in (*net.parameters(), *method.parameters()) if p.shape == (3,)][-1]
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_gradient_is_that_of_the_loss(name):
-    def value(weight: Tensor | None) -> Tensor:
-        net = network(3)
-        method = method_on(name, net, 3, torch.float64)
-        bias = last_bias(net, method)
-        if weight is not None:
-            bias.data.copy_(weight)
-        loss = method.step(net, batch(3, torch.float64)).loss
-        if weight is None:
-            loss.backward()
-            return bias.grad
-        return loss.detach()
-
-    gradient = value(None)
-    net = network(3)
-    start = last_bias(net, method_on(name, net, 3, torch.float64)).detach().double()
-    for k in range(3):
-        shift = torch.zeros(3, dtype=torch.float64)
-        shift[k] = 1e-6
-        slope = (value(start + shift) - value(start - shift)) / 2e-6
-        assert gradient[k].item() == pytest.approx(slope.item(), rel=1e-4, abs=1e-8)
-
-
-@pytest.mark.parametrize("name", [n for n in NETWORKS if n not in PAIRED_BY_ORDER])
-def test_the_order_of_a_batch_does_not_matter(name):
-    def loss(order: Tensor | None) -> float:
-        net = network(4)
-        method = method_on(name, net, 4, torch.float64)
-        return method.step(net, batch(4, torch.float64, order)).loss.item()
-
-    shuffled = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(3))
-    assert loss(shuffled) == pytest.approx(loss(None), rel=1e-9)
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_check_finds_the_method_that_fails_it(case, bench, tmp_path):
+    source, body, expected, said = BROKEN[case]
+    space = (
+        '"network.nothing": uniform(0, 1)'
+        if expected == "space"
+        else '"network.lr": uniform(.1, .2)'
+    )
+    (tmp_path / "plugin.py").write_text(source.format(body=body, space=space))
+    before = plugins.in_use()
+    plugins.load(str(tmp_path / "plugin.py"))
+    try:
+        found = {each.check.name: each for each in results("broken", bench)}
+    finally:
+        plugins.use(before)
+    assert found[expected].outcome == "failed"
+    assert said in str(found[expected])
+    assert found["record"].outcome == "passed"
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_step_under_bfloat16_is_finite(name):
-    net = network(10)
-    method = method_on(name, net, 10).cuda()
-    given = batch(10)
+    net = toy_network(10)
+    method = toy_method(METHODS[name], net, 10).cuda()
+    given = toy_batch(10)
     moved = Batch(given.images.cuda(), given.labels.cuda(), given.indices.cuda())
     with torch.autocast("cuda", torch.bfloat16):
         loss = method.step(net.cuda(), moved).loss
     assert loss.isfinite()
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_loss_falls_on_a_problem_that_can_be_learned(name):
-    epochs = 80
-    net = network(3)
-    method = method_on(name, net, 3, epochs=epochs)
-    given, untrained = batch(3), copy.deepcopy(net)
-    optimizer = torch.optim.Adam([*net.parameters(), *method.parameters()], lr=3e-3)
-    for epoch in range(epochs):
-        method.begin_epoch(epoch, torch.Generator().manual_seed(epoch))
-        step = method.step(net, given)
-        optimizer.zero_grad()
-        step.loss.backward()
-        optimizer.step()
-        method.after_step(step.logits.detach(), given.labels, given.indices)
-        logits = method.eval()(net, given.images).logits.detach()
-        method.train().end_epoch(epoch, EpochFeedback(logits, given.labels))
-
-    def loss_of(weights):
-        # Under one state of the method: losses of different states are not comparable.
-        method.begin_epoch(epochs - 1, torch.Generator().manual_seed(0))
-        return method.step(weights, given).loss.item()
-
-    assert loss_of(net) < loss_of(untrained)
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -167,10 +163,6 @@ def test_a_reset_actor_equals_a_fresh_one(name, trained, tmp_path):
                 slots["posthoc"] = {"method": name}
         run = Run(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
         return {**slots, "run": run.plain()}
-
-    def drive(actor):
-        while not actor.step().get("done"):
-            pass
 
     actor = trainable(name)(config(10, "first"))
     drive(actor)

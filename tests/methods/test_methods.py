@@ -10,28 +10,16 @@ import torch
 import tune_calib.methods
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
-from tune_calib.registry import METHODS, NEEDS, MethodInfo, Registry
-from tune_calib.spec import HeadSlot, NetworkSlot, PostHocSlot
-
-NOT_RECIPE = {"seed", "method", "params", "epochs", "backbone", "augment"}
-
-SLOTS = {"network": NetworkSlot, "head": HeadSlot, "posthoc": PostHocSlot}
+from tune_calib.registry import METHODS, MethodInfo, Registry
+from tune_calib.spec import PostHocSlot
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_a_record_is_whole(name):
+def test_a_record_says_where_the_method_is_from(name):
     info = METHODS[name]
-    slot = SLOTS[info.kind]
     assert info.name == name
-    assert info.needs <= set(NEEDS)
-    assert info.per_head <= set(info.params.model_fields)
-    for recipe in (info.slot_defaults or {}, *(info.dataset_slot_defaults or {}).values()):
-        assert set(recipe) <= set(slot.model_fields) - NOT_RECIPE
-    assert not set(info.params.model_fields) & set(slot.model_fields)
     assert 2000 < info.year < 2100
     assert info.url.startswith("https://")
-    for values in (info.dataset_defaults or {}).values():
-        info.params(**values)
 
 
 def test_every_file_of_methods_registers_something():
@@ -41,10 +29,10 @@ def test_every_file_of_methods_registers_something():
 
 
 def test_a_name_is_registered_once():
-    registry: Registry[MethodInfo] = Registry("method", "tune_calib.methods")
+    registry: Registry[MethodInfo] = Registry("method", "tests", "MethodInfo")
     record = replace(METHODS["ce"], name="x")
     registry.register(record)
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="already"):
         registry.register(record)
 
 

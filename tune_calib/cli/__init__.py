@@ -6,8 +6,17 @@ from typing import NoReturn
 
 import typer
 
-from tune_calib.cli import ladders, registries, results, searches, statistics, sweep_files
+from tune_calib.cli import (
+    conformance,
+    ladders,
+    registries,
+    results,
+    searches,
+    statistics,
+    sweep_files,
+)
 from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
+from tune_calib.cli.plugged import with_plugins
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -22,9 +31,10 @@ def _help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-app.command("list", cls=OnceCommand)(registries.list_)
+app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
 for _command in (
     registries.cite,
+    conformance.check_method,
     ladders.ablate,
     ladders.compare,
     results.report,
@@ -38,7 +48,7 @@ for _command in (
     statistics.ranks,
     statistics.significance,
 ):
-    app.command(cls=OnceCommand)(_command)
+    app.command(cls=OnceCommand)(with_plugins(_command))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -20,6 +20,7 @@ def normalise(images: Tensor, info: DatasetInfo) -> Tensor:
         (N, C, H, W), float32, on the same device.
     """
     mean, std = _constants(info.mean, info.std, images.device)
+    # In place, since the conversion has made a copy; in the order of torchvision, to its last bit.
     return images.to(torch.float32).div_(255).sub_(mean).div_(std)
 
 
@@ -62,5 +63,6 @@ def _crop(images: Tensor, padding: int, offsets: Tensor) -> Tensor:
     """Windows of the padded images at rows ``offsets[0]`` and columns ``offsets[1]``."""
     height, width = images.shape[2:]
     border = F.pad(images, [padding] * 4)
+    # Views of every window: the images are copied once, by the index, and not one by one.
     windows = border.unfold(2, height, 1).unfold(3, width, 1)
     return windows[torch.arange(len(images), device=images.device), :, offsets[0], offsets[1]]

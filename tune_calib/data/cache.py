@@ -45,16 +45,19 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
         except DamagedFileError:
             pass
     _write(path, info.load(root))
+    # Read back, so that this process too maps the file that the others share.
     return _read(path)
 
 
 def _key(files: Sequence[Path]) -> str:
     """Digest of name, size and modification time of every source file."""
+    # Not by content: that would be to read all of it at every start.
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps([CACHE_VERSION, stats]).encode()).hexdigest()[:16]
 
 
 def _checksum(tensor: Tensor) -> str:
+    # Against damage, not against malice: every process computes it over all images.
     return str(zlib.crc32(tensor.numpy().data))
 
 

@@ -40,12 +40,14 @@ def corrupt(split: Split, kind: str, severity: int) -> Split:
         case _:
             mean = pixels.mean((2, 3), keepdim=True)
             pixels = mean + strength * (pixels - mean)
+    # Back to bytes, as a picture on a disk would be.
     images = (255 * pixels.clamp(0, 1)).round().to(torch.uint8)
     return Split(images, split.labels, split.indices)
 
 
 def _noise(pixels: Tensor, severity: int) -> Tensor:
     # Of the CPU, so that the draws do not depend on the device.
+    # A seed of the data and not of a trial: all trials are judged on the same pictures.
     chance = torch.Generator().manual_seed(child_seed(0, "corruption", severity))
     return torch.randn(pixels.shape, generator=chance).to(pixels.device)
 
@@ -57,6 +59,7 @@ def _blurred(pixels: Tensor, deviation: float) -> Tensor:
     weights = (-0.5 * (places / deviation).square()).exp()
     weights = weights / weights.sum()
     channels = pixels.shape[1]
+    # Zeros would darken the border.
     padded = F.pad(pixels, [reach] * 4, mode="replicate")
     for shape in ((1, 1, -1, 1), (1, 1, 1, -1)):
         kernel = weights.reshape(shape).repeat(channels, 1, 1, 1)

@@ -120,6 +120,7 @@ def _is_layout(schema: pa.Schema, image: str) -> bool:
 
 def _decode(file: Path, encoded: pa.Array, channels: int, size: int) -> Tensor:
     # Pillow in one thread: torchvision's decoder is deprecated, and a thread pool was slower.
+    # Else Image.ID names only the formats that Pillow has loaded so far.
     Image.init()
     formats = [name for name in Image.ID if name not in _RUN_PROGRAMS]
     mode = "L" if channels == 1 else "RGB"
@@ -133,6 +134,7 @@ def _decode(file: Path, encoded: pa.Array, channels: int, size: int) -> Tensor:
                         f"expected {size}x{size}; is it another data set?"
                     )
                 images[row] = np.asarray(image.convert(mode)).reshape(size, size, channels)
+        # Pillow's readers have no error in common; some raise SyntaxError on broken files.
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
             raise DamagedFileError(
                 f"{file}: row {row} is no image that Pillow reads; download it again"

@@ -35,6 +35,7 @@ class Development:
         """Digest of labels, positions and the first images: another copy of a data set differs."""
         digest = hashlib.sha256()
         for split in (self.train, self.select, self.calib):
+            # The first images are enough: copies of a data set differ in the order of their rows.
             for tensor in (split.labels, split.indices, split.images[:64]):
                 digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -67,6 +68,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         raise DamagedFileError(f"{info.name}: {root} holds {len(whole)} training images, too few")
     return Development(
         train=_shape(whole.take(train), slot, info.classes),
+        # Halves, so that the images that chose the epoch and the hyper-parameters are not those
+        # that the temperature is fitted on.
         select=whole.take(validation[:half]),
         calib=whole.take(validation[half:]),
     )
@@ -161,6 +164,8 @@ def _subset(train: Split, counts: Counts, purpose: str) -> Split:
 
 
 def _random(purpose: str) -> np.random.RandomState:
+    # Seed 0, whatever that of the network: trials under several seeds are trained on the same
+    # images.
     # RandomState, because numpy promises never to change its streams.
     return np.random.RandomState(child_seed(0, purpose) % 2**32)
 

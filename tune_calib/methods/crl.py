@@ -127,6 +127,7 @@ METHODS.register(
         bibtex=MOON,
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
+        pairs_by_order=True,
         slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
     ),
 )

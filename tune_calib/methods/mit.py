@@ -149,6 +149,7 @@ for _name, _title, _formula, _class, _needs in (
             params=MitParams,
             implementation=_class,
             needs=frozenset({"two_forward_passes", *_needs}),
+            pairs_by_order=True,
             slot_defaults=MIXED,
         ),
     )

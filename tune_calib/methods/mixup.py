@@ -85,6 +85,7 @@ METHODS.register(
         bibtex=ZHANG,
         params=MixupParams,
         implementation=Mixup,
+        pairs_by_order=True,
         slot_defaults=MIXED,
     ),
 )

@@ -59,6 +59,8 @@ def bin_table(
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
+    # In the type of the probabilities: a confidence that is an edge must equal it, and falls into
+    # the bin below.
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     if convention == "left":
         index = torch.bucketize(confidence.contiguous(), edges, right=True) - 1
@@ -104,6 +106,8 @@ def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     confidence, correct = top_label(probs, labels)
     samples = confidence.shape[-1]
     ordered = confidence.sort(-1).values
+    # In float64 as in numpy: an edge that is rounded otherwise than the confidence it stands for
+    # would put that sample into the next bin.
     # numpy.interp at j N/B over positions 0..N-1, the last edge clamped to the largest.
     position = torch.linspace(0, samples, bins + 1, dtype=torch.float64, device=probs.device)
     below = position.floor().long().clamp(max=samples - 1)
@@ -124,10 +128,12 @@ def equal_mass_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
     samples = confidence.shape[-1]
+    # Stable: which of equal confidences falls into which bin must not depend on the machine.
     ordered, order = confidence.sort(dim=-1, stable=True)
     size = samples // bins
     ranks = torch.arange(samples, device=probs.device)
     index = (ranks // size).clamp(max=bins - 1) if size else torch.full_like(ranks, bins - 1)
     index = index.expand(confidence.shape)
+    # Bins of ranks have no edges in confidence; these only fill the record.
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     return _tabulate(ordered, correct.gather(-1, order), index, edges[:-1], edges[1:])

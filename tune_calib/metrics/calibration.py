@@ -123,6 +123,7 @@ def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = Fals
         (...), in [0, 1].
     """
     check(probs, labels)
+    # A class beyond the largest label is left out by Mukhoti's code, on which the tables rest.
     classes = probs.shape[-1] if all_classes else int(labels.max()) + 1
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     scores = probs[..., :classes].transpose(-1, -2).contiguous()

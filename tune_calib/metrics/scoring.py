@@ -27,6 +27,7 @@ def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
     check(probs, labels)
     right = int((probs.argmax(-1) == labels).sum())
     share = int(labels.bincount().max()) / len(labels)
+    # sf is the probability of more than so many, and as many count too.
     return bool(binom.sf(right - 1, len(labels), share) > level)
 
 

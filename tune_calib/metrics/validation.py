@@ -26,6 +26,8 @@ def check(probs: Tensor, labels: Tensor) -> None:
         raise ValueError(f"probs must be float32 or float64, got {probs.dtype}; convert them")
     tolerance = _TOLERANCE[probs.dtype]
     low, high = float(probs.min()), float(probs.max())
+    # Asked for what must hold, not for what must not: every comparison with NaN is false, and so
+    # NaN fails here and below.
     if not (low >= 0 and high <= 1 + tolerance):
         raise ValueError(f"probs must be in [0, 1], got [{low}, {high}]; apply softmax to logits")
     error = float((probs.sum(-1) - 1).abs().max())

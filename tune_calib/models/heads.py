@@ -44,6 +44,8 @@ def init_stack(
         ``{"0.weight": (K, out, in), "0.bias": (K, 1, out), "1.weight": ...}``, leaves of autograd.
     """
     stack: dict[str, list[Tensor]] = {}
+    # By hand and head by head: nn.Linear draws from the global generator, and one draw for all
+    # heads would make a head's weights depend on how many there are.
     for seed in seeds:
         generator = torch.Generator().manual_seed(child_seed(seed, "init"))
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -74,6 +76,7 @@ def apply_stack(
         Logits (K, B, C).
     """
     heads = parameters["0.weight"].shape[0]
+    # A view: K heads read one tensor.
     hidden = features.expand(heads, *features.shape[-2:])
     layers = len(parameters) // 2
     for layer in range(layers):

@@ -20,7 +20,17 @@ _TOLD: dict[str, Callable[[Any], str]] = {
     "clip_grad_norm": lambda value: "no clip" if value is None else f"clip {value:g}",
 }
 
-_NO_RECIPE = {"seed", "method", "params", "backbone", "init", "views", "bn_mode", "batch_order"}
+_NO_RECIPE = {
+    "plugin",
+    "seed",
+    "method",
+    "params",
+    "backbone",
+    "init",
+    "views",
+    "bn_mode",
+    "batch_order",
+}
 
 
 def describe(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool) -> str:

@@ -52,6 +52,7 @@ DATASETS.register(
         mean=(0.3071,),
         std=(0.3758,),
         padding=1,
+        # A mirrored digit is no digit, or another one.
         flip=False,
         load=load,
         locate=locate,

@@ -83,6 +83,8 @@ def build(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Modul
             width = stage_width
     bounds.append(len(layers) + len(blocks))
     extractor = nn.Sequential(*layers, *blocks, *feature_stage(width))
+    # The last stage is the pool alone, of two modules; the 1x1 convolution before it belongs to the
+    # maps.
     declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
     if init == "timm":
         draw_fan_out(extractor)

@@ -43,6 +43,8 @@ def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Modul
     model, width = build(channels, size, init, name=name)
     if size != TINY_IMAGENET:
         return model, width
+    # The usual pool to one cell is another network: the papers' has 8192 features and a head of 1.6
+    # M weights.
     model.global_pool = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(1))
     draw_fan_out(model)
     return model, 4 * width
@@ -60,6 +62,8 @@ def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     from timm.models.resnet import Bottleneck
 
     del size
+    # By class, since timm has no model of that name. Its networks start the last BN of a branch at
+    # 0; those of the papers do not.
     model = _timm_resnet(
         Bottleneck,
         (3, 4, 26, 3),
@@ -96,6 +100,7 @@ def wrn26_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
         channels=(160, 320, 640),
         zero_init_last=init == "timm",
     )
+    # timm's stem has 64 channels and this one 16, so that the first block is made anew too.
     model.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
     model.bn1 = nn.BatchNorm2d(16)
     model.maxpool = nn.Identity()
@@ -127,6 +132,9 @@ def wrn28_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
 
     del size
     options: Any = {
+        # timm's own network of this class has GroupNorm and standardised convolutions. Padding
+        # "same" pads a stride of 2 on one side, as the authors' program; on both sides the logits
+        # are others.
         "norm_layer": partial(BatchNormAct2d, momentum=0.01),
         "conv_layer": partial(create_conv2d, padding="same"),
     }
@@ -168,6 +176,7 @@ def densenet121(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     model: Any = DenseNet(
         growth_rate=32, block_config=(6, 12, 24, 16), num_classes=0, in_chans=channels
     )
+    # For 32x32: timm's stem divides height and width by four before the first block.
     model.features.conv0 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
     model.features.norm0 = nn.Identity()
     model.features.pool0 = nn.Identity()

@@ -42,6 +42,7 @@ def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
         bounds.append(len(layers))
         channels = width
     extractor = nn.Sequential(*layers, *feature_stage(channels))
+    # Cut before the last two modules, which pool and flatten.
     declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
     if init == "timm":
         draw_fan_out(extractor)

@@ -79,6 +79,7 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         if isinstance(model, ResNet) and size <= CIFAR_STEM_UP_TO:
             use_cifar_stem(model, channels)
         width = _measure_width(model, channels, size)
+    # timm checks no image size: a model fails where its code happens to, in any of these ways.
     except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
@@ -92,6 +93,7 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
     if init == "reference":
         reset_convolutions(model)
         if isinstance(model, ResNet):
+            # timm starts the last BN of every branch at 0.
             reset_batch_norms(model)
     return model, width
 
@@ -128,6 +130,7 @@ def densenet_stages(model: Any) -> list[nn.Module]:
 @torch.no_grad()
 def _measure_width(model: nn.Module, channels: int, size: int) -> int:
     """Run one image: some models build for any size but fail on maps that become too small."""
+    # In evaluation mode: batch statistics of one image of zeros must not enter the network.
     features = model.eval()(torch.zeros(1, channels, size, size))
     model.train()
     if not isinstance(features, Tensor) or features.ndim != 2:

@@ -1,0 +1,36 @@
+"""The command that tries a method: check-method."""
+
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def check_method(
+    name: Annotated[str, typer.Argument(help="of a method, mostly of a --plugin")],
+) -> None:
+    """Try a method by what every method must do, and say what it fails and why."""
+    import torch
+
+    from tune_calib.conformance.bench import Bench
+    from tune_calib.conformance.suite import results
+    from tune_calib.engine.store import Store
+    from tune_calib.registry import METHODS
+
+    kind = METHODS[name].kind
+    # As trials run: the digits of a head depend on the number of threads.
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    with tempfile.TemporaryDirectory() as folder:
+        for result in results(name, Bench(Store(Path(folder)))):
+            typer.echo(str(result))
+            counts[result.outcome] += 1
+    skipped = f", {counts['skipped']} do not apply" if counts["skipped"] else ""
+    typer.echo(
+        f"{kind} method {name}: {counts['passed']} checks passed, {counts['failed']} failed"
+        f"{skipped}"
+    )
+    if counts["failed"]:
+        raise typer.Exit(1)

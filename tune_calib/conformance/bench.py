@@ -1,0 +1,91 @@
+"""What methods are tried on: a toy network and its batch, and a small real network on digits."""
+
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.store import Store
+from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
+from tune_calib.models.base import declare_stages
+from tune_calib.models.network import Network
+from tune_calib.registry import MethodInfo, Params
+from tune_calib.spec import TrialSpec
+
+CPU = torch.device("cpu")
+SAMPLES, WIDTH = 12, 128  # of the toy
+NETWORK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
+HEAD = {"epochs": 3, "augment": "none"}
+
+
+class Bench:
+    """Small real data and a network on them, made once for all methods that are tried.
+
+    Args:
+        store: where the network lies, or is trained to.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @cached_property
+    def few(self) -> Development:
+        """A third of the digits, to train networks on."""
+        return load_development(TrialSpec.build(data=FEW, network={}).data, None)
+
+    @cached_property
+    def bank(self) -> FeatureBank:
+        """Features of the digits by a network that was trained for an epoch."""
+        spec = TrialSpec.build(network=NETWORK, head={"method": "retrain", **HEAD})
+        development = load_development(spec.data, None)
+        run = NetworkTraining(spec, self.store, development, CPU)
+        while run.step() is not None:
+            pass
+        run.close()
+        splits = lambda: (development, load_test(spec.data, None))  # noqa: E731
+        return ensure_bank(spec, bank_key(spec, spec.head), self.store, splits, CPU)
+
+
+FEW = {"train_fraction": 0.3}
+
+
+def toy_network(classes: int) -> Network:
+    """Two small stages and a linear head, with no normalisation that would couple samples."""
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, WIDTH, 3))
+    pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Softplus())
+    backbone = nn.Sequential(body, pool)
+    declare_stages(backbone, list)
+    return Network(backbone, WIDTH, classes)
+
+
+def toy_method(
+    info: MethodInfo,
+    network: Network,
+    classes: int,
+    dtype: torch.dtype = torch.float32,
+    epochs: int = 4,
+    params: Params | None = None,
+) -> NetworkMethod:
+    """A network method at its first epoch on the toy network, both of one type."""
+    context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
+    method: NetworkMethod = info.implementation(params or info.params(), context)
+    method.adapt(network)
+    network.to(dtype)
+    method.to(dtype)
+    method.begin_epoch(0, torch.Generator().manual_seed(1))
+    return method
+
+
+def toy_batch(
+    classes: int, dtype: torch.dtype = torch.float32, order: Tensor | None = None
+) -> Batch:
+    """Noise with labels in turn, in an order."""
+    chance = torch.Generator().manual_seed(2)
+    images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)
+    labels = torch.arange(SAMPLES) % classes
+    order = torch.arange(SAMPLES) if order is None else order
+    return Batch(images[order], labels[order], order)

@@ -1,0 +1,135 @@
+"""What every head method must do."""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench
+from tune_calib.conformance.check import Check, require
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.registry import MethodInfo
+from tune_calib.spec import HeadSlot, TrialSpec
+
+
+def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
+    """Heads of different seeds and rates."""
+    given = [{"seed": k, "lr": 0.01 * (k + 1), **head} for k in range(count)]
+    return [slot(info, **each) for each in given]
+
+
+def slot(info: MethodInfo, **head: Any) -> HeadSlot:
+    """A head on the network of the bench."""
+    found = TrialSpec.build(network=NETWORK, head={"method": info.name, **HEAD, **head}).head
+    assert found is not None
+    return found
+
+
+def trained(
+    heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
+) -> tuple[PopulationTrainer, list[dict[str, Tensor]]]:
+    """A population after some epochs, all of them unless given, and its reports."""
+    trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
+    return trainer, list(itertools.islice(trainer, epochs))
+
+
+def finite(info: MethodInfo, bench: Bench) -> None:
+    """Shapes and numbers of two heads."""
+    heads = slots(info, 2)
+    trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
+    train, classes = bench.bank.train(0), trainer.method.context.classes
+    trainer.method.begin_epoch(0)
+    trainer.method.begin_batch(0)
+    logits = trainer.method.training_logits(train.features[:7])
+    require(
+        logits.shape == (2, 7, classes),
+        f"training_logits of 2 heads, 7 samples, {classes} classes has shape {tuple(logits.shape)}",
+    )
+    loss = trainer.method.loss(logits.log_softmax(-1), train.labels[:7])
+    require(loss.shape == (2,), f"loss of 2 heads has shape {tuple(loss.shape)}, not (2,)")
+    trainer, reports = trained(heads, bench)
+    for name, values in (pair for report in reports for pair in report.items()):
+        require(values.shape == (2,), f"{name} of 2 heads has shape {tuple(values.shape)}")
+        require(values.isfinite().all(), f"{name} is not finite")
+    require(trainer.predict(bench.bank.select()).isfinite().all(), "a logit is not finite")
+
+
+def independent(info: MethodInfo, bench: Bench) -> None:
+    """The fourth of five heads, and the same one alone; with shared batches and its own."""
+    select = bench.bank.select()
+    for order in ("shared", "own"):
+        heads = slots(info, 5, batch_order=order, clip_grad_norm=0.5)
+        together, reports = trained(heads, bench)
+        alone, own_reports = trained(heads[3:4], bench)
+        for report, own in zip(reports, own_reports, strict=True):
+            for name in report:
+                is_same = torch.equal(report[name][3:4], own[name])
+                require(is_same, f"with {order} batches its {name} depends on the other heads")
+        is_same = torch.equal(together.predict(select)[3], alone.predict(select)[0])
+        require(is_same, f"with {order} batches its logits depend on the other heads")
+
+
+def learns(info: MethodInfo, bench: Bench) -> None:
+    """Five epochs by the recipe of its authors, slower."""
+    recipe = {**(info.slot_defaults or {}), "epochs": 5, "lr": 0.003}
+    _, reports = trained([slot(info, **recipe)], bench)
+    first, last = (float(report["train/loss"]) for report in (reports[0], reports[-1]))
+    require(last < first, f"the loss goes from {first:.4g} to {last:.4g}")
+
+
+def resumable(info: MethodInfo, bench: Bench) -> None:
+    """Killed after every epoch and taken up by a fresh process, by three optimisers."""
+    for optimizer in ("sgd", "adam", "adamw"):
+        heads = slots(info, 2, lr=0.01, optimizer=optimizer)
+        whole, _ = trained(heads, bench)
+        state = None
+        for _ in range(heads[0].epochs):
+            trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
+            if state is not None:
+                trainer.load_state(state)
+            next(trainer)
+            state = {name: tensor.detach().clone() for name, tensor in trainer.state().items()}
+        test = bench.bank.test()
+        is_same = torch.equal(whole.predict(test), trainer.predict(test))
+        require(is_same, f"by {optimizer}, resumed after every epoch, its logits differ")
+
+
+def repeats(info: MethodInfo, bench: Bench) -> None:
+    """The same seed under another state of torch's global generator."""
+    logits = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        logits.append(trained(slots(info, 2), bench)[0].predict(bench.bank.select()))
+    require(torch.equal(*logits), "trained twice from one seed, its logits differ")
+
+
+def diverges(info: MethodInfo, bench: Bench) -> None:
+    """The weights of one of two heads become no numbers after the first epoch."""
+    heads = slots(info, 2)
+    together, _ = trained(heads, bench, epochs=1)
+    for tensor in together.method.parameters.values():
+        tensor.data[1] = math.nan
+    list(together)
+    alone, _ = trained(heads[:1], bench)
+    require(together.diverged_epoch[1] >= 0, "a head of NaN is not told to have diverged")
+    require(together.diverged_epoch[0] < 0, "a head diverges because another one did")
+    test = bench.bank.test()
+    is_same = torch.equal(together.predict(test)[0], alone.predict(test)[0])
+    require(is_same, "the logits of a head change when another one diverges")
+
+
+CHECKS = (
+    Check("finite", "losses and logits are finite, a number a head", finite),
+    Check("independent", "a head's digits do not depend on its population", independent),
+    Check("learns", "the loss falls", learns),
+    Check(
+        "resumable",
+        "resumed after any epoch it gives the digits of an uninterrupted run",
+        resumable,
+    ),
+    Check("repeats", "its seed alone decides its digits", repeats),
+    Check("nan", "a head that becomes NaN is told, and leaves the others alone", diverges),
+)

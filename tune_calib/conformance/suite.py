@@ -1,0 +1,68 @@
+"""The checks of a method, all of them, and how it did."""
+
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tune_calib.conformance import heads, networks, posthoc, records
+from tune_calib.conformance.bench import Bench
+from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
+from tune_calib.registry import METHODS, MethodInfo
+
+_OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc.CHECKS}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a method did in one check.
+
+    Attributes:
+        check: which.
+        outcome: ``passed``, ``failed`` or ``skipped``.
+        reason: why it did not pass, in one line.
+    """
+
+    check: Check
+    outcome: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        """For the command line."""
+        mark = {"passed": "ok", "failed": "FAILED", "skipped": "-"}[self.outcome]
+        reason = f": {self.reason}" if self.reason else ""
+        return f"{mark:<7} {self.check.name:<12} {self.check.rule}{reason}"
+
+
+def checks_of(info: MethodInfo) -> tuple[Check, ...]:
+    """The checks of a method's kind."""
+    return (*records.CHECKS, *_OF_KIND[info.kind])
+
+
+def results(name: str, bench: Bench) -> Iterator[Result]:
+    """Try a method, one check after the other; one that fails does not stop the others.
+
+    Raises:
+        UserError: the method is unknown.
+    """
+    info = METHODS[name]
+    for check in checks_of(info):
+        try:
+            check.run(info, bench)
+        except FailedCheckError as error:
+            yield Result(check, "failed", str(error))
+        except NotApplicableError as error:
+            yield Result(check, "skipped", str(error))
+        except Exception as error:  # whatever the code of a lab may raise
+            yield Result(check, "failed", _told(error, info))
+        else:
+            yield Result(check, "passed")
+
+
+def _told(error: Exception, info: MethodInfo) -> str:
+    """An error in one line, with the line of the method's own file that it comes from."""
+    said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    file = getattr(sys.modules.get(info.implementation.__module__), "__file__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{file} line {lines[-1]}: {said}" if lines else said

@@ -1,0 +1,235 @@
+"""Plug-ins: files and modules of a lab that register methods, spaces, ladders and the like.
+
+A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
+hash is its identity: it stands in the slot of a spec that the plug-in fills, so that a network of
+one version of a file is never taken for that of another.
+
+A file travels as text, since no file system need be shared with the workers. A module must be
+importable wherever it is used, and be the same there.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS
+from tune_calib.registry import REGISTRIES, loading
+
+GROUP = "tune_calib.plugins"
+"""Entry points of installed packages; they name modules."""
+
+LARGEST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A version of a plug-in.
+
+    Attributes:
+        name: of its file without ``.py``, or of its module.
+        content: 16 hexadecimal digits of the SHA-256 of its text.
+        where: path of its file, or its module once more.
+        source: text of its file; None of a module.
+    """
+
+    name: str
+    content: str
+    where: str
+    source: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON values, for a worker."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"plug-in {self.where}"
+
+
+_in_use: dict[str, Plugin] = {}  # by content
+_kept: dict[str, list[tuple[Any, Any]]] = {}  # what was registered, so that it runs once
+
+
+def read(given: str) -> Plugin:
+    """The plug-in that a user names.
+
+    Args:
+        given: path of a file that ends in ``.py``, or the dotted name of a module.
+
+    Raises:
+        UserError: there is none.
+    """
+    if given.endswith(".py") or "/" in given:
+        return _read_file(Path(given))
+    content, _ = _of_module(given)
+    return Plugin(given, content, given)
+
+
+def _read_file(path: Path) -> Plugin:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read plug-in {path}: {error.strerror}") from None
+    if len(raw) > LARGEST:
+        raise UserError(f"plug-in {path} has more than {LARGEST:,} bytes; install it as a module")
+    try:
+        source = importlib.util.decode_source(raw)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UserError(f"plug-in {path} is no text: {error}") from None
+    return Plugin(path.stem, _digest([(path.suffix, raw)]), str(path.resolve()), source)
+
+
+def _of_module(name: str) -> tuple[str, frozenset[str]]:
+    """Content hash and files of the package that a module belongs to, without importing it."""
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        try:
+            found = importlib.util.find_spec(".".join(parts[:count]))
+        except (ImportError, ValueError):
+            found = None
+        if found is None:
+            break
+        if found.origin and found.origin.endswith(".py"):
+            top = Path(found.origin)
+            # All of a package: what the module takes from beside it is part of what it does.
+            files = sorted(top.parent.rglob("*.py")) if found.submodule_search_locations else [top]
+            texts = [(str(file.relative_to(top.parent)), file.read_bytes()) for file in files]
+            return _digest(texts), frozenset(map(str, files))
+    raise UserError(f"no module {name!r} to plug in; a file ends in .py")
+
+
+def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, text in texts:
+        digest.update(f"{name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:16]
+
+
+def installed() -> tuple[Plugin, ...]:
+    """Plug-ins of installed packages.
+
+    Raises:
+        UserError: one cannot be found.
+    """
+    return tuple(read(point.module) for point in entry_points(group=GROUP))
+
+
+def in_use() -> tuple[Plugin, ...]:
+    """The plug-ins that are registered in this process."""
+    return tuple(_in_use.values())
+
+
+def load(*given: str) -> None:
+    """Register plug-ins besides those that are in use.
+
+    Args:
+        given: files or modules, as for ``--plugin``.
+
+    Raises:
+        UserError: one is not there, or is broken.
+    """
+    use([*in_use(), *map(read, given)])
+
+
+def use(plugins: Iterable[Plugin]) -> None:
+    """Register exactly these plug-ins in this process, which may have had others before.
+
+    Raises:
+        UserError: one is broken, two have one name, or a module is another here.
+    """
+    wanted = {plugin.content: plugin for plugin in plugins}
+    names = [plugin.name for plugin in wanted.values()]
+    for plugin in wanted.values():
+        if names.count(plugin.name) > 1:
+            raise UserError(f"two plug-ins are named {plugin.name}; rename {plugin.where}")
+    for content in [content for content in _in_use if content not in wanted]:
+        _remove(content)
+    for content, plugin in wanted.items():
+        if content not in _in_use:
+            _register(plugin)
+
+
+def _remove(content: str) -> None:
+    for registry in REGISTRIES:
+        registry.remove(content)
+    _in_use.pop(content, None)
+
+
+def _register(plugin: Plugin) -> None:
+    """Run a plug-in, or take up what it registered before; all of it or nothing."""
+    files = frozenset([plugin.where])
+    if plugin.source is None:
+        here, files = _of_module(plugin.where)
+        if here != plugin.content:
+            raise UserError(
+                f"{plugin} is another version on this machine ({here}, not {plugin.content}); "
+                "install the same everywhere"
+            )
+    try:
+        with loading(plugin.content):
+            if plugin.content in _kept:
+                for add, record in _kept[plugin.content]:
+                    add(record)
+            else:
+                _run(plugin)
+        _refuse_incomplete(plugin)
+    except (Exception, SystemExit) as error:
+        _remove(plugin.content)
+        raise _blamed(error, plugin, files) from None
+    _kept[plugin.content] = list(_registered(plugin.content))
+    _in_use[plugin.content] = plugin
+
+
+def _run(plugin: Plugin) -> None:
+    if plugin.source is None:
+        # Imported before, it would not register again.
+        for name in [n for n in sys.modules if f"{n}.".startswith(f"{plugin.where}.")]:
+            del sys.modules[name]
+        importlib.import_module(plugin.where)
+        return
+    # Two versions of a file are two modules; pydantic and pickle look modules up by name.
+    module = ModuleType(f"tune_calib_plugin_{plugin.name}_{plugin.content}")
+    module.__file__ = plugin.where
+    sys.modules[module.__name__] = module
+    exec(compile(plugin.source, plugin.where, "exec"), vars(module))
+
+
+def _registered(content: str) -> Iterator[tuple[Any, Any]]:
+    for registry in REGISTRIES:
+        yield from ((registry.register, record) for record in registry.of(content))
+        yield from ((registry.register_family, rule) for rule in registry.families_of(content))
+
+
+def _refuse_incomplete(plugin: Plugin) -> None:
+    if next(_registered(plugin.content), None) is None:
+        raise UserError("it registers nothing")
+    for metric in METRICS.of(plugin.content):
+        if metric.compute is None:
+            raise UserError(f"metric {metric.name!r} has no compute")
+
+
+def _blamed(error: BaseException, plugin: Plugin, files: frozenset[str]) -> UserError:
+    """What is wrong with a plug-in, in one line with the line of its file."""
+    lines = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename in files
+    ]
+    if isinstance(error, SyntaxError) and error.filename in files:
+        lines = [(error.filename, error.lineno)]
+        said = error.msg
+    else:
+        said = str(error).strip().split("\n")[0]
+    if not isinstance(error, UserError):
+        said = f"{type(error).__name__}: {said}"
+    where = f"plug-in {lines[-1][0]} line {lines[-1][1]}" if lines else str(plugin)
+    return UserError(f"{where}: {said}")
