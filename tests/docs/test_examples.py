@@ -16,9 +16,10 @@ EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
 
 # All in one process of its own: what they register must not reach other tests.
 TOGETHER = """
-import importlib.util, json, sys
+import json, sys
 from pathlib import Path
 from tests.support import drive, run_of
+from tune_calib import plugins
 from tune_calib.engine.store import Store
 from tune_calib.ladder import Seeds, expand
 from tune_calib.recipes import suited_to
@@ -26,10 +27,8 @@ from tune_calib.registry import LADDERS
 from tune_calib.results import read_table
 from tune_calib.tuning.backend.trainables import trainable
 
-for name in ("ladder", "metric", "dataset", "backbone"):
-    path = Path("docs/examples") / f"plugin_{name}.py"
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+names = ("ladder", "metric", "dataset", "backbone")
+plugins.load(*(f"docs/examples/plugin_{name}.py" for name in names))
 
 asked = {"data": {"dataset": "digits5"}, "network": {"backbone": "perceptron", "epochs": 2}}
 trials = expand(LADDERS["smoothing"], suited_to(asked), asked, Seeds((0,), (0,), True), True)
@@ -55,14 +54,15 @@ def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
 
 
 FIGURE = """
-import runpy, sys
+import sys
 from pathlib import Path
 from analysis import style
 from analysis.ladder.results import LadderResults
 from analysis.load import load
+from tune_calib import plugins
 from tune_calib.registry import LADDER_FIGURES
 
-runpy.run_path("docs/examples/plugin_figure.py")
+plugins.load("docs/examples/plugin_figure.py")
 figure = LADDER_FIGURES["select_test"]
 style.apply()
 results = LadderResults(load(Path("analysis/example/compare")))

@@ -76,7 +76,7 @@ def read_sweep_file(path: Path) -> ReadFile:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
         raise UserError(
-            f"{path} is no sweep file; it needs entries, and tune-calib schema prints what it may say"
+            f"{path} is no sweep file; it needs entries; tune-calib schema tells what it may say"
         )
     try:
         return ReadFile(path, SweepFile.model_validate(plain), lines)
