@@ -162,7 +162,7 @@ def _floats(
 ) -> Iterator[list[list[str]]]:
     """The bodies of each float, as many blocks and rows as a page holds."""
     bodies: list[list[str]] = []
-    left = _LINES - len(table.caption) // 100
+    left = _LINES - len(table.caption) // 100  # about so many letters stand in a line of it
     for block in blocks:
         for start, stop in _parts(table, columns, block):
             height = _height(table, columns, block, start, stop)
@@ -195,6 +195,7 @@ def _height(
 
 def _lines(broken: Iterable[str]) -> int:
     """Lines of a row whose broken texts these are."""
+    # Ragged lines end early, so a line holds less than its width.
     return max([1, *(1 + int(_points(text) / (0.85 * _TEXT_PT)) for text in broken)])
 
 

@@ -41,14 +41,14 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     found = [name for name in map(str, rows) if is_metric_column(name)]
     if metrics:
         splits = [split] if split else sorted({name.rpartition("/")[0] for name in found})
-        found = [column(place, metric) for place in splits for metric in metrics]
+        found = [column(of, metric) for of in splits for metric in metrics]
         rows = rows.reindex(columns=[*_TRIAL, *found])
     elif split:
         found = [name for name in found if name.rpartition("/")[0] == split]
     long = rows.melt(id_vars=_TRIAL, value_vars=found, var_name="column")
-    places = {name: name.rpartition("/") for name in found}
-    long["split"] = long["column"].map({name: place[0] for name, place in places.items()})
-    long["metric"] = long["column"].map({name: place[2] for name, place in places.items()})
+    parts = {name: name.rpartition("/") for name in found}
+    long["split"] = long["column"].map({name: part[0] for name, part in parts.items()})
+    long["metric"] = long["column"].map({name: part[2] for name, part in parts.items()})
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
 

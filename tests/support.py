@@ -12,15 +12,16 @@ from unittest import mock
 import pytest
 import torch
 
+from tune_calib.asked import Asked, Seeds
 from tune_calib.cli import main
 from tune_calib.columns import TableName
-from tune_calib.ladder import Seeds
 from tune_calib.places import place
 from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
-from tune_calib.tuning.ablate import Request
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.ablate import LadderJob
+from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.tuning.site import Site
 
 CPU = torch.device("cpu")
 
@@ -74,7 +75,7 @@ def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:
 
 
 def run_of(out: Path, store) -> dict:
-    return Run(out=str(out), store=str(store.root), git_revision=None).plain()
+    return Circumstances(out=str(out), store=str(store.root), git_revision=None).plain()
 
 
 def drive(actor) -> dict:
@@ -108,20 +109,14 @@ def damaged(path: Path, how: str) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content(whole))
 
 
-def request_in(out, given=None, seeds=1) -> Request:
+def job_in(out, given=None, seeds=1) -> LadderJob:
     asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
-    return Request(
+    defaults = DATASETS["digits"].cpu_defaults
+    site = Site(place(str(out)), place(str(out)) / "store", command="tune-calib ablate mac_cal")
+    return LadderJob(
         ladder=LADDERS["mac_cal"],
-        defaults=DATASETS["digits"].cpu_defaults,
-        given=given or asked,
-        seeds=Seeds.count(seeds, None, None),
-        with_controls=False,
-        out=place(str(out)),
-        store=place(str(out)) / "store",
-        data_root=None,
-        address=None,
-        gpus=0.0,
-        command="tune-calib ablate mac_cal",
+        asked=Asked(given or asked, Seeds.count(seeds, None, None), defaults),
+        site=site,
     )
 
 

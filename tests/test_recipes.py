@@ -11,24 +11,25 @@ from analysis.ladder import recipes as tables
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.docs.test_pages import blocks, page
+from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.ladder import expand, side_by_side
 from tune_calib.manifests import RungRecord, SweepManifest
 from tune_calib.names import SLOTS
-from tune_calib.recipes import effective, own_recipe, suited_to
+from tune_calib.recipes import effective, own_recipe
 from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
 from tune_calib.results import read_table
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot, TrialSpec, canonical_json
-from tune_calib.tuning.ablate import Request, _manifest_of
+from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.backend.trainables import trainable
 from tune_calib.tuning.caption import describe
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.site import Site
 from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.run import planned_works, question_of
 
-ONE = Seeds((0,), (0,), is_paired=True)
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
 
 
@@ -39,7 +40,7 @@ def named(kind: str) -> list[str]:
 def planned(names, dataset="digits", own_recipes=False, **given):
     asked = {"data": {"dataset": dataset}, **given}
     ladder = side_by_side(names)
-    return expand(ladder, suited_to(asked), asked, ONE, False, own_recipes)
+    return expand(ladder, Asked(asked, own_recipes=own_recipes).suited())
 
 
 # docs/pages/readings.md#recipes: what the authors' programs set.
@@ -154,7 +155,7 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, ow
     spec = TrialSpec.build(**trainable(name).bound(config)["spec"])
     (trial,) = planned([name], dataset, own_recipes, **given)
     asked = {"data": {"dataset": dataset}, **given}
-    point = Candidates(name, asked, suited_to(asked), ONE, own_recipes).trials({}, 0)[0]
+    point = Candidates(name, Asked(asked, own_recipes=own_recipes).suited()).trials({}, 0)[0]
     assert spec.hash == trial.spec.hash == point.spec.hash
 
 
@@ -193,31 +194,28 @@ def test_rows_of_the_example_give_the_hashes_that_they_have():
             assert TrialSpec.build(**slots).hash == row["spec_hash"]
 
 
-def request(out: Path, own_recipes: bool, names=("ce", "tst")) -> Request:
-    given = {"data": {"dataset": "digits"}}
-    places = {"out": out, "store": out / "store", "data_root": None, "address": None, "gpus": 0.0}
-    ladder, defaults = side_by_side(names), suited_to(given)
-    return Request(ladder, defaults, given, ONE, False, **places, command="",
-                   own_recipes=own_recipes)  # fmt: skip
+def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderJob:
+    asked = Asked({"data": {"dataset": "digits"}}, own_recipes=own_recipes).suited()
+    return LadderJob(side_by_side(names), asked, Site(out, out / "store"))
 
 
 def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
-    asked = {own: request(tmp_path, own) for own in (False, True)}
+    asked = {own: job(tmp_path, own) for own in (False, True)}
     sweeps = {
-        own: _manifest_of(one, planned(["ce", "tst"], own_recipes=own)).sweep
+        own: sweep_manifest(one, planned(["ce", "tst"], own_recipes=own)).sweep
         for own, one in asked.items()
     }
     assert sweeps[False] == "82669afa07cdd694"
     assert sweeps[True] != sweeps[False]
-    question = Question("tst", {}, {}, ONE, Objective(("ece",), 0.01))
+    question = Question("tst", Asked(), Objective(("ece",), 0.01))
     assert "own_recipes" not in question.record().plain()
-    own = Question("tst", {}, {}, ONE, Objective(("ece",), 0.01), own_recipes=True)
+    own = Question("tst", Asked(own_recipes=True), Objective(("ece",), 0.01))
     assert own.record().plain() == {**question.record().plain(), "own_recipes": True}
     for one in (question, own):
         again = Question.of(one.record())
         assert again == one
         lr = {t.spec.head.lr for t in again.candidates().trials({}, 0)}
-        assert lr == {1e-4 if one.own_recipes else 0.01}
+        assert lr == {1e-4 if one.asked.own_recipes else 0.01}
 
 
 ENTRIES = {
@@ -270,7 +268,7 @@ def test_the_caption_names_the_recipe(own_recipes):
 def test_the_caption_tells_recipes_that_settings_make_differ():
     ladder = side_by_side(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
-    trials = expand(ladder, suited_to(given), given, ONE, False)
+    trials = expand(ladder, Asked(given).suited())
     told = describe(trials, ladder, False)
     assert told.endswith("recipes differ")
     assert "lr " not in told
@@ -278,7 +276,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
 
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
-    trials = expand(ladder, suited_to(given), given, ONE, False)
+    trials = expand(ladder, Asked(given).suited())
     told = describe(trials, ladder, False)
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
     assert told.endswith("one recipe for all")

@@ -1,18 +1,16 @@
 """What a ladder is, and how it expands to trial specs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tune_calib.asked import Asked, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.recipes import SLOTS, Settings, effective, known_keys, method_of, own_recipe
 from tune_calib.registry import METHODS, nearest
 from tune_calib.spec import TrialSpec
 
 Kind = Literal["base", "step", "variant", "control"]
-
-LARGEST_PLAN = 100_000
-"""Trials of one ladder or search; more are refused before any is written out."""
 
 
 @dataclass(frozen=True)
@@ -68,71 +66,12 @@ class PlannedTrial:
     label: str
 
 
-@dataclass(frozen=True)
-class Seeds:
-    """Pairs of network and head seeds.
-
-    Attributes:
-        network: seeds of the networks.
-        head: seeds of the heads.
-        is_paired: the i-th network goes with the i-th head seed; else every pair is run.
-    """
-
-    network: tuple[int, ...]
-    head: tuple[int, ...]
-    is_paired: bool
-
-    @classmethod
-    def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
-        """The first seeds: as many pairs, or so many networks with so many heads each.
-
-        Raises:
-            UserError: they are more than any plan has.
-        """
-        is_paired = network is None and head is None
-        refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
-        if is_paired:
-            numbers = tuple(range(both or 1))
-            return cls(numbers, numbers, is_paired=True)
-        return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
-
-    def pairs(self) -> list[tuple[int, int]]:
-        """All (network seed, head seed) that are run."""
-        if self.is_paired:
-            return list(zip(self.network, self.head, strict=True))
-        return [(n, h) for n in self.network for h in self.head]
-
-
-def refuse_large(trials: int) -> None:
-    """Refuse a plan that is too large to be written out.
-
-    Raises:
-        UserError: it is.
-    """
-    if trials > LARGEST_PLAN:
-        raise UserError(
-            f"{trials:,} trials are planned, and a plan has at most {LARGEST_PLAN:,}; ask for "
-            "fewer seeds, trials or methods at a time"
-        )
-
-
-def expand(
-    ladder: Ladder,
-    defaults: Settings,
-    given: Settings,
-    seeds: Seeds,
-    with_controls: bool,
-    own_recipes: bool = False,
-) -> list[PlannedTrial]:
+def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
     """Write a ladder out as trial specs.
 
     Args:
         ladder: the ladder.
-        defaults: settings by slot that hold unless others are given.
-        given: settings by slot that were asked for; what a rung sets itself stands above them.
-        seeds: seeds of networks and heads.
-        with_controls: add the controls.
-        own_recipes: train each method by the recipe of its authors.
+        asked: settings and seeds; what a rung sets itself stands above what was given.
 
     Returns:
         The trials in the order of the rungs; a rung without ``head`` has one for all head seeds.
@@ -141,18 +80,20 @@ def expand(
         UserError: a setting that was asked for is unknown to every rung, or out of range, or
             makes two rungs the same; or the trials are too many.
     """
-    rungs = [rung for rung in ladder.rungs if with_controls or rung.kind != "control"]
+    given, pairs = asked.given, asked.seeds.pairs()
+    rungs = [rung for rung in ladder.rungs if asked.controls or rung.kind != "control"]
     refuse_unknown(rungs, given)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
-    refuse_large(len(rungs) * len(seeds.pairs()))
-    asked = {**given, "head": {**_head_recipe(ladder, given), **given.get("head", {})}}
+    refuse_large(len(rungs) * len(pairs))
+    heads_given = {**_head_recipe(ladder, given), **given.get("head", {})}
+    asked = replace(asked, given={**given, "head": heads_given})
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
-        for pair in seeds.pairs():
-            spec = spec_of(rung, defaults, asked, pair, own_recipes)
+        for pair in pairs:
+            spec = spec_of(rung, asked, pair)
             if rung.adds_head_epochs:
-                head = spec_of(heads[0], defaults, asked, pair, own_recipes).head
+                head = spec_of(heads[0], asked, pair).head
                 # As many epochs as the first head has: all heads of such a ladder have one recipe.
                 spec = _longer(spec, head.epochs) if head else spec
             # A rung without a head is one trial for all head seeds, and kept once.
@@ -229,37 +170,29 @@ def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
     return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
 
 
-def spec_of(
-    rung: Rung,
-    defaults: Settings,
-    given: Settings,
-    seeds: tuple[int, int],
-    own_recipes: bool = False,
-) -> TrialSpec:
+def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
     """The trial spec of a rung: what it sets stands above what was given.
 
     Args:
         rung: the rung.
-        defaults: settings by slot that suit the data set.
-        given: settings by slot; those of another rung's method are left out.
+        asked: settings; those of another rung's method are left out.
         seeds: of network and head.
-        own_recipes: train each method by the recipe of its authors.
 
     Raises:
         UserError: a setting is out of range.
     """
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
-    asked: dict[str, dict[str, Any]] = {}
+    slots: dict[str, dict[str, Any]] = {}
     for slot in SLOTS:
         own = rung.slots.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
             known = set(known_keys(slot, method_of(slot, own)))
-            below = {key: value for key, value in given.get(slot, {}).items() if key in known}
-            asked[slot] = {**below, **own}
+            below = {key: value for key, value in asked.given.get(slot, {}).items() if key in known}
+            slots[slot] = {**below, **own}
             if slot in seed_of:
                 # Above all else: a seed is an axis of the design and no setting.
-                asked[slot]["seed"] = seed_of[slot]
-    return effective(asked, defaults, own_recipes)
+                slots[slot]["seed"] = seed_of[slot]
+    return effective(slots, asked.defaults, asked.own_recipes)
 
 
 def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:

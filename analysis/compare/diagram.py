@@ -1,6 +1,7 @@
 """The diagram of critical differences."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import scikit_posthocs
 from matplotlib.figure import Figure as Drawing
@@ -38,6 +39,9 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
         color_palette=colors,
         text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
     )
+    for (bar,) in drawn["crossbars"]:
+        # Its points come out of a set: in another process they would be in another order.
+        bar.set_xdata(np.sort(bar.get_xdata()))
     for label in drawn["labels"]:
         label.set_color("0.1")  # the palest colours are not legible as text
     for index, (method, rank) in enumerate(result.ranks.items()):

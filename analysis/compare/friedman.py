@@ -66,8 +66,10 @@ def friedman(matched: Matched) -> Friedman:
     nemenyi = None
     if not statement:
         statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
+        # As Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
         quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
         critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
+        # After a test that finds nothing, pairs are not to be searched for a difference.
         nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete) if p < ALPHA else None
     return Friedman(
         metric=matched.metric,

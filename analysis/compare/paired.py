@@ -99,6 +99,7 @@ def _too_little(difference: Floats, test: str) -> str:
         return "no pair: no block has a number of both"
     if moved == 0:
         return f"all {n} pairs are equal"
+    # Two-sided: all signs alike, either way, of 2**moved ways that are equally likely.
     least = 2.0 ** (1 - moved)
     if test == "wilcoxon" and least > ALPHA:
         return f"too few pairs that differ ({moved}): Wilcoxon's smallest p is {least:.2g}"

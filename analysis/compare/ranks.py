@@ -1,6 +1,7 @@
 """Mean ranks of methods over (data set, backbone) columns, as the papers print them."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +38,7 @@ class RankTable:
         notes: what was left out and why, a line each.
         flags: cells of the column ``flags`` of the trials of each method that has some.
         at_chance: which values stand on a trial at chance; such a one is ranked last.
-        titles: printed names of data sets and backbones, as far as they are known.
+        titles: printed names of data sets and backbones, as far as they are known and distinct.
     """
 
     source: str
@@ -145,8 +146,14 @@ def rank(
         notes=(*notes, *told),
         flags=flags,
         at_chance=at_chance.loc[values.index],
-        titles=published_titles() if titles is None else titles,
+        titles=_distinct(published_titles() if titles is None else titles),
     )
+
+
+def _distinct(titles: Mapping[str, str]) -> dict[str, str]:
+    """Titles that one name alone has: two columns of one head could not be told apart."""
+    counts = Counter(titles.values())
+    return {name: title for name, title in titles.items() if counts[title] == 1}
 
 
 def name(key: Iterable[str]) -> str:

@@ -55,7 +55,7 @@ def render(
     environment = Environment(
         loader=PackageLoader("analysis.page"),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -194,6 +194,7 @@ class SearchResults:
             told["flags"] = ",".join(
                 f for f in self._values["flags"].reindex(entry.specs).dropna() if f
             )
+            # One diverged seed makes a suggestion no candidate: its other seeds are no mean of it.
             n = int(values.notna().sum()) if is_done else 0
             numbers = {"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}
             rows.append({**told, **_plain(entry.point), **numbers, "n": n,

@@ -168,6 +168,7 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     values = rows[setting]
     if is_numeric(values):
         values = values.astype(float)
+        # Equally many in each part: a sampler that learns tries some regions much more often.
         parts = pd.qcut(values, bins, duplicates="drop") if values.nunique() > bins else values
     else:
         parts = values.map(str)

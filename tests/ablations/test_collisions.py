@@ -6,17 +6,19 @@ import re
 import pytest
 
 from tests import fake_results
-from tests.support import request_in
+from tests.support import job_in
+from tune_calib.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
-from tune_calib.ladder import LARGEST_PLAN, Seeds, expand, refuse_large, side_by_side
+from tune_calib.ladder import expand, side_by_side
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.results import write_results
 from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.folder import refuse_mended
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.evaluate import CHOSEN, DEFAULTS, _request
-from tune_calib.tuning.search.job import Question, SearchRequest
+from tune_calib.tuning.search.evaluate import CHOSEN, DEFAULTS, _job
+from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.site import Site
 
 SEEDS = {
     "paired": Seeds((0, 1), (0, 1), is_paired=True),
@@ -52,7 +54,7 @@ def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, se
     expected = {i for i, rung in enumerate(ladder.rungs) if with_controls or rung.kind != "control"}
     told = ""
     try:
-        planned = expand(ladder, {}, given, SEEDS[seeds], with_controls)
+        planned = expand(ladder, Asked(given, SEEDS[seeds], controls=with_controls))
     except UserError as error:
         told = str(error)
     if not told:
@@ -88,7 +90,7 @@ def test_two_rungs_that_a_setting_makes_one_are_named_before_anything_starts(
 
 
 def test_a_rung_without_head_is_one_trial_under_several_head_seeds():
-    planned = expand(LADDERS["mac_cal"], {}, {}, SEEDS["crossed"], with_controls=False)
+    planned = expand(LADDERS["mac_cal"], Asked(seeds=SEEDS["crossed"]))
     assert [trial.rung for trial in planned].count(0) == 2
     assert [trial.rung for trial in planned].count(1) == 6
 
@@ -99,7 +101,7 @@ def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
     with pytest.raises(
         UserError, match=r"'fl' and 'fl gamma=.*' are one and the same trial; leave"
     ):
-        expand(ladder, {}, {}, SEEDS["paired"], with_controls=False)
+        expand(ladder, Asked(seeds=SEEDS["paired"]))
 
 
 @pytest.mark.parametrize(
@@ -128,15 +130,13 @@ def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp
 @pytest.mark.parametrize("is_default", [True, False])
 def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, tmp_path):
     """The defaults of ce are the baseline."""
-    candidates = Candidates(method, {}, {})
+    candidates = Candidates(method, Asked())
     defaults = candidates.first()[0]
     point = defaults if is_default else {**defaults, **dict([last_choice(candidates)])}
-    question = Question(method, {}, {}, Seeds((0,), (0,), True), Objective(("ece",), 0.01))
-    request = SearchRequest(
-        question, 4, tmp_path, tmp_path / "store", None, None, 0.0, 1, None, "again"
-    )
-    asked = _request(request, candidates, point, 2, "again", "title")
-    planned = expand(asked.ladder, asked.defaults, asked.given, asked.seeds, False)
+    question = Question(method, Asked(), Objective(("ece",), 0.01))
+    job = SearchJob(question, 4, Site(tmp_path, tmp_path / "store"))
+    asked = _job(job, candidates, point, 2, "again", "title")
+    planned = asked.planned()
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)
     is_baseline = method == "ce"
@@ -161,26 +161,25 @@ def test_a_plan_that_is_too_large_is_refused_by_its_counts(counts):
 def test_the_rungs_count_too():
     seeds = Seeds.count(LARGEST_PLAN // 2, None, None)
     with pytest.raises(UserError, match="300,000 trials are planned"):
-        expand(LADDERS["mac_cal"], {}, {}, seeds, with_controls=False)
+        expand(LADDERS["mac_cal"], Asked(seeds=seeds))
     refuse_large(LARGEST_PLAN)
 
 
 @pytest.mark.parametrize("changed", [0, 3])
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, seeds, tmp_path):
-    from tune_calib.tuning.ablate import _manifest_of
+    from tune_calib.tuning.ablate import sweep_manifest
 
     out = tmp_path / "out"
-    request = request_in(out)
-    planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
-    manifest = _manifest_of(request, planned)
+    job = job_in(out)
+    manifest = sweep_manifest(job, job.planned())
     other = manifest.planned[changed].model_copy(update={"spec_hash": "of an earlier version"})
     manifest.planned[changed] = other
     manifest.write(out)
     before = fake_results_tree(out)
-    label = request.ladder.rungs[changed].label
+    label = job.ladder.rungs[changed].label
     with pytest.raises(UserError, match="other defaults") as told:
-        ablate(request_in(out, seeds=seeds))
+        ablate(job_in(out, seeds=seeds))
     assert repr(label) in str(told.value)
     assert "name another --out" in str(told.value)
     assert fake_results_tree(out) == before

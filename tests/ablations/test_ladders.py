@@ -6,8 +6,9 @@ import pytest
 
 import ablations
 from analysis.published import published
+from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
-from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.ladder import expand, side_by_side
 from tune_calib.registry import DATASETS, LADDERS
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
@@ -17,8 +18,7 @@ TWO = Seeds((0, 1), (0, 1), is_paired=True)
 @pytest.mark.parametrize("name", list(LADDERS))
 def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     ladder = LADDERS[name]
-    defaults = DATASETS[dataset].cpu_defaults
-    planned = expand(ladder, defaults, {"data": {"dataset": dataset}}, TWO, with_controls=True)
+    planned = expand(ladder, Asked({"data": {"dataset": dataset}}, TWO, controls=True).suited())
     assert [trial.rung for trial in planned] == [
         i for i in range(len(ladder.rungs)) for _ in TWO.head
     ]
@@ -42,11 +42,12 @@ def test_every_file_of_ablations_registers_its_ladder():
 def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
     planned = expand(
         side_by_side(["ce", "tst", "balcal", "temperature"]),
-        {"head": {"lr": 0.05, "gamma": 0.8}},
-        {"network": {"epochs": 7}},
-        TWO,
-        with_controls=False,
-        own_recipes=own_recipes,
+        Asked(
+            given={"network": {"epochs": 7}},
+            seeds=TWO,
+            defaults={"head": {"lr": 0.05, "gamma": 0.8}},
+            own_recipes=own_recipes,
+        ),
     )
     specs = {trial.label: trial.spec for trial in planned}
     assert specs["tst"].head.lr == (1e-4 if own_recipes else 0.05)
@@ -58,7 +59,7 @@ def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
 
 def test_methods_joined_by_plus_are_one_pipeline():
     ladder = side_by_side(["ls+mac_cal+temperature", "tst+temperature"])
-    first, second = expand(ladder, {}, {}, Seeds((0,), (0,), is_paired=True), with_controls=False)
+    first, second = expand(ladder, Asked())
     slots = first.spec.network, first.spec.head, first.spec.posthoc
     assert [slot.method for slot in slots] == ["ls", "mac_cal", "temperature"]
     assert (second.spec.network.method, second.spec.head.method) == ("ce", "tst")
@@ -79,7 +80,7 @@ def test_a_pipeline_that_makes_no_sense_is_refused(pipelines, told):
 
 def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_train():
     given = {"network": {"epochs": 14}, "head": {"epochs": 6}}
-    planned = expand(LADDERS["decoupling"], {}, given, TWO, with_controls=False)
+    planned = expand(LADDERS["decoupling"], Asked(given, TWO))
     networks = {trial.label: trial.spec.network for trial in planned}
     base, longer = networks["joint"], networks["joint, longer"]
     assert (base.epochs, longer.epochs) == (14, 20)

@@ -10,7 +10,7 @@ import torch
 from ray import tune
 
 from tests.benchmarks.common import CORES
-from tests.benchmarks.search import ask_seconds, request
+from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.tuning.backend.rows import Outcome
 from tune_calib.tuning.backend.trainables import NetworkTrainable
@@ -45,7 +45,7 @@ def main() -> None:
     for count in COUNTS:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            asked = request(root / "out", root / "store", count, {"network": {"epochs": 1}})
+            asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})
             asked = replace(asked, question=replace(asked.question, method="fl"))
             found = search(asked)
             written = sorted(path.stat().st_mtime for path in asked.out.glob("trials/network-*"))

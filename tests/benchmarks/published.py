@@ -10,10 +10,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.benchmarks.common import CPU, Setting, cifar_sized, digits
+from tune_calib.asked import Asked, Seeds
 from tune_calib.data.augment import normalise, random_crop_flip
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.population import PopulationTrainer, population_key
-from tune_calib.ladder import Seeds, expand
+from tune_calib.ladder import expand
 from tune_calib.registry import LADDERS
 from tune_calib.spec import HeadSlot
 
@@ -50,7 +51,7 @@ def as_published(setting: Setting, slot: HeadSlot) -> None:
 def ladder_heads() -> list[HeadSlot]:
     """The five head rungs of the ladder, for every head seed."""
     seeds = Seeds((0,), tuple(range(HEAD_SEEDS)), is_paired=False)
-    planned = expand(LADDERS["mac_cal"], {}, {}, seeds, with_controls=False)
+    planned = expand(LADDERS["mac_cal"], Asked(seeds=seeds))
     return [trial.spec.head for trial in planned if trial.spec.head is not None]
 
 

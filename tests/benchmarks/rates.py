@@ -9,13 +9,13 @@ import optuna
 from ray import tune
 
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
-from tune_calib.ladder import PlannedTrial, Seeds, expand, side_by_side
-from tune_calib.registry import DATASETS
+from tune_calib.asked import Asked, Seeds
+from tune_calib.ladder import PlannedTrial, expand, side_by_side
 from tune_calib.tuning.backend.feed import run_plan
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, ray_session
 from tune_calib.tuning.backend.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.backend.pool import Pool
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
@@ -32,11 +32,11 @@ def planned_heads(count: int) -> list[PlannedTrial]:
     }
     seeds = Seeds((0,), tuple(range(count)), is_paired=False)
     ladder = side_by_side(["mac_cal"], [{}])
-    return expand(ladder, DATASETS["digits"].cpu_defaults, given, seeds, False)
+    return expand(ladder, Asked(given, seeds).suited())
 
 
-def circumstances(out: Path, store: Path) -> Run:
-    return Run(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
+def circumstances(out: Path, store: Path) -> Circumstances:
+    return Circumstances(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
 
 
 def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: bool) -> float:

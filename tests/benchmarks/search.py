@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
-from tune_calib.ladder import Seeds, Settings
-from tune_calib.registry import DATASETS
+from tune_calib.asked import Asked
+from tune_calib.ladder import Settings
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.search.driver import MIN_SHARE, open_trials, search
-from tune_calib.tuning.search.job import Question, SearchRequest
+from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.site import Site
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
 POPULATION, FLOOR_BATCHES = 16, 16
@@ -26,22 +27,20 @@ CIFAR10: Settings = {
 }
 
 
-def request(out: Path, store: Path, trials: int, given: Settings, **asked: Any) -> SearchRequest:
+def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -> SearchJob:
     """A search of MaC-Cal heads for the best ECE within a guard of five points."""
     dataset = given.get("data", {}).get("dataset", "digits")
     question = Question(
         method="mac_cal",
-        defaults=DATASETS[dataset].cpu_defaults,
-        given=given,
-        seeds=Seeds((0,), (0,), is_paired=True),
+        asked=Asked(given).suited(),
         objective=Objective(("ece",), 0.05),
-        **asked,
+        **how,
     )
     root = CIFAR10_ROOT if dataset == "cifar10" else None
-    return SearchRequest(question, trials, out, store, root, None, 0.0, CORES, None, "benchmark")
+    return SearchJob(question, suggestions, Site(out, store, root, command="benchmark"), CORES)
 
 
-def floor(asked: SearchRequest) -> float:
+def floor(asked: SearchJob) -> float:
     """Heads per second of the bare loop over the same populations, without a harness."""
     trials = open_trials(asked, asked.question.candidates())
     suggestions = [trials.study.suggestion(n) for n in range(asked.trials)]
@@ -57,7 +56,7 @@ def floor(asked: SearchRequest) -> float:
     return bare_loops(asked.store, batches)
 
 
-def ask_seconds(asked: SearchRequest) -> float:
+def ask_seconds(asked: SearchJob) -> float:
     """Mean time of an ask behind the last trial."""
     trials = open_trials(asked, asked.question.candidates())
     start = time.perf_counter()
@@ -66,7 +65,7 @@ def ask_seconds(asked: SearchRequest) -> float:
     return (time.perf_counter() - start) / 16
 
 
-def row(name: str, asked: SearchRequest) -> str:
+def row(name: str, asked: SearchJob) -> str:
     """Search, and say what it took."""
     search(asked)
     reached, bare = steady_rate(asked.out), floor(asked)
@@ -91,6 +90,6 @@ def main() -> None:
             given = CIFAR10 if name == "cifar10" else DIGITS
             out = root / f"{name}-{count}-{population}"
             print(
-                row(name, request(out, root / "store", count, given, population=population)),
+                row(name, job(out, root / "store", count, given, population=population)),
                 flush=True,
             )

@@ -16,7 +16,7 @@ import numpy as np
 
 from analysis import style
 from tests.benchmarks.common import CIFAR10_ROOT
-from tests.benchmarks.search import CIFAR10, request
+from tests.benchmarks.search import CIFAR10, job
 from tune_calib.ladder import Settings
 from tune_calib.results import read_table
 from tune_calib.tuning.search.driver import Found, search
@@ -55,7 +55,7 @@ def heads(root: Path, given: Settings) -> Histories:
     for name, way in WAYS.items():
         for seed in range(REPEATS):
             out = root / f"{name}-{seed}"
-            asked = request(out, root / "store", HEADS, given, sampler_seed=seed, **way)
+            asked = job(out, root / "store", HEADS, given, sampler_seed=seed, **way)
             histories.setdefault(name, []).append(history(search(asked)))
     return histories
 
@@ -105,7 +105,7 @@ def networks(root: Path, scheduler: str, trials: int, seed: int) -> tuple[int, f
     """Epochs that a search of focal loss trained in all, and its best NLL on ``select``."""
     given = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
     out = root / f"{scheduler}-{trials}-{seed}"
-    asked = request(
+    asked = job(
         out,
         out / "store",  # its own: nothing that another search trained
         trials,

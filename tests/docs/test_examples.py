@@ -21,8 +21,8 @@ from pathlib import Path
 from tests.support import drive, run_of
 from tune_calib import plugins
 from tune_calib.engine.store import Store
-from tune_calib.ladder import Seeds, expand
-from tune_calib.recipes import suited_to
+from tune_calib.asked import Asked
+from tune_calib.ladder import expand
 from tune_calib.registry import LADDERS
 from tune_calib.results import read_table
 from tune_calib.tuning.backend.trainables import trainable
@@ -31,7 +31,7 @@ names = ("ladder", "metric", "dataset", "backbone")
 plugins.load(*(f"docs/examples/plugin_{name}.py" for name in names))
 
 asked = {"data": {"dataset": "digits5"}, "network": {"backbone": "perceptron", "epochs": 2}}
-trials = expand(LADDERS["smoothing"], suited_to(asked), asked, Seeds((0,), (0,), True), True)
+trials = expand(LADDERS["smoothing"], Asked(asked, controls=True).suited())
 out = Path(sys.argv[1])
 drive(trainable("ce")({**asked, "run": run_of(out, Store(out / "store"))}))
 (row,) = read_table(out, "trials").to_pylist()

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from tests.support import CPU, QUICK, cli, drive, small_spec
+from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.ladder import expand, side_by_side
 from tune_calib.portable import PORTABLE
-from tune_calib.registry import DATASETS
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.resumed import tell_other_machine
 
@@ -32,7 +32,7 @@ NEW = ("processor", "instruction_set", "gpu")
 
 def network_row(store: Store, out) -> dict:
     spec = small_spec().model_dump(mode="json")
-    run = Run(out=str(out), store=str(store.root), git_revision=None).plain()
+    run = Circumstances(out=str(out), store=str(store.root), git_revision=None).plain()
     drive(NetworkTrainable({**spec, "run": run}))
     return read_table(out, "trials").to_pylist()[0]
 
@@ -129,7 +129,7 @@ def test_portable_trials_are_not_mixed_with_others():
 @pytest.mark.parametrize("kind", [NetworkTrainable, HeadTrainable])
 def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(kind, trained, tmp_path):
     head = {"head": {"method": "retrain", "epochs": 1}} if kind is HeadTrainable else {}
-    run = Run(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
+    run = Circumstances(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     with pytest.raises(UserError, match="ATEN_CPU_CAPABILITY=avx2"):
         kind({**PORTABLE_SPEC, **head, "run": run})
     require_environment(small_spec())
@@ -193,9 +193,7 @@ def read_only(tmp_path):
     root = tmp_path / "store"
     given = {"data": {"dataset": "digits"}, "network": {"epochs": 2, "augment": "none"}}
     given["head"] = {"epochs": 2, "augment": "none"}
-    defaults = DATASETS["digits"].cpu_defaults
-    seeds = Seeds.count(1, None, None)
-    spec = expand(side_by_side(["ce", "retrain"]), defaults, given, seeds, False)[1].spec
+    spec = expand(side_by_side(["ce", "retrain"]), Asked(given).suited())[1].spec
     splits = load_development(spec.data, None), load_test(spec.data, None)
     run = NetworkTraining(spec, Store(root), splits[0], CPU)
     while run.step() is not None:

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 from tests.support import small_spec
+from tune_calib.asked import Asked, Seeds
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
-from tune_calib.ladder import Seeds, expand, side_by_side
+from tune_calib.ladder import expand, side_by_side
 from tune_calib.registry import LADDERS
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec, canonical_json
 from tune_calib.tuning.backend.feed import resources_of
 from tune_calib.tuning.backend.plan import HEAD_THREADS, make_plan
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.dry_run.clock import Clock
 
@@ -24,7 +25,7 @@ from tune_calib.tuning.dry_run.clock import Clock
 @pytest.mark.parametrize("name", ["mac_cal", "fedlas"])
 def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     given = {} if threads is None else {"network": {"threads": threads}}
-    planned = expand(LADDERS[name], {}, given, Seeds.count(seeds, None, None), True)
+    planned = expand(LADDERS[name], Asked(given, Seeds.count(seeds, None, None), controls=True))
     plan = make_plan(planned, set())
     assert {trial.threads for trial in plan.networks} == {threads or 1}
     assert {trial.config()["threads"] for trial in plan.networks} == {threads or 1}
@@ -35,7 +36,7 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
 
 def test_methods_beside_each_other_may_have_threads_of_their_own():
     ladder = side_by_side(["ce", "ls"], [{}, {"network": {"threads": 2}}])
-    plan = make_plan(expand(ladder, {}, {}, Seeds.count(1, None, None), False), set())
+    plan = make_plan(expand(ladder, Asked()), set())
     assert [trial.threads for trial in plan.networks] == [1, 2]
     assert [need.cpus for need in resources_of(plan, 0.0)] == [1, 2]
 
@@ -45,7 +46,9 @@ def test_methods_beside_each_other_may_have_threads_of_their_own():
 def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, head, tmp_path):
     network = {**small_spec().network.model_dump(mode="json"), "threads": threads}
     slots = {"head": {"method": "retrain", "epochs": 1, "augment": "none"}} if head else {}
-    run = Run(out=str(tmp_path / "out"), store=str(tmp_path / "store"), git_revision=None).plain()
+    run = Circumstances(
+        out=str(tmp_path / "out"), store=str(tmp_path / "store"), git_revision=None
+    ).plain()
     torch.set_num_threads(3)
     try:
         actor = (HeadTrainable if head else NetworkTrainable)(

@@ -13,7 +13,7 @@ from tune_calib.conformance.suite import checks_of, results
 from tune_calib.methods._base import Batch
 from tune_calib.registry import METHODS
 from tune_calib.results import read_table
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
 
 UNSTABLE = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets"]
@@ -161,7 +161,7 @@ def test_a_reset_actor_equals_a_fresh_one(name, trained, tmp_path):
                 slots["head"] = own
             case _:
                 slots["posthoc"] = {"method": name}
-        run = Run(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
+        run = Circumstances(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
         return {**slots, "run": run.plain()}
 
     actor = trainable(name)(config(10, "first"))

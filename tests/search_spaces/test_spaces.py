@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support import here
-from tune_calib.recipes import suited_to
+from tune_calib.asked import Asked
 from tune_calib.registry import DATASETS, METHODS, SPACES
 from tune_calib.space import Space, choice, uniform
 from tune_calib.tuning.search.candidates import Candidates
@@ -26,8 +26,8 @@ def published(candidates):
 @pytest.mark.parametrize("name", list(METHODS))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
     given = {"data": {"dataset": dataset}}
-    defaults = suited_to(given) if suited else {}
-    candidates = Candidates(name, given, defaults, own_recipes=own_recipes)
+    asked = Asked(given, own_recipes=own_recipes)
+    candidates = Candidates(name, asked.suited() if suited else asked)
     points = candidates.first()
     space = SPACES[name]
     assert points[0] == space.active(candidates.defaults)

@@ -10,6 +10,7 @@ import pytest
 from ray import tune
 
 from tests.support import QUICK, cli, command_line, drive, here, rows, run_of, small_spec
+from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.tuning.backend.launch import ray_session
 from tune_calib.tuning.backend.plan import make_plan
@@ -191,10 +192,13 @@ def test_what_is_registered_is_listed(what):
 
 
 def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
-    from tune_calib.ladder import Seeds, expand
+    from tune_calib.asked import Seeds
+    from tune_calib.ladder import expand
     from tune_calib.registry import LADDERS
 
-    planned = expand(LADDERS["mac_cal"], {}, {}, Seeds((0,), tuple(range(5)), False), True)
+    planned = expand(
+        LADDERS["mac_cal"], Asked(seeds=Seeds((0,), tuple(range(5)), False), controls=True)
+    )
     plan = make_plan(planned, set())
     assert len(plan.networks) == 1
     # dense linear, masked linear, masked bottleneck (three rungs), two controls
@@ -204,15 +208,14 @@ def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
 
 
 def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
-    from tune_calib.ladder import Seeds, expand
+    from tune_calib.ladder import expand
     from tune_calib.registry import LADDERS
 
-    seeds = Seeds((0,), (0,), True)
-    planned = expand(LADDERS["mac_cal"], {}, {"head": {"tau0": 0.02}}, seeds, False)
+    planned = expand(LADDERS["mac_cal"], Asked({"head": {"tau0": 0.02}}))
     taus = [trial.spec.head.params.tau0 for trial in planned if trial.spec.head]
     assert taus == [0.0, 0.0, 0.0, 0.02, 0.02]
     with pytest.raises(UserError, match="no rung has a setting"):
-        expand(LADDERS["mac_cal"], {}, {"head": {"tau": 0.02}}, seeds, False)
+        expand(LADDERS["mac_cal"], Asked({"head": {"tau": 0.02}}))
 
 
 def test_no_result_file_of_the_suite_needs_a_pickle(whole):

@@ -3,15 +3,15 @@
 import pytest
 
 from tests import fake_results
-from tests.support import request_in
+from tests.support import job_in
+from tune_calib.asked import Asked
 from tune_calib.cli import main
-from tune_calib.ladder import Seeds, expand
 from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.registry import DATASETS
-from tune_calib.tuning.ablate import _manifest_of
+from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.search.job import Question, SearchRequest, manifest_of
+from tune_calib.tuning.search.job import Question, SearchJob, search_manifest
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.site import Site
 
 QUICK = ["--epochs", "1", "--head-epochs", "1", "--set", "network.augment=none"]
 SWEEP = "out: OUT\nentries: {a: {ladder: mac_cal}}\n"
@@ -33,18 +33,14 @@ GIVEN = {
 
 
 def begun_sweep(out, seeds, given=GIVEN) -> None:
-    request = request_in(out, given, seeds)
-    planned = expand(request.ladder, request.defaults, request.given, request.seeds, False)
-    _manifest_of(request, planned).write(out)
+    job = job_in(out, given, seeds)
+    sweep_manifest(job, job.planned()).write(out)
 
 
 def begun_search(out) -> None:
-    defaults, seeds = DATASETS["digits"].cpu_defaults, Seeds.count(1, None, None)
-    question = Question("mac_cal", defaults, GIVEN, seeds, Objective(("ece",), 0.01))
-    request = SearchRequest(
-        question, 4, out, out / "store", None, None, 0.0, 2, None, "tune-calib search"
-    )
-    manifest_of(request).write(out)
+    question = Question("mac_cal", Asked(GIVEN).suited(), Objective(("ece",), 0.01))
+    job = SearchJob(question, 4, Site(out, out / "store", command="tune-calib search"), at_once=2)
+    search_manifest(job).write(out)
 
 
 COMMANDS = {

@@ -1,11 +1,10 @@
 """The commands of ladders and comparisons: ablate, compare."""
 
-import shlex
-import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib.asked import Asked
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -25,11 +24,17 @@ from tune_calib.cli.options import (
     StoreRoot,
     chosen_seeds,
     settings,
+    site_of,
     stoppable,
     tell_crashed,
+    typed,
 )
 from tune_calib.cli.results import report
+from tune_calib.ladder import Ladder, refuse_unused, side_by_side
 from tune_calib.registry import LADDERS
+
+if TYPE_CHECKING:
+    from tune_calib.tuning.site import Site
 
 
 def ablate(
@@ -52,7 +57,12 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    _run(record, out or f"runs/{ladder}-{dataset}", {**locals(), "own_recipes": False})
+    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    refuse_unused(record.rungs, given)
+    pairs = chosen_seeds(seeds, network_seeds, head_seeds)
+    asked = Asked(given, pairs, controls=controls).suited()
+    folder = out or f"runs/{ladder}-{dataset}"
+    _run(record, asked, site_of(folder, store, data_root, address, gpus, typed()))
 
 
 def compare(
@@ -76,40 +86,21 @@ def compare(
     portable: Portable = False,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
-    from tune_calib.ladder import side_by_side
-
     record = side_by_side(methods)
-    _run(record, out or f"runs/compare-{dataset}", {**locals(), "controls": False})
-
-
-def _run(record: Any, out: str, options: dict[str, Any]) -> None:
-    """Carry a ladder out with the options of ``ablate`` or ``compare``, and report it."""
-    from tune_calib.ladder import refuse_unused
-
-    given = settings(options)
+    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
-    seeds = chosen_seeds(options["seeds"], options["network_seeds"], options["head_seeds"])
+    pairs = chosen_seeds(seeds, network_seeds, head_seeds)
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited()
+    folder = out or f"runs/compare-{dataset}"
+    _run(record, asked, site_of(folder, store, data_root, address, gpus, typed()))
 
-    from tune_calib.places import place
-    from tune_calib.recipes import suited_to
-    from tune_calib.tuning.ablate import Request
+
+def _run(ladder: Ladder, asked: Asked, site: "Site") -> None:
+    """Carry a ladder out, and report it."""
+    from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
 
-    folder = place(out)
-    request = Request(
-        ladder=record,
-        defaults=suited_to(given),
-        given=given,
-        seeds=seeds,
-        with_controls=options["controls"],
-        out=folder,
-        store=place(options["store"]) if options["store"] else folder / "store",
-        data_root=options["data_root"],
-        address=options["address"],
-        gpus=options["gpus"],
-        command=shlex.join(["tune-calib", *sys.argv[1:]]),
-        own_recipes=options["own_recipes"],
-    )
-    crashed = stoppable(request.command, lambda: run(request))
-    report(out)
-    tell_crashed(crashed, request.command, folder)
+    job = LadderJob(ladder, asked, site)
+    crashed = stoppable(site.command, lambda: run(job))
+    report(str(site.out))
+    tell_crashed(crashed, site.command, site.out)

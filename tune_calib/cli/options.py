@@ -1,8 +1,10 @@
 """Options that several commands share, and how their values become settings and seeds."""
 
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -12,6 +14,9 @@ from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
 from tune_calib.wording import counted
 from tune_calib.yaml_text import UnfoldedError, value_of
+
+if TYPE_CHECKING:
+    from tune_calib.tuning.site import Site
 
 
 def _share(text: str) -> float:
@@ -52,23 +57,29 @@ Portable = Annotated[
 ]
 
 
-def settings(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings by slot that were asked for, from the options of a command by name.
+def settings(
+    dataset: str,
+    backbone: str | None,
+    epochs: int | None,
+    head_epochs: int | None,
+    portable: bool,
+    set_: list[str] | None,
+) -> dict[str, dict[str, Any]]:
+    """Settings by slot that were asked for, from the options that give any.
 
     Raises:
         UserError: a ``--set`` is not ``slot.key=value``, or a setting is given twice.
     """
-    given: dict[str, dict[str, Any]] = {"data": {"dataset": options["dataset"]}}
-    for slot, key, name in (
-        ("network", "backbone", "backbone"),
-        ("network", "epochs", "epochs"),
-        ("head", "epochs", "head_epochs"),
+    given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
+    for slot, key, option in (
+        ("network", "backbone", backbone),
+        ("network", "epochs", epochs),
+        ("head", "epochs", head_epochs),
+        ("network", "portable", portable or None),
     ):
-        if options[name] is not None:
-            given.setdefault(slot, {})[key] = options[name]
-    if options.get("portable"):
-        given.setdefault("network", {})["portable"] = True
-    for text in options["set_"] or []:
+        if option is not None:
+            given.setdefault(slot, {})[key] = option
+    for text in set_ or []:
         slot, key, value = _setting(text)
         if key in given.get(slot, {}):
             raise UserError(
@@ -102,7 +113,7 @@ def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any
     Raises:
         UserError: a count is below 1, or the options contradict each other.
     """
-    from tune_calib.ladder import Seeds
+    from tune_calib.asked import Seeds
 
     given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}
     for option, count in given.items():
@@ -113,6 +124,28 @@ def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any
             "--seeds varies both together; give it, or --network-seeds and --head-seeds"
         )
     return Seeds.count(both, network, head)
+
+
+def site_of(
+    out: str,
+    store: str | None,
+    data_root: Path | None,
+    address: str | None,
+    gpus: float,
+    command: str,
+) -> "Site":
+    """Where a job is carried out; artifacts lie in the folder of its results unless named."""
+    from tune_calib.places import place
+    from tune_calib.tuning.site import Site
+
+    folder = place(out)
+    artifacts = place(store) if store else folder / "store"
+    return Site(folder, artifacts, data_root, address, gpus, command)
+
+
+def typed() -> str:
+    """What was typed, to do the same again."""
+    return shlex.join(["tune-calib", *sys.argv[1:]])
 
 
 def stoppable(again: str, work: Callable[[], Any]) -> Any:

@@ -1,13 +1,12 @@
 """The commands of searches: search, resume, evaluate."""
 
 import os
-import shlex
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib.asked import Asked
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -27,15 +26,17 @@ from tune_calib.cli.options import (
     chosen_seeds,
     known,
     settings,
+    site_of,
     stoppable,
     tell_crashed,
+    typed,
 )
 from tune_calib.errors import UserError
 from tune_calib.registry import METHODS
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
-    from tune_calib.tuning.search.job import SearchRequest
+    from tune_calib.tuning.search.job import SearchJob
 
 SAMPLERS = ("tpe", "random", "nsga2", "grid")
 SCHEDULERS = ("none", "asha")
@@ -86,40 +87,30 @@ def search(
     _ = METHODS[method]
     known("--sampler", sampler, SAMPLERS)
     known("--scheduler", scheduler, SCHEDULERS)
-    given = settings(dict(locals()))
-    chosen = chosen_seeds(seeds, network_seeds, head_seeds)
+    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    pairs = chosen_seeds(seeds, network_seeds, head_seeds)
 
-    from tune_calib.places import place
-    from tune_calib.recipes import suited_to
-    from tune_calib.tuning.search.job import Question, SearchRequest
+    from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.search.objective import Objective
 
-    folder = place(out or f"runs/search-{method}-{dataset}")
     question = Question(
         method=method,
-        defaults=suited_to(given),
-        given=given,
-        seeds=chosen,
+        asked=Asked(given, pairs, own_recipes=own_recipes).suited(),
         objective=Objective(tuple(metric or ["ece"]), guard),
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
-        own_recipes=own_recipes,
     )
-    request = SearchRequest(
+    folder = out or f"runs/search-{method}-{dataset}"
+    job = SearchJob(
         question=question,
-        trials=trials,
-        out=folder,
-        store=place(store) if store else folder / "store",
-        data_root=data_root,
-        address=address,
-        gpus=gpus,
+        suggestions=trials,
+        site=site_of(folder, store, data_root, address, gpus, _command()),
         at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
-        command=_command(),
     )
-    _search(request, retry)
+    _search(job, retry)
 
 
 def resume(
@@ -127,11 +118,11 @@ def resume(
 ) -> None:
     """Go on with a search; what is done is not done again."""
     from tune_calib.places import place
-    from tune_calib.tuning.search.job import request_of
+    from tune_calib.tuning.search.job import job_of
 
-    request = request_of(place(out), study_storage)
-    longer = replace(request, trials=max(trials, request.trials), command=_command())
-    _search(longer, retry)
+    job = job_of(place(out), study_storage)
+    site = replace(job.site, command=_command())
+    _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
 
 
 def evaluate(
@@ -182,16 +173,16 @@ def _command() -> str:
     """What was typed, without passwords."""
     from tune_calib.tuning.search.storage import without_password
 
-    return without_password(shlex.join(["tune-calib", *sys.argv[1:]]))
+    return without_password(typed())
 
 
-def _search(request: "SearchRequest", retry: str | None) -> None:
+def _search(job: "SearchJob", retry: str | None) -> None:
     if retry is not None:
         known("--retry", retry, ("crashed",))
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import describe
 
-    again = f"tune-calib resume {request.out}"
-    found = stoppable(again, lambda: run(request, retry))
+    again = f"tune-calib resume {job.out}"
+    found = stoppable(again, lambda: run(job, retry))
     typer.echo(describe(found))
-    tell_crashed(found.crashed, f"{again} --retry crashed", request.out)
+    tell_crashed(found.crashed, f"{again} --retry crashed", job.out)

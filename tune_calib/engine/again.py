@@ -61,7 +61,6 @@ class FinishedTrial:
         for _ in train_outputs(key, method, network, self.info, self.development.train):
             pass
 
-    # Every corruption is judged beside the same two splits: they are predicted once.
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:
         """What the post-hoc transform is fitted on, and ``select``."""

@@ -61,8 +61,6 @@ class NetworkTrainer:
         self.slot: NetworkSlot = spec.network
         self.info: DatasetInfo = DATASETS[spec.data.dataset]
         self.device = device
-        # As raw bytes, a quarter of float32, the whole split lives on the device and is cropped and
-        # normalised there, batch by batch.
         self.train = development.train.to(device)
         self.select = development.select.to(device)
         network, method = build(spec, len(self.train))
@@ -113,9 +111,8 @@ class NetworkTrainer:
 
     def learning_rate(self) -> float:
         """Learning rate of the coming epoch (milestones take effect at their epoch's start)."""
-        # Some published programs step their schedule at the start of an epoch, so that each drop
-        # comes one epoch early; here 3/7 of 350 epochs is before the 151st. Rounded, since a share
-        # times the epochs may miss a whole number by its last bit.
+        # Not one epoch early, as in programs that step their schedule at the start of an epoch: 3/7
+        # of 350 epochs is before the 151st. Rounded, since a product may miss it by its last bit.
         passed = sum(round(m * self.slot.epochs) <= self.epoch for m in self.slot.milestones)
         return self.slot.lr * self.slot.lr_decay**passed
 
@@ -284,7 +281,6 @@ def predict(
     method.eval()
     if bn_mode == "train":
         for module in network.modules():
-            # These modules alone: nothing else in the frozen body (dropout) is to act.
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.train()
     outputs = [method(network, normalise(x, info)) for x in split.images.split(EVALUATION_BATCH)]
@@ -292,7 +288,6 @@ def predict(
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    # A state_dict gives the live tensors, which the next step would change.
     return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 

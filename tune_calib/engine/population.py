@@ -17,7 +17,6 @@ from tune_calib.registry import METHODS
 from tune_calib.seeds import child_seed
 from tune_calib.spec import HeadSlot
 
-# What heads of one population may differ in; all else decides on shapes or on the loop.
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 
 # Samples that all heads see at once outside training, which bounds memory at a large K.

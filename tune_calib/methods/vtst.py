@@ -116,7 +116,7 @@ class VariationalTwoStage(HeadMethod):
         Head k's noise of a sample depends on (its seed, the draw, the sample's place) alone.
         """
         last = first + like.shape[1] - 1
-        # In blocks at fixed places, so that a later part of a split meets its own noise without
+        # In blocks at fixed positions, so that a later part of a split meets its own noise without
         # drawing all that lies before it.
         blocks = range(first // NOISE_BLOCK, last // NOISE_BLOCK + 1)
         skipped = first - blocks[0] * NOISE_BLOCK

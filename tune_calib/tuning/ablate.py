@@ -1,15 +1,15 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
-from tune_calib.ladder import Ladder, PlannedTrial, Rung, Seeds, expand
+from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand
 from tune_calib.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -18,12 +18,10 @@ from tune_calib.manifests import (
     SweepManifest,
 )
 from tune_calib.places import Place, environment, require_writable
-from tune_calib.recipes import Settings
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.caption import describe, titles
 from tune_calib.tuning.folder import (
     done,
@@ -34,42 +32,33 @@ from tune_calib.tuning.folder import (
     refuse_mended,
 )
 from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.site import Site
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for on the command line.
+class LadderJob:
+    """A ladder to be carried out.
 
     Attributes:
         ladder: the ladder.
-        defaults: settings by slot that suit the data set.
-        given: settings by slot that were asked for.
-        seeds: seeds of networks and heads.
-        with_controls: add the ladder's controls.
-        out: folder of the results.
-        store: folder of the artifacts.
-        data_root: where data sets lie.
-        address: of a Ray cluster, or None for this machine.
-        gpus: GPUs of a Ray trial, 0, 1 or 1/k.
-        command: to do the same again.
-        own_recipes: train each method by the recipe of its authors.
+        asked: settings, seeds and whether its controls are run.
+        site: where.
     """
 
     ladder: Ladder
-    defaults: Settings
-    given: Settings
-    seeds: Seeds
-    with_controls: bool
-    out: Place
-    store: Place
-    data_root: Path | None
-    address: str | None
-    gpus: float
-    command: str
-    own_recipes: bool = False
+    asked: Asked
+    site: Site
+
+    def planned(self) -> list[PlannedTrial]:
+        """Its trials.
+
+        Raises:
+            UserError: as ``expand``.
+        """
+        return expand(self.ladder, self.asked)
 
 
-def ablate(request: Request) -> list[str]:
+def ablate(job: LadderJob) -> list[str]:
     """Run what is missing of a ladder.
 
     Returns:
@@ -78,87 +67,71 @@ def ablate(request: Request) -> list[str]:
     Raises:
         UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
-    planned = expand(
-        request.ladder,
-        request.defaults,
-        request.given,
-        request.seeds,
-        request.with_controls,
-        request.own_recipes,
-    )
+    site, planned = job.site, job.planned()
     data = planned[0].spec.data
     # What can be refused by reading alone is refused before the folder is made.
-    DATASETS[data.dataset].locate(request.data_root)
-    _manifest_of(request, planned)
+    DATASETS[data.dataset].locate(site.data_root)
+    sweep_manifest(job, planned)
     everywhere = environment_of(trial.spec for trial in planned)
-    needs = resources_of(make_plan(planned, done(request.out)), request.gpus)
-    refuse_here(request.address, needs)
-    with only_driver(request.out):
+    needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
+    refuse_here(site.address, needs)
+    with only_driver(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
-        manifest = _manifest_of(request, planned)
+        manifest = sweep_manifest(job, planned)
         # In the driver, so that damaged data is one line before anything starts.
-        store = Store(request.store)
-        load_development(data, request.data_root, store.images)
-        plan = make_plan(planned, done(request.out))
+        store = Store(site.store)
+        load_development(data, site.data_root, store.images)
+        plan = make_plan(planned, done(site.out))
         if lacks := lacking(plan, store, is_search=False):
-            require_writable(request.store, lacks[0])
-        manifest.write(request.out)
+            require_writable(site.store, lacks[0])
+        manifest.write(site.out)
         if not plan.networks:
             return []
-        reached = environment(request.out, request.store)
-        with ray_session(request.address, reached, needs, everywhere):
-            tell_other_machine(request.out, request.address)
-            run = _run_of(request, manifest.sweep)
-            return run_plan("networks and heads", plan, run, request.gpus)
+        reached = environment(site.out, site.store)
+        with ray_session(site.address, reached, needs, everywhere):
+            tell_other_machine(site.out, site.address)
+            circumstances = site.circumstances(manifest.sweep, job.ladder.name)
+            return run_plan("networks and heads", plan, circumstances, site.gpus)
 
 
-def _run_of(request: Request, sweep: str) -> Run:
-    return Run(
-        out=str(request.out.resolve()),
-        store=str(request.store.resolve()),
-        data_root=str(request.data_root.resolve()) if request.data_root else None,
-        sweep=sweep,
-        ladder=request.ladder.name,
-        device="cuda" if request.gpus else "cpu",
-    )
-
-
-def _manifest_of(request: Request, planned: list[PlannedTrial]) -> SweepManifest:
+def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
     """What the folder of the sweep says of it; what it says already must be the same question.
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
     """
+    asked = job.asked
     question: dict[str, Any] = {
-        "ladder": request.ladder.name,
-        "defaults": request.defaults,
-        "given": request.given,
-        "is_paired": request.seeds.is_paired,
+        "ladder": job.ladder.name,
+        "defaults": asked.defaults,
+        "given": asked.given,
+        "is_paired": asked.seeds.is_paired,
         # Only where asked for: a sweep without it is the one that it was before there was any.
-        **({"own_recipes": True} if request.own_recipes else {}),
+        **({"own_recipes": True} if asked.own_recipes else {}),
     }
-    manifest = _new_manifest(request, planned, identity_of(question))
-    old = sweep_of(request.out)
+    manifest = _new_manifest(job, planned, identity_of(question))
+    old = sweep_of(job.site.out)
     if old is not None:
-        return _extend(old, manifest, request.out)
-    refuse_foreign(request.out, SWEEP_MANIFEST)
+        return _extend(old, manifest, job.site.out)
+    refuse_foreign(job.site.out, SWEEP_MANIFEST)
     return manifest
 
 
-def _new_manifest(request: Request, planned: list[PlannedTrial], identity: str) -> SweepManifest:
+def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) -> SweepManifest:
+    ladder, seeds = job.ladder, job.asked.seeds
     used = sorted({trial.rung for trial in planned})
     return SweepManifest(
         version=VERSION,
         sweep=identity,
-        ladder=request.ladder.name,
-        title=request.ladder.title,
-        command=request.command,
+        ladder=ladder.name,
+        title=ladder.title,
+        command=job.site.command,
         dataset=planned[0].spec.data.dataset,
-        setting=describe(planned, request.ladder, request.own_recipes),
-        published=request.ladder.published,
-        rungs=[_rung(request.ladder.rungs[index], index) for index in used],
-        network_seeds=sorted(set(request.seeds.network)),
-        head_seeds=sorted(set(request.seeds.head)),
-        paired_seeds=request.seeds.is_paired,
+        setting=describe(planned, ladder, job.asked.own_recipes),
+        published=ladder.published,
+        rungs=[_rung(ladder.rungs[index], index) for index in used],
+        network_seeds=sorted(set(seeds.network)),
+        head_seeds=sorted(set(seeds.head)),
+        paired_seeds=seeds.is_paired,
         planned=[_planned(trial) for trial in planned],
         titles=titles(planned),
     )

@@ -26,18 +26,18 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
         DamagedFileError: a file is half-written or foreign.
     """
     shifted: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
-    trials = sweep.trials.set_index("spec_hash")
+    rows = sweep.trials.set_index("spec_hash")
     # Of the first trial of each rung: pictures made anew may have taken another one.
-    kept = trials.index[trials.index.isin(shifted["spec_hash"])]
-    first = trials.loc[kept].drop_duplicates("rung").index
+    kept = rows.index[rows.index.isin(shifted["spec_hash"])]
+    first = rows.loc[kept].drop_duplicates("rung").index
     shifted = shifted[shifted["spec_hash"].isin(first)]
     if shifted.empty:
         return pd.DataFrame(columns=["rung", "kind", "severity", "accuracy", "ece"])
     clean = shifted[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
     for metric in PANELS:
-        clean[metric] = clean["spec_hash"].map(trials[f"test/{metric}"])
+        clean[metric] = clean["spec_hash"].map(rows[f"test/{metric}"])
     table: pd.DataFrame = pd.concat([clean, shifted])
-    table["rung"] = table["spec_hash"].map(trials["rung"])
+    table["rung"] = table["spec_hash"].map(rows["rung"])
     columns = ["rung", "kind", "severity"]
     return table.sort_values(columns)[[*columns, "accuracy", "ece"]].reset_index(drop=True)
 

@@ -52,15 +52,15 @@ def last_records(sweep: Sweep) -> pd.DataFrame:
     return found[columns].reset_index(drop=True)
 
 
-def _names(trials: pd.DataFrame) -> "pd.Series[str]":
-    given = settings(trials).reindex(columns=["network.indicator", "network.normalise"])
+def _names(rows: pd.DataFrame) -> "pd.Series[str]":
+    given = settings(rows).reindex(columns=["network.indicator", "network.normalise"])
     names = [
         f"{name} (raw)"
         if name in _NEVER_NORMALISED or str(is_on) == "False"
         else f"{name} (normalised)"
         for name, is_on in given.itertuples(index=False)
     ]
-    return pd.Series(names, index=trials.index, dtype=object)
+    return pd.Series(names, index=rows.index, dtype=object)
 
 
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:

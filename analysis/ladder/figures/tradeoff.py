@@ -74,7 +74,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     if _is_side_by_side(sweep):
         _mark_front(axis, unbeaten(means, ["accuracy", "ece"])[::-1])
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(bottom=0)  # so that a small gain does not look like all there was
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     figure.suptitle(_reading(sweep), fontsize=7, x=0.02, ha="left")
     return figure

@@ -238,6 +238,15 @@ def test_heads_are_the_titles_that_a_sweep_recorded_else_those_of_the_papers(tmp
     assert "CIFAR-10 DenseNet-121" in run("--published", "maccal/table1", "--markdown")
 
 
+def test_columns_of_one_title_keep_their_names_apart():
+    table = rank(frame({"a": [0.1, 0.2], "b": [0.3, 0.1]}), "ece", titles={"b0": "B", "b1": "B"})
+    heads = RENDERERS["markdown"](table).splitlines()[0]
+    assert "d b0" in heads
+    assert "d b1" in heads
+    table = rank(frame({"a": [0.1, 0.2], "b": [0.3, 0.1]}), "ece", titles={"b0": "B", "b1": "C"})
+    assert "d B" in RENDERERS["markdown"](table).splitlines()[0]
+
+
 def test_negative_values_are_ranked():
     values = {"a": [-0.1], "b": [0.2], "c": [-0.3]}
     assert rank(frame(values, "nll"), "nll").summary["mean_rank"].to_dict() == {

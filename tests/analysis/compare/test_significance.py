@@ -336,3 +336,12 @@ def test_several_sweeps_and_published_tables_are_tested_over_columns(tmp_path):
     assert "A block is a (data set, backbone) column" in text
     assert "0.031" in text
     assert "smallest possible p after Holm is 0.47" in text
+
+
+def test_bars_of_the_diagram_have_one_order_of_points_in_every_process():
+    chance = np.random.default_rng(0)
+    values = {name: chance.normal(0.1, 0.01, 8) for name in "bdacef"}
+    figure = draw_critical_difference(friedman(matched(values)))
+    bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 2.5]
+    assert bars
+    assert all((np.diff(bar.get_xdata()) >= 0).all() for bar in bars)

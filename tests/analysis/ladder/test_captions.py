@@ -13,7 +13,7 @@ from tests import fake_results
 from tests.support import drive, small_spec
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table, write_results
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 RIVALS = ("base", "variant", "variant", "variant")
@@ -102,7 +102,7 @@ def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_th
 
 
 def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
-    run = Run(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
+    run = Circumstances(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     slots = small_spec().model_dump(mode="json", exclude_none=True)
 
     def work(name, *specs):

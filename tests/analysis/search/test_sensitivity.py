@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis import style
-from analysis.search import axes as sensitivity_figures
+from analysis.search import axes as drawn
 from analysis.search import sensitivity
 from tune_calib.errors import UserError
 from tune_calib.results import write_results
@@ -153,15 +153,15 @@ def test_the_figures_say_what_they_are_of(by_gamma, searched, tmp_path):
     style.apply()
     figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.4))
     curve = sensitivity.against(by_gamma, "head.gamma")
-    sensitivity_figures.draw_against(axes[0], curve, "head.gamma", default=0.95)
+    drawn.draw_against(axes[0], curve, "head.gamma", default=0.95)
     assert axes[0].get_xlabel() == "head.gamma"
     assert axes[0].get_title() == "band: mean ± sd over seeds; n = 9"
     assert [text.get_text() for text in axes[0].texts] == ["default"]
     grid = sensitivity.heat_map(searched, "head.gamma", "head.lr", bins=4)
     default = {"head.gamma": 0.95, "head.lr": 0.01}
-    sensitivity_figures.draw_heat_map(axes[1], grid, default=default)
+    drawn.draw_heat_map(axes[1], grid, default=default)
     assert len(axes[1].patches) == 1
-    sensitivity_figures.draw_share(axes[2], searched)
+    drawn.draw_share(axes[2], searched)
     assert axes[2].lines[0].get_ydata()[-1] == pytest.approx(100 * 60 / 61)
     figure.savefig(tmp_path / "figure.png", dpi=150)
     plt.close(figure)

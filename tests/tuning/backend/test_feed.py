@@ -5,13 +5,14 @@ from ray.exceptions import RayActorError
 from ray.tune.search import Searcher
 
 from tests.support import small_spec
-from tune_calib.ladder import Seeds, expand
+from tune_calib.asked import Asked, Seeds
+from tune_calib.ladder import expand
 from tune_calib.registry import LADDERS
 from tune_calib.tuning.backend.feed import PlanFeed
 from tune_calib.tuning.backend.launch import MAX_FAILURES
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.backend.pool import Job
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 
 
 @pytest.fixture
@@ -19,10 +20,12 @@ def feed(trained, tmp_path):
     """Two networks with heads; the store holds the first network, the second never ends well."""
     asked = small_spec().network
     given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
-    planned = expand(LADDERS["mac_cal"], {}, given, Seeds((0, 1), (0,), False), False)
+    planned = expand(LADDERS["mac_cal"], Asked(given, Seeds((0, 1), (0,), False)))
     plan = make_plan(planned, set())
     assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
-    run = Run(out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l")
+    run = Circumstances(
+        out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l"
+    )
     return plan, PlanFeed(plan, run)
 
 

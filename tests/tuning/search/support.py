@@ -5,7 +5,9 @@ from pathlib import Path
 
 from ray.tune.search import Searcher
 
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.asked import Asked
+from tune_calib.registry import METHODS
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.driver import open_trials
 from tune_calib.tuning.search.heads import search_heads
@@ -18,7 +20,7 @@ from tune_calib.tuning.search.storage import (
 )
 from tune_calib.tuning.search.study import SearchStudy, points_of
 from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.run import planned_works, search_request
+from tune_calib.tuning.sweep.run import planned_works, search_job
 
 ECE = Objective(("ece",), 0.01)
 
@@ -36,7 +38,7 @@ def row(status="done", seed=0, **values):
 
 def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> SearchStudy:
     out.mkdir(exist_ok=True)
-    candidates = Candidates("mac_cal", given)
+    candidates = Candidates("mac_cal", Asked(given))
     space = candidates.space
     points = points_of(space, sampler, candidates.first())
     return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
@@ -69,24 +71,28 @@ class Queue:
 
 
 def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
-    kind = Candidates(method, {}).kind
+    kind = METHODS[method].kind
     known = {"network", kind} if kind == "head" else {"network"}
     given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
-    seeds = Candidates(method, given)._seeds
-    return Question(method, {}, given, seeds, Objective(metrics, 0.5), sampler, 3)
+    return Question(method, Asked(given), Objective(metrics, 0.5), sampler, 3)
 
 
-def any_request(out):
-    """A request to a folder, whose question is still to be put in."""
+def any_job(out):
+    """A job in a folder, whose question is still to be put in."""
     read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
-    return replace(search_request(read, planned_works(read)[0], "it"), out=out)
+    return moved(search_job(read, planned_works(read)[0], "it"), out=out)
+
+
+def moved(job, **site):
+    """The same job at another site."""
+    return replace(job, site=replace(job.site, **site))
 
 
 def open_untrained(out, question) -> Untrained:
     """The search of a folder, or a new one, whose baseline is there."""
     out.mkdir(exist_ok=True)
-    request = replace(any_request(out), question=question)
-    trials = open_trials(request, question.candidates())
+    job = replace(any_job(out), question=question)
+    trials = open_trials(job, question.candidates())
     found = Untrained(out, trials.candidates, trials.objective, trials.study)
     for baseline in found.candidates.baseline():
         values = dict.fromkeys(question.objective.metrics, 0.5)
@@ -105,7 +111,7 @@ def searched(out, question, asked) -> Untrained:
     if trials.candidates.kind == "head":
         search_heads(trials, Queue(), planned, POPULATION, LAG, 8)
         return trials
-    feed = StudySearcher(trials, planned, Run("out", "store", git_revision=None))
+    feed = StudySearcher(trials, planned, Circumstances("out", "store", git_revision=None))
     name = 0
     while feed.suggest(str(name)) != Searcher.FINISHED:
         feed.on_trial_complete(str(name))

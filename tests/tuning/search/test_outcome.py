@@ -5,21 +5,22 @@ import json
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
+from tune_calib.asked import Asked
 from tune_calib.cli.searches import report
 from tune_calib.errors import UserError
-from tune_calib.ladder import Seeds
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import Question, SearchRequest, manifest_of
+from tune_calib.tuning.search.job import Question, SearchJob, search_manifest
 from tune_calib.tuning.search.ledger import SearchTrials
 from tune_calib.tuning.search.objective import Objective, Verdict
 from tune_calib.tuning.search.outcome import write_outcome
+from tune_calib.tuning.site import Site
 
 
 def told(out, count, value, objective=ECE):
     """A search by random whose suggestions got a verdict each, and its outcome."""
     study = study_in(out, "random", objective=objective)
-    trials = SearchTrials(out, Candidates("mac_cal", GIVEN), objective, study)
+    trials = SearchTrials(out, Candidates("mac_cal", Asked(GIVEN)), objective, study)
     for baseline in trials.candidates.baseline():
         trials.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
@@ -82,10 +83,9 @@ def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
 
 
 def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
-    question = Question("mac_cal", {}, GIVEN, Seeds((0,), (0,), True), ECE)
-    rest = {"address": None, "gpus": 0.0, "at_once": 1, "study_storage": None, "command": "it"}
-    request = SearchRequest(question, 8, tmp_path, tmp_path / "store", None, **rest)
-    manifest_of(request).write(tmp_path)
+    question = Question("mac_cal", Asked(GIVEN), ECE)
+    job = SearchJob(question, 8, Site(tmp_path, tmp_path / "store", command="it"))
+    search_manifest(job).write(tmp_path)
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
         report(tmp_path)
 

@@ -9,13 +9,14 @@ import torch
 
 from tests.support import drive, rows
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
+from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, ensure_development_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results import read_table
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
@@ -99,7 +100,7 @@ def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metric
     first = asked_and_told(study_in(tmp_path / "a", sampler, objective=objective), 24)
     assert asked_and_told(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
     other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
-    published = len(Candidates("mac_cal", GIVEN).first())
+    published = len(Candidates("mac_cal", Asked(GIVEN)).first())
     assert other[:published] == first[:published]
     assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
 
@@ -137,7 +138,7 @@ def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
     assert study.retry("crashed") == []
     assert study.suggestion(1).point == point
     assert study.retried() == {1: 0}
-    second = Candidates("mac_cal", GIVEN).first()[1]
+    second = Candidates("mac_cal", Asked(GIVEN)).first()[1]
     assert study.suggestion(2).point == second
 
 
@@ -179,7 +180,9 @@ def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
 class ProcessPool:
     """In the place of Ray's actors: the same Trainable in this process, ended in any order."""
 
-    def __init__(self, run: Run, chance: random.Random, dies_after: float = float("inf")) -> None:
+    def __init__(
+        self, run: Circumstances, chance: random.Random, dies_after: float = float("inf")
+    ) -> None:
         self.run, self.chance, self.left = run, chance, dies_after
         self.jobs = []
 
@@ -202,8 +205,8 @@ def store(tmp_path_factory):
 
 
 def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given=GIVEN, order=0):
-    run = Run(str(out), str(store.root), git_revision=None, is_search=True)
-    candidates = Candidates("mac_cal", given)
+    run = Circumstances(str(out), str(store.root), git_revision=None, is_search=True)
+    candidates = Candidates("mac_cal", Asked(given))
     trials = SearchTrials(out, candidates, ECE, study_in(out, given=given))
     trials.read()
     for baseline in candidates.baseline():
@@ -231,7 +234,7 @@ def test_a_search_reads_no_test_split(whole, store):
     assert not hasattr(bank, "test")
     assert set(bank.evaluated()) == {"select", "calib"}
     actor = NetworkTrainable.__new__(NetworkTrainable)
-    actor.run = Run("out", "store", is_search=True)
+    actor.circumstances = Circumstances("out", "store", is_search=True)
     with pytest.raises(ValueError, match="test split"):
         actor.test_split()
 

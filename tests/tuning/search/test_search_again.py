@@ -7,23 +7,25 @@ from dataclasses import replace
 import pytest
 
 from tests.tuning.search.support import (
-    any_request,
+    any_job,
+    moved,
     question_of,
     read_file,
     searched,
     stored,
 )
+from tune_calib.asked import Asked
 from tune_calib.cli import searches as commands
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.results import write_results
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import as_begun, manifest_of, refuse_other_specs
+from tune_calib.tuning.search.job import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.objective import Verdict
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.summary import status
-from tune_calib.tuning.sweep.run import planned_works, search_request
+from tune_calib.tuning.sweep.run import planned_works, search_job
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]
 
@@ -51,7 +53,7 @@ def test_a_search_that_was_made_longer_is_the_search_of_that_length(
 def few_points(method) -> dict:
     """Settings that leave a method only those that are no real numbers."""
     given = {"network": {"backbone": "small_cnn", "epochs": 1}}
-    candidates = Candidates(method, {})
+    candidates = Candidates(method, Asked())
     for name, setting in candidates.space.settings.items():
         if setting.values() is None:
             slot, _, key = name.partition(".")
@@ -98,22 +100,22 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     )
     read = read_file(tmp_path, text)
     (work,) = planned_works(read)
-    request = search_request(read, work, "it")
-    request.out.mkdir(parents=True)
-    manifest_of(request).write(request.out)
-    trials = searched(request.out, request.question, asked)
-    write_results(request.out, "all", {"trials": [stored(h, r) for h, r in trials.rows.items()]})
-    left = needs_of(work, request.out)
+    job = search_job(read, work, "it")
+    job.out.mkdir(parents=True)
+    search_manifest(job).write(job.out)
+    trials = searched(job.out, job.question, asked)
+    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in trials.rows.items()]})
+    left = needs_of(work, job.out)
     assert left.planned == left.done == len(points(trials)) <= asked
     assert (left.heads, left.searched) == (0, 0)
-    told = status(request.out)
+    told = status(job.out)
     assert f"{left.done} of {left.done} suggestions ended ({left.done} done)" in told
     assert "finished" in told
     assert "go on" not in told
     assert ("no more points" in told) == (left.done < asked)
-    manifest_of(replace(request, trials=99)).write(request.out)
+    search_manifest(replace(job, suggestions=99)).write(job.out)
     is_at_end = trials.study.planned(99) == left.done
-    assert ("go on: tune-calib resume" in status(request.out)) != is_at_end
+    assert ("go on: tune-calib resume" in status(job.out)) != is_at_end
 
 
 SEARCHES = """
@@ -131,8 +133,8 @@ def asked_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {work.name: search_request(read, work, "it") for work in planned_works(read)}
-    monkeypatch.setattr(commands, "_search", lambda request, retry: asked.update(typed=request))
+    asked = {work.name: search_job(read, work, "it") for work in planned_works(read)}
+    monkeypatch.setattr(commands, "_search", lambda job, retry: asked.update(typed=job))
     for at_once in (None, 1, 3):
         commands.search("mac_cal", at_once=at_once, out=str(tmp_path / "typed"))
         asked[f"typed {at_once}"] = asked.pop("typed")
@@ -143,30 +145,30 @@ def asked_on(cores, tmp_path, monkeypatch):
 @pytest.mark.parametrize("here", MACHINES)
 def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, here, there):
     begun = asked_on(here, tmp_path, monkeypatch)
-    moved = asked_on(there, tmp_path, monkeypatch)
+    elsewhere = asked_on(there, tmp_path, monkeypatch)
     assert len(begun) == 11
-    for name, request in begun.items():
+    for name, job in begun.items():
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
-        manifest = manifest_of(replace(request, out=out))
+        manifest = search_manifest(moved(job, out=out))
         manifest.write(out)
-        again = manifest_of(as_begun(replace(moved[name], out=out)))
+        again = search_manifest(as_begun(moved(elsewhere[name], out=out)))
         assert again.search == manifest.search
         assert again.question == manifest.question
-    assert len({request.question.lag for request in begun.values()}) == 1
+    assert len({job.question.lag for job in begun.values()}) == 1
 
 
 @pytest.mark.parametrize("lag", [1, 2])
 @pytest.mark.parametrize("cores", MACHINES)
 def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cores, lag):
-    for name, request in asked_on(cores, tmp_path, monkeypatch).items():
+    for name, job in asked_on(cores, tmp_path, monkeypatch).items():
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
-        old = replace(request, out=out, question=replace(request.question, lag=lag))
-        manifest_of(old).write(out)
-        again = as_begun(replace(request, out=out))
+        old = replace(moved(job, out=out), question=replace(job.question, lag=lag))
+        search_manifest(old).write(out)
+        again = as_begun(moved(job, out=out))
         assert again.question.lag == lag
-        assert manifest_of(again).search == manifest_of(old).search
+        assert search_manifest(again).search == search_manifest(old).search
 
 
 CHANGES = {
@@ -184,10 +186,11 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     """By resume, by evaluate and by the report of what has ended."""
     out = tmp_path / "out"
     # By the authors' recipes, which are defaults of the program and no part of the question.
-    question = replace(question_of("mac_cal", given={"network": {"epochs": 1}}), own_recipes=True)
+    asked = Asked({"network": {"epochs": 1}}, own_recipes=True)
+    question = replace(question_of("mac_cal"), asked=asked)
     trials = searched(out, question, 3)
-    request = replace(any_request(out), question=question, trials=9)
-    manifest = manifest_of(replace(request, out=tmp_path / "new"))
+    job = replace(any_job(out), question=question, suggestions=9)
+    manifest = search_manifest(moved(job, out=tmp_path / "new"))
     content = manifest.plain()
     if not tells:
         del content["specs"]
@@ -198,7 +201,7 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     write_results(out, "all", {"trials": rows})
     if change is None:
         refuse_other_specs(out, question.candidates())
-        assert manifest_of(request).specs is not None
+        assert search_manifest(job).specs is not None
         return
     name, changes = CHANGES[change]
     monkeypatch.setitem(METHODS._records, name, replace(METHODS[name], **changes))

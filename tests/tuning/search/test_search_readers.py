@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tuning.search.support import any_request, question_of, searched, stored
+from tests.tuning.search.support import any_job, question_of, searched, stored
 from tune_calib.cli import main
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import write_results
 from tune_calib.tuning.folder import LOCK
 from tune_calib.tuning.search.driver import open_trials
-from tune_calib.tuning.search.job import manifest_of
+from tune_calib.tuning.search.job import search_manifest
 from tune_calib.tuning.search.storage import JOURNAL
 
 DRIVER = """
@@ -45,8 +45,8 @@ def half(tmp_path):
     """A search that was stopped half-way, and its driver's view of it."""
     out = tmp_path / "out"
     question = question_of("mac_cal", "random")
-    request = replace(any_request(out), question=question, trials=12)
-    manifest = manifest_of(request)
+    job = replace(any_job(out), question=question, suggestions=12)
+    manifest = search_manifest(job)
     trials = searched(out, question, 5)
     trials.study.suggestion(5)
     manifest.write(out)
@@ -97,8 +97,8 @@ def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, comma
 
 def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(half):
     """What is told after the rows were read has rows that were not."""
-    request = replace(any_request(half.out), question=question_of("mac_cal", "random"), trials=12)
-    reader = open_trials(request, half.candidates, is_read_only=True)
+    job = replace(any_job(half.out), question=question_of("mac_cal", "random"), suggestions=12)
+    reader = open_trials(job, half.candidates, is_read_only=True)
     read = reader.read
 
     def read_and_be_overtaken():
@@ -118,10 +118,10 @@ def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(h
 
 def test_a_reader_writes_no_study(half):
     before = (half.out / JOURNAL).read_bytes()
-    request = replace(any_request(half.out), question=question_of("mac_cal", "tpe"))
+    job = replace(any_job(half.out), question=question_of("mac_cal", "tpe"))
     (half.out / SEARCH_MANIFEST).unlink()
     with pytest.raises(Exception, match="no study of this search"):
-        open_trials(request, request.question.candidates(), is_read_only=True)
+        open_trials(job, job.question.candidates(), is_read_only=True)
     assert (half.out / JOURNAL).read_bytes() == before
 
 
@@ -130,8 +130,8 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
     question = question_of("mac_cal", "random")
-    request = replace(any_request(out), question=question, study_storage=url)
-    trials = open_trials(request, question.candidates())
+    job = replace(any_job(out), question=question, study_storage=url)
+    trials = open_trials(job, question.candidates())
     for number in range(5):
         suggestion = trials.study.suggestion(number)
         trials.read()

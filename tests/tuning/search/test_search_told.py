@@ -9,7 +9,7 @@ from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
-from tests.tuning.search.support import any_request, open_untrained, question_of, row, searched
+from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated
 from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, metrics_of_trials
@@ -17,7 +17,7 @@ from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.evaluate import EVALUATION, Evaluated, _record, optimism
-from tune_calib.tuning.search.job import manifest_of
+from tune_calib.tuning.search.job import search_manifest
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.summary import describe
 
@@ -107,8 +107,8 @@ def asked(out, *lengths) -> dict:
     """The manifest of a search that was asked for in some lengths, each by a command."""
     question = question_of("mac_cal")
     for count in lengths:
-        request = replace(any_request(out), question=question, trials=count)
-        manifest = manifest_of(replace(request, command=f"search --trials {count}"))
+        job = replace(any_job(out), question=question, suggestions=count)
+        manifest = search_manifest(moved(job, command=f"search --trials {count}"))
         out.mkdir(exist_ok=True)
         manifest.write(out)
     return manifest

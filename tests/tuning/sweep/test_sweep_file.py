@@ -16,10 +16,10 @@ from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.tuning.dry_run.forecast import forecast
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.driver import search
-from tune_calib.tuning.search.job import manifest_of
+from tune_calib.tuning.search.job import search_manifest
 from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.format import SweepFile
-from tune_calib.tuning.sweep.run import planned_works, question_of, search_request
+from tune_calib.tuning.sweep.run import planned_works, question_of, search_job
 
 WHOLE = """
 out: OUT
@@ -76,9 +76,9 @@ def test_every_entry_stands_on_every_data_set_and_backbone(works):
 
 
 def test_a_setting_of_the_file_reaches_whoever_knows_it_and_an_entry_stands_above(works):
-    assert works["losses-digits-small_cnn"].given["head"] == {"epochs": 1, "gamma": 0.8}
-    assert works["tuned-ls-digits-small_cnn"].given["head"] == {"epochs": 1}
-    tuned = works["tuned-mac_cal-digits-resnet8"].given
+    assert works["losses-digits-small_cnn"].asked.given["head"] == {"epochs": 1, "gamma": 0.8}
+    assert works["tuned-ls-digits-small_cnn"].asked.given["head"] == {"epochs": 1}
+    tuned = works["tuned-mac_cal-digits-resnet8"].asked.given
     assert tuned["head"] == {"epochs": 1, "gamma": 0.8, "q0": 0.5}
     assert tuned["network"] == {"epochs": 1, "augment": "none", "backbone": "resnet8"}
 
@@ -92,12 +92,13 @@ def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
 def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     steps = works["steps-digits-small_cnn"]
     assert steps.ladder is LADDERS["mac_cal"]
-    assert (len(steps.seeds.network), len(steps.seeds.head), steps.seeds.is_paired) == (1, 5, False)
+    seeds = steps.asked.seeds
+    assert (len(seeds.network), len(seeds.head), seeds.is_paired) == (1, 5, False)
     question = question_of(works["tuned-ls-digits-small_cnn"])
     assert question.objective.metrics == ("ece", "nll")
     assert (question.sampler, question.objective.guard) == ("random", 0.02)
-    assert question.seeds.pairs() == [(0, 0), (1, 1)]
-    assert question.defaults == DATASETS["digits"].cpu_defaults
+    assert question.asked.seeds.pairs() == [(0, 0), (1, 1)]
+    assert question.asked.defaults == DATASETS["digits"].cpu_defaults
 
 
 COUNTS = {"4": 4, "{both: 3}": 3, "{networks: 2, heads: 3}": 6, "{heads: 5}": 5}
@@ -126,20 +127,20 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
     text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
     (work,) = planned_works(read(text))
     nearest = own or entry or top
-    assert len(work.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
-    assert work.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
+    assert len(work.asked.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
+    assert work.asked.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
     if is_search:
-        assert question_of(work).seeds == work.seeds
-        assert work.candidates()._seeds == work.seeds
+        assert question_of(work).asked == work.asked
+        assert work.candidates().asked == work.asked
 
 
 def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     """Of a version that took no seeds of the file for its searches."""
     text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
-    old, new = (search_request(file, planned_works(file)[0], "it") for file in (begun, now))
+    old, new = (search_job(file, planned_works(file)[0], "it") for file in (begun, now))
     old.out.mkdir(parents=True)
-    manifest_of(old).write(old.out)
+    search_manifest(old).write(old.out)
     with pytest.raises(UserError) as error:
         search(new)
     told = str(error.value)
@@ -149,7 +150,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
-    assert manifest_of(search_request(file, planned_works(file)[0], "it")).trials == 9
+    assert search_manifest(search_job(file, planned_works(file)[0], "it")).trials == 9
 
 
 @pytest.mark.parametrize(

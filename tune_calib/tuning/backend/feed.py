@@ -10,7 +10,7 @@ from tune_calib.engine.store import Store
 from tune_calib.places import place
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, first_line, fit
 from tune_calib.tuning.backend.plan import Plan, RayTrial
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 _KINDS: dict[str, type[NetworkTrainable] | type[HeadTrainable]] = {
@@ -64,13 +64,13 @@ class PlanFeed(Feed):
 
     Args:
         plan: what to do.
-        run: the circumstances.
+        circumstances: what its rows say of where they are from.
     """
 
-    def __init__(self, plan: Plan, run: Run) -> None:
+    def __init__(self, plan: Plan, circumstances: Circumstances) -> None:
         super().__init__()
-        self.run = run
-        self.store = Store(place(run.store))
+        self.circumstances = circumstances
+        self.store = Store(place(circumstances.store))
         self.ready = deque(plan.networks)
         self.waiting: dict[str, list[RayTrial]] = {}
         for population in plan.populations:
@@ -83,7 +83,11 @@ class PlanFeed(Feed):
             is_last = not any(trial.kind == "network" for trial in self.running.values())
             return Searcher.FINISHED if is_last else None
         trial = self.running[trial_id] = self.ready.popleft()
-        return {"run": self.run.plain(), "work": trial.config(), "epochs_per_step": ALL_EPOCHS}
+        return {
+            "run": self.circumstances.plain(),
+            "work": trial.config(),
+            "epochs_per_step": ALL_EPOCHS,
+        }
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -100,13 +104,13 @@ def resources_of(plan: Plan, gpus: float) -> list[Resources]:
     return [Resources(count, gpus) for count in sorted(counts)]
 
 
-def run_plan(title: str, plan: Plan, run: Run, gpus: float) -> list[str]:
+def run_plan(title: str, plan: Plan, circumstances: Circumstances, gpus: float) -> list[str]:
     """Run what a plan holds to its end.
 
     Args:
         title: shown with the progress.
         plan: what to do.
-        run: the circumstances.
+        circumstances: what its rows say of where they are from.
         gpus: of each Ray trial.
 
     Returns:
@@ -118,5 +122,5 @@ def run_plan(title: str, plan: Plan, run: Run, gpus: float) -> list[str]:
     kind = tune.with_resources(
         PlanTrainable, lambda config: Resources(config["work"]["threads"], gpus).request()
     )
-    results = fit(title, total, kind, run.out, PlanFeed(plan, run))
+    results = fit(title, total, kind, circumstances.out, PlanFeed(plan, circumstances))
     return [first_line(error) for error in results.errors]

@@ -17,7 +17,7 @@ from tune_calib.tuning.backend.launch import (
     slots,
 )
 from tune_calib.tuning.backend.plan import RayTrial
-from tune_calib.tuning.backend.rows import Run
+from tune_calib.tuning.backend.rows import Circumstances
 
 # ray.wait is left this often, so that a signal is handled at once.
 WAIT_S = 0.2
@@ -64,7 +64,7 @@ class Pool:
         kind: the Trainable.
         size: number of actors, >= 1; fewer where the cluster has no room.
         resources: of each.
-        run: the circumstances.
+        circumstances: what its rows say of where they are from.
         extra: further entries of every configuration.
     """
 
@@ -73,12 +73,12 @@ class Pool:
         kind: type[tune.Trainable],
         size: int,
         resources: Resources,
-        run: Run,
+        circumstances: Circumstances,
         extra: Mapping[str, Any],
     ) -> None:
         self._kind = kind
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
-        self._config = {"run": run.plain(), **extra}
+        self._config = {"run": circumstances.plain(), **extra}
         self._idle = [self._actor.remote(kind) for _ in range(min(size, slots(resources)))]
         self._waiting: deque[Job] = deque()
         self._errors: list[Exception] = []

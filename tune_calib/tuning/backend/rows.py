@@ -47,7 +47,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 @dataclass(frozen=True)
-class Run:
+class Circumstances:
     """Where and how the trials of a sweep are carried out; changes no number but by ``device``.
 
     Attributes:
@@ -106,14 +106,14 @@ class Outcome:
 
 
 def trial_row(
-    trial: PlannedTrial, outcome: Outcome, run: Run, measured: Mapping[str, Any]
+    trial: PlannedTrial, outcome: Outcome, circumstances: Circumstances, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The row of a trial in the ``trials`` table.
 
     Args:
         trial: the planned trial.
         outcome: how it ended.
-        run: the circumstances.
+        circumstances: what its rows say of where they are from.
         measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
             network was trained elsewhere, also that.
     """
@@ -122,8 +122,8 @@ def trial_row(
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
         "network_id": spec.network_id,
-        "sweep": run.sweep,
-        "ladder": run.ladder,
+        "sweep": circumstances.sweep,
+        "ladder": circumstances.ladder,
         "rung": trial.rung,
         "rung_label": trial.label,
         "data": canonical_json(spec.data),
@@ -141,12 +141,12 @@ def trial_row(
         "message": outcome.message,
         "flags": outcome.flags,
         "epoch": outcome.epoch,
-        "peak_memory_bytes": _peak_memory(run.device),
-        "device": run.device,
+        "peak_memory_bytes": _peak_memory(circumstances.device),
+        "device": circumstances.device,
         "threads": torch.get_num_threads(),
         **machine(),
-        "versions": run.versions,
-        "git_revision": run.git_revision,
+        "versions": circumstances.versions,
+        "git_revision": circumstances.git_revision,
         "own_s": outcome.own_s,
         **measured,
         **(outcome.evaluation.metrics if outcome.evaluation else {}),

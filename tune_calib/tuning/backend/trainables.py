@@ -56,7 +56,7 @@ from tune_calib.registry import DATASETS, METHODS
 from tune_calib.results import write_results
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import HEAD_THREADS
-from tune_calib.tuning.backend.rows import Outcome, Run, bin_rows, curve_rows, trial_row
+from tune_calib.tuning.backend.rows import Circumstances, Outcome, bin_rows, curve_rows, trial_row
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -68,7 +68,7 @@ class _SpecTrainable(tune.Trainable):
     Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
     Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
     its slot's or in ``params``; ``own_recipes`` (train each method as its authors do; else all by
-    the recipe of the data set); and ``run`` (``record.Run``).
+    the recipe of the data set); and ``run`` (``rows.Circumstances``).
     """
 
     method: ClassVar[str | None] = None
@@ -82,12 +82,12 @@ class _SpecTrainable(tune.Trainable):
         """Read the configuration; everything of an earlier trial is replaced."""
         self.started = time.monotonic()
         self.resets = getattr(self, "resets", 0)
-        self.run = Run(**config["run"])
+        self.circumstances = Circumstances(**config["run"])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
         torch.use_deterministic_algorithms(True, warn_only=True)
-        self.device = torch.device(self.run.device)
-        self.store = Store(place(self.run.store))
+        self.device = torch.device(self.circumstances.device)
+        self.store = Store(place(self.circumstances.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
         require_environment(self.spec)
@@ -129,12 +129,12 @@ class _SpecTrainable(tune.Trainable):
 
     def test_split(self) -> Split:
         """The test split, for the evaluation at the end; a search may not open it."""
-        if self.run.is_search:
+        if self.circumstances.is_search:
             raise ValueError("a search tried to read the test split")
         return load_test(self.spec.data, self._data_root(), self._cache())
 
     def _data_root(self) -> Path | None:
-        return Path(self.run.data_root) if self.run.data_root else None
+        return Path(self.circumstances.data_root) if self.circumstances.data_root else None
 
     def _cache(self) -> Path:
         return self.store.images
@@ -153,11 +153,11 @@ class _SpecTrainable(tune.Trainable):
             **trained_on,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {
-            "trials": [trial_row(t, o, self.run, measured) for t, o in outcomes],
+            "trials": [trial_row(t, o, self.circumstances, measured) for t, o in outcomes],
             "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
             "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
         }
-        write_results(place(self.run.out), self.name, tables, samples)
+        write_results(place(self.circumstances.out), self.name, tables, samples)
 
 
 class NetworkTrainable(_SpecTrainable):
@@ -197,7 +197,7 @@ class NetworkTrainable(_SpecTrainable):
         about, info = trained.about, DATASETS[self.spec.data.dataset]
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
-        test = None if self.run.is_search else self.test_split().to(self.device)
+        test = None if self.circumstances.is_search else self.test_split().to(self.device)
         started = time.monotonic()
         logits = network_logits(trained, info, self.splits, test)
         predict_s = time.monotonic() - started
@@ -257,12 +257,12 @@ class HeadTrainable(_SpecTrainable):
 
     def _bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
-        wanted = (self.run.store, self.run.is_search, key)
+        wanted = (self.circumstances.store, self.circumstances.is_search, key)
         if getattr(self, "opened", None) == wanted:
             return self.bank  # its checksums were read once
         if not self.store.holds("networks", self.spec.network_id):
             self._train_network()
-        if self.run.is_search:
+        if self.circumstances.is_search:
             bank = ensure_development_bank(
                 self.spec, key, self.store, self.development, self.device
             )

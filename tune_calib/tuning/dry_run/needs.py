@@ -80,7 +80,7 @@ def _of_ladder(work: Work, out: Place) -> Needs:
         name=work.name,
         planned=len(planned),
         done=sum(trial.spec.hash in finished for trial in planned),
-        gpus=work.resources.gpus,
+        gpus=work.gpus,
         at_once=max(1, _cores() // threads),
         heads_at_once=_cores(),
         networks=_networks(trial.dependents[0] for trial in plan.networks),
@@ -92,7 +92,7 @@ def _of_ladder(work: Work, out: Place) -> Needs:
 def _of_search(work: Work, out: Place, study_storage: str | None) -> Needs:
     assert work.search is not None
     question, candidates = question_of(work), work.candidates()
-    point, pairs = candidates.first()[0], len(work.seeds.pairs())
+    point, pairs = candidates.first()[0], len(work.asked.seeds.pairs())
     study, planned = study_so_far(out, study_storage), suggestions(work)
     finished = study.finished() if study else 0
     if planned is not None:
@@ -105,7 +105,7 @@ def _of_search(work: Work, out: Place, study_storage: str | None) -> Needs:
         name=work.name,
         planned=planned,
         done=finished,
-        gpus=work.resources.gpus,
+        gpus=work.gpus,
         at_once=min(at_once(work), max(1, _cores() // threads_of(work))),
         heads_at_once=min(at_once(work), _cores()),
         networks=_networks(

@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.ladder import PlannedTrial, Rung, Seeds, refuse_unknown, spec_of
-from tune_calib.recipes import Settings
+from tune_calib.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.space import Choice, Point, Space
 from tune_calib.spec import TrialSpec
 
 BASELINE = "baseline"
-ONE_SEED = Seeds((0,), (0,), is_paired=True)
 NO_RUNG = -1
 
 
@@ -20,31 +19,18 @@ class Candidates:
 
     Args:
         method: whose space it is.
-        given: settings by slot that were asked for; they are not searched.
-        defaults: settings by slot that suit the data set.
-        seeds: seeds of networks and heads.
-        own_recipes: train each method by the recipe of its authors.
+        asked: settings, which are not searched, and the seeds of every suggestion.
 
     Raises:
         UserError: the method or a setting is unknown, or a setting is out of range.
     """
 
-    def __init__(
-        self,
-        method: str,
-        given: Settings,
-        defaults: Settings | None = None,
-        seeds: Seeds = ONE_SEED,
-        own_recipes: bool = False,
-    ) -> None:
+    def __init__(self, method: str, asked: Asked) -> None:
         self.kind = METHODS[method].kind
         self.method = method
-        self._given = given
-        self._defaults = defaults or {}
-        self._seeds = seeds
-        self._own_recipes = own_recipes
-        refuse_unknown([self.rung({}), Rung(BASELINE, "")], given)
-        fixed = {f"{slot}.{key}": v for slot, asked in given.items() for key, v in asked.items()}
+        self.asked = asked
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.given)
+        fixed = {f"{slot}.{key}": v for slot, own in asked.given.items() for key, v in own.items()}
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
@@ -90,10 +76,9 @@ class Candidates:
         return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
 
     def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
-        settings = self._defaults, self._given
         return [
-            PlannedTrial(spec_of(rung, *settings, pair, self._own_recipes), number, label)
-            for pair in self._seeds.pairs()
+            PlannedTrial(spec_of(rung, self.asked, pair), number, label)
+            for pair in self.asked.seeds.pairs()
         ]
 
 

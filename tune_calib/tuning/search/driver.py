@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from math import ceil
 
+from tune_calib.asked import refuse_large
 from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import refuse_large
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.registry import DATASETS
@@ -20,7 +20,6 @@ from tune_calib.tuning.backend.launch import (
 )
 from tune_calib.tuning.backend.plan import HEAD_THREADS, MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.backend.pool import Pool
-from tune_calib.tuning.backend.rows import Run
 from tune_calib.tuning.backend.trainables import HeadTrainable
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.resumed import tell_other_machine
@@ -28,11 +27,11 @@ from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import (
     Question,
-    SearchRequest,
+    SearchJob,
     as_begun,
-    manifest_of,
+    job_of,
     refuse_other_specs,
-    request_of,
+    search_manifest,
 )
 from tune_calib.tuning.search.ledger import SearchTrials
 from tune_calib.tuning.search.networks import search_networks
@@ -58,11 +57,11 @@ class Found:
     crashed: list[str]
 
 
-def search(request: SearchRequest, retry: str | None = None) -> Found:
+def search(job: SearchJob, retry: str | None = None) -> Found:
     """Do what is left of a search.
 
     Args:
-        request: the search.
+        job: the search.
         retry: status of trials that are tried once more, e.g. ``crashed``.
 
     Raises:
@@ -70,42 +69,42 @@ def search(request: SearchRequest, retry: str | None = None) -> Found:
             its choice was evaluated on test already.
         MismatchError: trials, rows and study disagree at the end.
     """
-    request = as_begun(request)
-    question = request.question
-    _refuse(question, request)
+    job = as_begun(job)
+    question = job.question
+    _refuse(question, job)
     candidates = question.candidates()
     candidates.refuse_empty()
     data = candidates.baseline()[0].spec.data
     # What can be refused by reading alone is refused before the folder is made.
-    DATASETS[data.dataset].locate(request.data_root)
-    manifest_of(request)
+    DATASETS[data.dataset].locate(job.site.data_root)
+    search_manifest(job)
     first = [*candidates.baseline(), *candidates.trials({}, 0)]
     everywhere = environment_of(trial.spec for trial in first)
     cores = {HEAD_THREADS, *(trial.spec.network.threads for trial in first)}
-    needs = [Resources(each, request.gpus) for each in sorted(cores)]
-    if not (request.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
-        refuse_here(request.address, needs)
-    with only_driver(request.out), lost_database(request.study_storage):
+    needs = [Resources(each, job.site.gpus) for each in sorted(cores)]
+    if not (job.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
+        refuse_here(job.site.address, needs)
+    with only_driver(job.out), lost_database(job.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
-        manifest = manifest_of(request)
+        manifest = search_manifest(job)
         asked = manifest.trials
-        store = Store(request.store)
-        load_development(data, request.data_root, store.images)
+        store = Store(job.site.store)
+        load_development(data, job.site.data_root, store.images)
         lacks = lacking(make_plan(first, set()), store, is_search=True)
         if lacks or candidates.kind == "network":
-            require_writable(request.store, lacks[0] if lacks else "the networks of the search")
-        trials = open_trials(request, candidates)
-        manifest.write(request.out)
+            require_writable(job.site.store, lacks[0] if lacks else "the networks of the search")
+        trials = open_trials(job, candidates)
+        manifest.write(job.out)
         if retry is not None:
             trials.study.retry(retry)
         planned = trials.study.planned(asked)
         trials.read()
         if trials.study.finished() < planned:
-            refuse_here(request.address, needs)
-            reached = environment(request.out, request.store)
-            with ray_session(request.address, reached, needs, everywhere):
-                tell_other_machine(request.out, request.address)
-                _run(request, trials, planned, manifest.search)
+            refuse_here(job.site.address, needs)
+            reached = environment(job.out, job.site.store)
+            with ray_session(job.site.address, reached, needs, everywhere):
+                tell_other_machine(job.out, job.site.address)
+                _run(job, trials, planned, manifest.search)
             planned = trials.study.planned(asked)  # fewer where the space was at its end
         else:
             trials.judge_all()
@@ -128,42 +127,40 @@ def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
     Raises:
         UserError: the folder holds no search or no result, or its baseline failed.
     """
-    request = request_of(out, study_storage)
+    job = job_of(out, study_storage)
     if not done(out):
         raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
-    with lost_database(request.study_storage):
-        trials = open_trials(request, request.question.candidates(), is_read_only=True)
+    with lost_database(job.study_storage):
+        trials = open_trials(job, job.question.candidates(), is_read_only=True)
         trials.read()
         _ = trials.baseline  # one that failed is refused here
         trials.judge_ended()
-        write_outcome(trials, request.trials, trials.study.planned(request.trials))
+        write_outcome(trials, job.suggestions, trials.study.planned(job.suggestions))
 
 
-def open_trials(
-    request: SearchRequest, candidates: Candidates, is_read_only: bool = False
-) -> SearchTrials:
+def open_trials(job: SearchJob, candidates: Candidates, is_read_only: bool = False) -> SearchTrials:
     """The search as its folder and its study hold it.
 
     Raises:
         UserError: a version with other defaults began it, or one that evaluated its heads
             otherwise, or its study cannot be opened.
     """
-    refuse_other_specs(request.out, candidates)
+    refuse_other_specs(job.out, candidates)
     if not is_read_only:
-        refuse_mended(request.out)
-    study = open_study(request, candidates, is_read_only)
-    return SearchTrials(request.out, candidates, request.question.objective, study)
+        refuse_mended(job.out)
+    study = open_study(job, candidates, is_read_only)
+    return SearchTrials(job.out, candidates, job.question.objective, study)
 
 
-def open_study(request: SearchRequest, candidates: Candidates, is_read_only: bool) -> SearchStudy:
+def open_study(job: SearchJob, candidates: Candidates, is_read_only: bool) -> SearchStudy:
     """The study of a search.
 
     Raises:
         UserError: it cannot be opened, or is to be read and is not there.
     """
-    question = request.question
+    question = job.question
     return SearchStudy(
-        open_storage(request.study_storage, request.out, is_read_only),
+        open_storage(job.study_storage, job.out, is_read_only),
         f"tune-calib {question.identity}",
         candidates.space,
         question.objective,
@@ -182,49 +179,43 @@ def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
     """
     if not (out / SEARCH_MANIFEST).exists():
         return None
-    request = request_of(out, study_storage)
-    return open_study(request, request.question.candidates(), is_read_only=True)
+    job = job_of(out, study_storage)
+    return open_study(job, job.question.candidates(), is_read_only=True)
 
 
-def _run(request: SearchRequest, trials: SearchTrials, planned: int, identity: str) -> None:
-    question, baseline = request.question, trials.candidates.baseline()
-    run = Run(
-        out=str(request.out.resolve()),
-        store=str(request.store.resolve()),
-        data_root=str(request.data_root.resolve()) if request.data_root else None,
-        sweep=identity,
-        ladder=f"search {question.method}",
-        device="cuda" if request.gpus else "cpu",
-        is_search=True,
-    )
+def _run(job: SearchJob, trials: SearchTrials, planned: int, identity: str) -> None:
+    question, baseline, gpus = job.question, trials.candidates.baseline(), job.site.gpus
+    circumstances = job.site.circumstances(identity, f"search {question.method}", is_search=True)
     plan = make_plan(baseline, set(trials.rows))
-    run_plan("baseline", plan, run, request.gpus)
+    run_plan("baseline", plan, circumstances, gpus)
     trials.read()
     _ = trials.baseline  # refused here, before anything is asked
     if trials.candidates.kind == "head":
-        resources = Resources(HEAD_THREADS, request.gpus)
-        pool = Pool(HeadTrainable, request.at_once, resources, run, {"epochs_per_step": ALL_EPOCHS})
-        heads = question.population * len(question.seeds.pairs())
+        resources = Resources(HEAD_THREADS, gpus)
+        pool = Pool(
+            HeadTrainable, job.at_once, resources, circumstances, {"epochs_per_step": ALL_EPOCHS}
+        )
+        heads = question.population * len(question.asked.seeds.pairs())
         # Few enough for every actor to get a share of a batch, where that leaves populations
         # that are worth it; the numbers of a head do not depend on its population.
-        largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / request.at_once)))
+        largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / job.at_once)))
         search_heads(trials, pool, planned, question.population, question.lag, largest)
     else:
-        resources = Resources(baseline[0].spec.network.threads, request.gpus)
+        resources = Resources(baseline[0].spec.network.threads, gpus)
         is_asha = question.scheduler == "asha"
-        search_networks(trials, planned, run, resources, request.at_once, is_asha)
+        search_networks(trials, planned, circumstances, resources, job.at_once, is_asha)
 
 
-def _refuse(question: Question, request: SearchRequest) -> None:
-    Resources(1, request.gpus)
+def _refuse(question: Question, job: SearchJob) -> None:
+    Resources(1, job.site.gpus)
     for option, count in (
-        ("--trials", request.trials),
+        ("--trials", job.suggestions),
         ("--population", question.population),
-        ("--at-once", request.at_once),
+        ("--at-once", job.at_once),
     ):
         if count < 1:
             raise UserError(f"{option} must be at least 1, got {count}")
-    refuse_large(request.trials * len(question.seeds.pairs()))
+    refuse_large(job.suggestions * len(question.asked.seeds.pairs()))
     if question.scheduler == "asha":
         if question.candidates().kind != "network":
             raise UserError(f"--scheduler asha stops networks; {question.method} trains none")

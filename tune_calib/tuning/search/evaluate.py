@@ -1,25 +1,26 @@
 """The one look at the test split: the choice of a search, over seeds that it never saw."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from tabulate import tabulate
 
+from tune_calib.asked import Seeds
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.folders import sweep_of
-from tune_calib.ladder import Ladder, Rung, Seeds
+from tune_calib.ladder import Ladder, Rung
 from tune_calib.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
 from tune_calib.places import Place
 from tune_calib.remarks import of_reads, of_test
 from tune_calib.results import atomic_write, read_table
 from tune_calib.space import Point
-from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
 from tune_calib.tuning.search.driver import open_trials
-from tune_calib.tuning.search.job import SearchRequest, request_of
+from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import SearchTrials
 from tune_calib.tuning.search.objective import Row
 
@@ -66,10 +67,10 @@ def evaluate(
         UserError: the search is not over, found nothing within the guard, or had its look at
             the test split with another choice or under other seeds.
     """
-    request = request_of(out, study_storage)
-    question, candidates = request.question, request.question.candidates()
+    job = job_of(out, study_storage)
+    question, candidates = job.question, job.question.candidates()
     with only_driver(out):
-        trials = open_trials(request, candidates)
+        trials = open_trials(job, candidates)
         trials.judge_all()
         if not trials.verdicts:
             raise UserError(
@@ -87,7 +88,7 @@ def evaluate(
         )
         reads = _record(out, choice, Look(seeds=seeds, command=command), extend)
         title = f"Search of {question.method}; {of_reads(reads)}"
-        crashed = ablate(_request(request, candidates, point, seeds, command, title))
+        crashed = ablate(_job(job, candidates, point, seeds, command, title))
     return Evaluated(
         folder=out / EVALUATION,
         metrics=question.objective.metrics,
@@ -135,16 +136,13 @@ def _reads_before(out: Place) -> list[Look]:
     return [Look(seeds=len(manifest.network_seeds), command=manifest.command)]
 
 
-def _request(
-    request: SearchRequest,
-    candidates: Candidates,
-    point: Point,
-    seeds: int,
-    command: str,
-    title: str,
-) -> Request:
-    question = request.question
-    first = 1 + max([*question.seeds.network, *question.seeds.head])
+def _job(
+    job: SearchJob, candidates: Candidates, point: Point, seeds: int, command: str, title: str
+) -> LadderJob:
+    """The ladder of baseline, defaults and choice, under seeds that the search never saw."""
+    question = job.question
+    own = question.asked.seeds
+    first = 1 + max([*own.network, *own.head])
     fresh = tuple(range(first, first + seeds))
     rungs: list[Rung] = []
     known = {candidates.baseline()[0].spec.hash}
@@ -154,19 +152,10 @@ def _request(
             known.add(spec_hash)
             rungs.insert(0, candidates.rung(each, label))
     rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
-    return Request(
-        ladder=Ladder(f"search {question.method}", title, tuple(rungs)),
-        defaults=question.defaults,
-        given=question.given,
-        seeds=Seeds(fresh, fresh, is_paired=True),
-        with_controls=False,
-        out=request.out / EVALUATION,
-        store=request.store,
-        data_root=request.data_root,
-        address=request.address,
-        gpus=request.gpus,
-        command=command,
-        own_recipes=question.own_recipes,
+    return LadderJob(
+        Ladder(f"search {question.method}", title, tuple(rungs)),
+        replace(question.asked, seeds=Seeds(fresh, fresh, is_paired=True)),
+        replace(job.site, out=job.out / EVALUATION, command=command),
     )
 
 

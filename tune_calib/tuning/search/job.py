@@ -4,11 +4,11 @@ import contextlib
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.folders import identity_of_rows, search_of
-from tune_calib.ladder import Seeds
 from tune_calib.manifests import (
     VERSION,
     CommandRecord,
@@ -19,7 +19,6 @@ from tune_calib.manifests import (
 )
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.places import Place, place
-from tune_calib.recipes import Settings
 from tune_calib.results import read_table
 from tune_calib.tuning.caption import titles
 from tune_calib.tuning.folder import holds_another, identity_of, refuse_foreign
@@ -27,6 +26,7 @@ from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import JOURNAL, STARS, without_password
 from tune_calib.tuning.search.study import SamplerName
+from tune_calib.tuning.site import Site
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,8 @@ class Question:
 
     Attributes:
         method: whose space is searched.
-        defaults: settings by slot that suit the data set.
-        given: settings by slot that were asked for; they are not searched.
-        seeds: under which every suggestion is tried; the metrics are averaged.
+        asked: settings, which are not searched, and the seeds under which every suggestion is
+            tried; the metrics are averaged over them.
         objective: what is searched for.
         sampler: how.
         sampler_seed: seed of the sampler.
@@ -46,27 +45,35 @@ class Question:
         lag: batches that are asked for before the first of them is told (head methods): with 1
             nothing is trained meanwhile; more than 2 keep no actor busier and tell less. Searches
             of earlier versions with one Ray trial at a time have 1, and keep it.
-        own_recipes: train each method by the recipe of its authors.
     """
 
     method: str
-    defaults: Settings
-    given: Settings
-    seeds: Seeds
+    asked: Asked
     objective: Objective
     sampler: SamplerName = "tpe"
     sampler_seed: int = 0
     scheduler: Literal["none", "asha"] = "none"
     population: int = 8
     lag: int = 2
-    own_recipes: bool = False
 
     def record(self) -> QuestionRecord:
         """As a file holds it; ``own_recipes`` only where asked for, as before there was any."""
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        if not self.own_recipes:
-            del plain["own_recipes"]
-        return QuestionRecord(**plain)
+        asked = self.asked
+        plain = {
+            "method": self.method,
+            "defaults": asked.defaults,
+            "given": asked.given,
+            "seeds": asdict(asked.seeds),
+            "objective": asdict(self.objective),
+            "sampler": self.sampler,
+            "sampler_seed": self.sampler_seed,
+            "scheduler": self.scheduler,
+            "population": self.population,
+            "lag": self.lag,
+            **({"own_recipes": True} if asked.own_recipes else {}),
+        }
+        # Through JSON: the file has lists where Python has tuples, and must equal what is read.
+        return QuestionRecord(**json.loads(json.dumps(plain)))
 
     @property
     def identity(self) -> str:
@@ -78,80 +85,78 @@ class Question:
         """Take back what ``record`` gave.
 
         Raises:
+            KeyError: an earlier program did not tell its settings.
             TypeError: a later program asked what this one does not know.
         """
-        seeds, objective = record.seeds, record.objective
-        return cls(
-            **{
-                **record.plain(),
-                "seeds": Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-                "objective": Objective(tuple(objective.metrics), objective.guard),
-            }
+        plain, seeds = record.plain(), record.seeds
+        asked = Asked(
+            given=plain.pop("given"),
+            seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
+            defaults=plain.pop("defaults"),
+            own_recipes=plain.pop("own_recipes", False),
         )
+        objective = Objective(tuple(record.objective.metrics), record.objective.guard)
+        del plain["seeds"]
+        return cls(**{**plain, "asked": asked, "objective": objective})
 
     def candidates(self) -> Candidates:
         """What is tried."""
-        return Candidates(self.method, self.given, self.defaults, self.seeds, self.own_recipes)
+        return Candidates(self.method, self.asked)
 
 
 @dataclass(frozen=True)
-class SearchRequest:
-    """A search as the command line gives it.
+class SearchJob:
+    """A search to be carried out.
 
     Attributes:
         question: what it asks.
-        trials: number of suggestions.
-        out: folder of the results.
-        store: folder of the artifacts.
-        data_root: where data sets lie.
-        address: of a Ray cluster, or None for this machine.
-        gpus: GPUs of a Ray trial, 0, 1 or 1/k.
+        suggestions: how many.
+        site: where.
         at_once: Ray trials side by side.
-        study_storage: URL of the study's database, or None for a journal file in ``out``.
-        command: to do the same again.
+        study_storage: URL of the study's database, or None for a journal file in its folder.
     """
 
     question: Question
-    trials: int
-    out: Place
-    store: Place
-    data_root: Path | None
-    address: str | None
-    gpus: float
-    at_once: int
-    study_storage: str | None
-    command: str
+    suggestions: int
+    site: Site
+    at_once: int = 1
+    study_storage: str | None = None
+
+    @property
+    def out(self) -> Place:
+        """Folder of the search."""
+        return self.site.out
 
 
-def as_begun(request: SearchRequest) -> SearchRequest:
-    """The request with the lag of the search that its folder holds.
+def as_begun(job: SearchJob) -> SearchJob:
+    """The job with the lag of the search that its folder holds.
 
     Nobody asks for a lag; earlier versions took it from the machine.
     """
-    old = begun(request.out)
+    old = begun(job.out)
     if old is not None:
-        return _with_lag(request, old.question.lag)
+        return _with_lag(job, old.question.lag)
     # The manifest may be lost; the rows keep the identity of the whole question.
-    before = identity_of_rows(request.out)
-    slow = _with_lag(request, 1)
-    return slow if slow.question.identity == before else request
+    before = identity_of_rows(job.out)
+    slow = _with_lag(job, 1)
+    return slow if slow.question.identity == before else job
 
 
-def _with_lag(request: SearchRequest, lag: int) -> SearchRequest:
-    return replace(request, question=replace(request.question, lag=lag))
+def _with_lag(job: SearchJob, lag: int) -> SearchJob:
+    return replace(job, question=replace(job.question, lag=lag))
 
 
-def manifest_of(request: SearchRequest) -> SearchManifest:
+def search_manifest(job: SearchJob) -> SearchManifest:
     """What the folder says of the search; trials may be added, the question must be the same.
 
     Raises:
         UserError: the folder holds another search, or something else.
     """
-    old = begun(request.out)
-    new = _new_manifest(request)
+    old = begun(job.out)
+    new = _new_manifest(job)
     if old is None:
-        return new.model_copy(update={"trials": _restored(request, new.search)})
-    _refuse_other(old, new, request.out)
+        return new.model_copy(update={"trials": _restored(job, new.search)})
+    _refuse_other(old, new, job.out)
     further = {
         "command": old.command,
         "commands": _commands(old, new),
@@ -160,24 +165,24 @@ def manifest_of(request: SearchRequest) -> SearchManifest:
     return new.model_copy(update=further).over(old)
 
 
-def _new_manifest(request: SearchRequest) -> SearchManifest:
-    question, out = request.question, request.out
+def _new_manifest(job: SearchJob) -> SearchManifest:
+    question, site = job.question, job.site
     candidates = question.candidates()
     return SearchManifest(
         version=VERSION,
         search=question.identity,
         question=question.record(),
         rule=question.objective.rule(),
-        trials=request.trials,
-        command=request.command,
-        commands=[CommandRecord(command=request.command, trials=request.trials)],
+        trials=job.suggestions,
+        command=site.command,
+        commands=[CommandRecord(command=site.command, trials=job.suggestions)],
         specs=specs_of(candidates),
-        store=None if request.store == out / "store" else str(request.store.resolve()),
-        data_root=str(request.data_root.resolve()) if request.data_root else None,
-        address=request.address,
-        gpus=request.gpus,
-        at_once=request.at_once,
-        study_storage=request.study_storage and without_password(request.study_storage),
+        store=None if site.store == site.out / "store" else str(site.store.resolve()),
+        data_root=str(site.data_root.resolve()) if site.data_root else None,
+        address=site.address,
+        gpus=site.gpus,
+        at_once=job.at_once,
+        study_storage=job.study_storage and without_password(job.study_storage),
         titles=titles(candidates.baseline()),
     )
 
@@ -273,28 +278,28 @@ def begun(out: Place) -> SearchManifest | None:
     return None
 
 
-def _restored(request: SearchRequest, identity: str) -> int:
+def _restored(job: SearchJob, identity: str) -> int:
     """Suggestions of a search that begins, or that lost its manifest and has rows.
 
     Raises:
         UserError: the folder holds something else.
     """
-    out = request.out
+    out = job.out
     before = identity_of_rows(out)
     if before is None:
         refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
-        return request.trials
+        return job.suggestions
     if before != identity:
         raise holds_another(out, "search", f"its {SEARCH_MANIFEST} is lost")
     asked = 0
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         asked = SearchOutcome.read(out).asked
-    if (out / SEARCH_EVALUATED).exists() and request.trials > asked:
+    if (out / SEARCH_EVALUATED).exists() and job.suggestions > asked:
         raise UserError(f"{out} was evaluated on test: to restore it, ask for --trials {asked}")
-    return max(asked, request.trials)
+    return max(asked, job.suggestions)
 
 
-def request_of(out: Place, study_storage: str | None) -> SearchRequest:
+def job_of(out: Place, study_storage: str | None) -> SearchJob:
     """The search that a folder holds.
 
     Args:
@@ -309,19 +314,21 @@ def request_of(out: Place, study_storage: str | None) -> SearchRequest:
         raise _unknown(out, manifest)
     try:
         question = Question.of(manifest.question)
-    except TypeError:
+    except (KeyError, TypeError):
         raise _unknown(out, manifest) from None
-    return SearchRequest(
+    return SearchJob(
         question=question,
-        trials=manifest.trials,
-        out=out,
-        store=place(manifest.store) if manifest.store else out / "store",
-        data_root=Path(manifest.data_root) if manifest.data_root else None,
-        address=manifest.address,
-        gpus=manifest.gpus,
+        suggestions=manifest.trials,
+        site=Site(
+            out=out,
+            store=place(manifest.store) if manifest.store else out / "store",
+            data_root=Path(manifest.data_root) if manifest.data_root else None,
+            address=manifest.address,
+            gpus=manifest.gpus,
+            command=manifest.command,
+        ),
         at_once=manifest.at_once,
         study_storage=study_storage or _known_storage(out, manifest.study_storage),
-        command=manifest.command,
     )
 
 

@@ -16,7 +16,7 @@ from tune_calib.results import write_results
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit
 from tune_calib.tuning.backend.plan import RayTrial
-from tune_calib.tuning.backend.rows import Outcome, Run, curve_rows, trial_row
+from tune_calib.tuning.backend.rows import Circumstances, Outcome, curve_rows, trial_row
 from tune_calib.tuning.backend.trainables import NetworkTrainable
 from tune_calib.tuning.search.ledger import SearchTrials
 from tune_calib.tuning.search.study import Suggestion
@@ -30,15 +30,15 @@ class StudySearcher(Feed):
     Args:
         trials: the search.
         planned: number of suggestions.
-        run: the circumstances.
+        circumstances: what its rows say of where they are from.
     """
 
-    def __init__(self, trials: SearchTrials, planned: int, run: Run) -> None:
+    def __init__(self, trials: SearchTrials, planned: int, circumstances: Circumstances) -> None:
         metric = trials.objective.metrics[0]
         super().__init__(metric=column("select", metric), mode=METRICS[metric].direction)
         self.trials = trials
         self.planned = planned
-        self.run = run
+        self.circumstances = circumstances
         self.asked = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
@@ -51,7 +51,7 @@ class StudySearcher(Feed):
                 return Searcher.FINISHED
             self._ask()
         self.running[trial_id] = self.queue.popleft()
-        return {"run": self.run.plain(), "work": self.running[trial_id].config()}
+        return {"run": self.circumstances.plain(), "work": self.running[trial_id].config()}
 
     def _ask(self) -> None:
         suggestion = self.trials.study.suggestion(self.asked)
@@ -78,7 +78,9 @@ class StudySearcher(Feed):
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
-        folder = Store(place(self.run.store)).folder("checkpoints", planned.spec.network_id)
+        folder = Store(place(self.circumstances.store)).folder(
+            "checkpoints", planned.spec.network_id
+        )
         try:
             history = artifact_manifest(folder)["history"]
         except DamagedFileError:
@@ -91,7 +93,7 @@ class StudySearcher(Feed):
         # Not of the driver, which did not train it.
         measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
         measured["threads"] = planned.spec.network.threads
-        rows = [trial_row(planned, outcome, self.run, measured)]
+        rows = [trial_row(planned, outcome, self.circumstances, measured)]
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": rows,
             "curves": curve_rows(planned, outcome),
@@ -107,25 +109,36 @@ class StudySearcher(Feed):
 
 
 def search_networks(
-    trials: SearchTrials, planned: int, run: Run, resources: Resources, at_once: int, asha: bool
+    trials: SearchTrials,
+    planned: int,
+    circumstances: Circumstances,
+    resources: Resources,
+    at_once: int,
+    asha: bool,
 ) -> None:
     """Run Ray trials until every suggestion has ended.
 
     Args:
         trials: the search.
         planned: number of suggestions.
-        run: the circumstances.
+        circumstances: what its rows say of where they are from.
         resources: of each Ray trial.
         at_once: Ray trials side by side; only one at a time repeats to the last digit.
         asha: stop trials that are behind at the same epoch.
     """
-    searcher = StudySearcher(trials, planned, run)
+    searcher = StudySearcher(trials, planned, circumstances)
     first = trials.candidates.trials({}, 0)
     scheduler = _asha(searcher, first[0].spec.network.epochs) if asha else None
     kind = tune.with_resources(NetworkTrainable, resources.request())
     total = planned * len(first)
     fit(
-        "trials", total, kind, run.out, searcher, scheduler=scheduler, max_concurrent_trials=at_once
+        "trials",
+        total,
+        kind,
+        circumstances.out,
+        searcher,
+        scheduler=scheduler,
+        max_concurrent_trials=at_once,
     )
 
 

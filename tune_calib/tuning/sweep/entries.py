@@ -5,20 +5,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tune_calib.asked import Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.ladder import (
     Ladder,
     PlannedTrial,
     Rung,
-    Seeds,
     expand,
     pipeline,
-    refuse_large,
     refuse_unknown,
     refuse_unused,
     side_by_side,
 )
-from tune_calib.recipes import Settings, suited_to
+from tune_calib.recipes import Settings
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
 from tune_calib.tuning.search.objective import Objective
@@ -33,31 +32,20 @@ class Work:
     Attributes:
         name: of its folder in OUT.
         place: of its entry in the file.
-        given: settings by slot that were asked for, data set and backbone among them.
-        seeds: of networks and heads.
-        resources: of one Ray trial.
+        asked: settings, data set and backbone among them, and seeds.
+        gpus: of one Ray trial.
         ladder: what is run, unless it is a search.
-        with_controls: add the ladder's controls.
         method: whose space is searched, if it is a search.
         search: how, if it is a search.
-        own_recipes: train each method by the recipe of its authors.
     """
 
     name: str
     place: Place
-    given: Settings
-    seeds: Seeds
-    resources: TrialResources
+    asked: Asked
+    gpus: float
     ladder: Ladder | None = None
-    with_controls: bool = False
     method: str = ""
     search: Search | None = None
-    own_recipes: bool = False
-
-    @property
-    def defaults(self) -> Settings:
-        """Settings by slot that suit the data set."""
-        return suited_to(self.given)
 
     def check(self) -> None:
         """Write every spec out once.
@@ -69,7 +57,7 @@ class Work:
             self.planned()
             return
         Objective(self.search.metric, self.search.guard)
-        refuse_large((self.search.trials or 0) * len(self.seeds.pairs()))
+        refuse_large((self.search.trials or 0) * len(self.asked.seeds.pairs()))
         refuse_large(self.search.heads or 0)
         candidates = self.candidates()
         candidates.refuse_empty()
@@ -83,18 +71,11 @@ class Work:
             UserError: as ``expand``.
         """
         assert self.ladder is not None
-        return expand(
-            self.ladder,
-            self.defaults,
-            self.given,
-            self.seeds,
-            self.with_controls,
-            self.own_recipes,
-        )
+        return expand(self.ladder, self.asked)
 
     def candidates(self) -> Candidates:
         """What a search tries."""
-        return Candidates(self.method, self.given, self.defaults, self.seeds, self.own_recipes)
+        return Candidates(self.method, self.asked)
 
 
 def works_of(file: ReadFile) -> list[Work]:
@@ -117,27 +98,25 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     entry, whole = file.content.entries[name], file.content
     place: Place = ("entries", name)
     ladder = _ladder(file, place, entry)
-    seeds = _seeds(file, place, entry.seeds or whole.seeds or SeedCounts())
-    resources = entry.resources or whole.resources or TrialResources()
+    counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
+    seeds, own_recipes = _seeds(file, place, counts), _own_recipes(file, entry)
+    gpus = (entry.resources or whole.resources or TrialResources()).gpus
     for dataset in entry.datasets or whole.datasets or ("digits",):
         for backbone in entry.backbones or whole.backbones or (None,):
-            given = _given(file, entry, _rungs(entry), dataset, backbone)
             tail = "-".join([dataset, *([backbone] if backbone else [])])
-            work = Work(f"{name}-{tail}", place, given, seeds, resources, ladder, entry.controls)
-            work = replace(work, own_recipes=_own_recipes(file, entry))
             if entry.search is None:
-                yield work
+                given = _given(file, entry, _rungs(entry), dataset, backbone)
+                asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
+                yield Work(f"{name}-{tail}", place, asked.suited(), gpus, ladder)
                 continue
             for index, method in enumerate(entry.methods or ()):
-                own = method.set.by_slot()
                 given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
-                yield replace(
-                    work,
+                given = _merged(given, method.set.by_slot())
+                yield Work(
                     name=f"{name}-{method.method}-{tail}",
                     place=(*place, "methods", index),
-                    given=_merged(given, own),
-                    seeds=_seeds(file, place, entry.search.seeds) if entry.search.seeds else seeds,
-                    ladder=None,
+                    asked=Asked(given, seeds, own_recipes=own_recipes).suited(),
+                    gpus=gpus,
                     method=method.method,
                     search=entry.search,
                 )
@@ -260,11 +239,11 @@ def _check(file: ReadFile, work: Work) -> None:
     sources += [(work.place[:2], entry.set.by_slot()), ((), file.content.set.by_slot())]
     _blamed(
         file,
-        lambda given: replace(work, given=given).check(),
-        work.given,
+        lambda given: replace(work, asked=replace(work.asked, given=given).suited()).check(),
+        work.asked.given,
         sources,
         work.place,
-        {"data": {"dataset": work.given["data"]["dataset"]}},
+        {"data": {"dataset": work.asked.given["data"]["dataset"]}},
     )
 
 

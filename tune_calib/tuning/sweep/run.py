@@ -10,16 +10,17 @@ from tune_calib.errors import UserError, told
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
-from tune_calib.tuning.ablate import Request, ablate
+from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.backend.feed import resources_of
 from tune_calib.tuning.backend.launch import Resources, refuse_here
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.dry_run.clock import spent_s
 from tune_calib.tuning.folder import done, only_driver
 from tune_calib.tuning.search.driver import Found, search, study_so_far
-from tune_calib.tuning.search.job import Question, SearchRequest
+from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import journal_file
+from tune_calib.tuning.site import Site
 from tune_calib.tuning.sweep.entries import Work, works_of
 from tune_calib.tuning.sweep.file import ReadFile
 
@@ -54,11 +55,11 @@ def planned_works(file: ReadFile) -> list[Work]:
         own = file.content.entries[str(work.place[1])].resources
         place = (*(work.place[:2] if own else ()), "resources", "gpus")
         try:
-            Resources(1, work.resources.gpus)
+            Resources(1, work.gpus)
         except UserError as error:
             raise file.error(place, str(error)) from None
         try:
-            DATASETS[work.given["data"]["dataset"]].locate(file.content.data_root)
+            DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
             raise file.error(("data_root",), str(error)) from None
         if work.search is not None and file.content.study_storage is None:
@@ -109,77 +110,60 @@ def _resources(work: Work, out: Place) -> list[Resources]:
     """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
     if work.search is None:
         plan = make_plan(work.planned(), done(out))
-        return resources_of(plan, work.resources.gpus)
+        return resources_of(plan, work.gpus)
     if (out / SEARCH_MANIFEST).exists():
         return []
     first = work.candidates().trials({}, 0)
-    return resources_of(make_plan(first, set()), work.resources.gpus)
+    return resources_of(make_plan(first, set()), work.gpus)
 
 
 def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> Ended:
     """Do what is left of one ladder or search."""
     folder = file.out / work.name
     if work.search is None:
-        return Ended(work.name, folder, ablate(ladder_request(file, work, command)))
-    request, hours = search_request(file, work, command), work.search.hours
-    found = search(request, retry) if hours is None else _search_for(request, hours, retry)
+        return Ended(work.name, folder, ablate(ladder_job(file, work, command)))
+    job, hours = search_job(file, work, command), work.search.hours
+    found = search(job, retry) if hours is None else _search_for(job, hours, retry)
     return Ended(work.name, folder, found.crashed, found)
 
 
-def ladder_request(file: ReadFile, work: Work, command: str) -> Request:
+def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
     """A ladder as ``ablate`` takes it."""
     assert work.ladder is not None
-    content = file.content
-    return Request(
-        ladder=work.ladder,
-        defaults=work.defaults,
-        given=work.given,
-        seeds=work.seeds,
-        with_controls=work.with_controls,
-        out=file.out / work.name,
-        store=file.store,
-        data_root=content.data_root,
-        address=content.address,
-        gpus=work.resources.gpus,
-        command=command,
-        own_recipes=work.own_recipes,
-    )
+    return LadderJob(work.ladder, work.asked, _site(file, work, command))
 
 
-def search_request(file: ReadFile, work: Work, command: str) -> SearchRequest:
+def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:
     """A search as ``search`` takes it; of a budget in hours, the first batch."""
     assert work.search is not None
-    content = file.content
     question = question_of(work)
-    return SearchRequest(
+    return SearchJob(
         question=question,
-        trials=suggestions(work) or batch_of(question, at_once(work)),
-        out=file.out / work.name,
-        store=file.store,
-        data_root=content.data_root,
-        address=content.address,
-        gpus=work.resources.gpus,
+        suggestions=suggestions(work) or batch_of(question, at_once(work)),
+        site=_site(file, work, command),
         at_once=at_once(work),
-        study_storage=content.study_storage,
-        command=command,
+        study_storage=file.content.study_storage,
     )
+
+
+def _site(file: ReadFile, work: Work, command: str) -> Site:
+    content = file.content
+    folder = file.out / work.name
+    return Site(folder, file.store, content.data_root, content.address, work.gpus, command)
 
 
 def question_of(work: Work) -> Question:
     """What a search asks."""
     assert work.search is not None
-    asked = work.search
+    how = work.search
     return Question(
         method=work.method,
-        defaults=work.defaults,
-        given=work.given,
-        seeds=work.seeds,
-        objective=Objective(asked.metric, asked.guard),
-        sampler=asked.sampler,
-        sampler_seed=asked.sampler_seed,
-        scheduler=asked.scheduler,
-        population=asked.population,
-        own_recipes=work.own_recipes,
+        asked=work.asked,
+        objective=Objective(how.metric, how.guard),
+        sampler=how.sampler,
+        sampler_seed=how.sampler_seed,
+        scheduler=how.scheduler,
+        population=how.population,
     )
 
 
@@ -198,7 +182,7 @@ def suggestions(work: Work) -> int | None:
     """Suggestions that the budget of a search pays for; None for one in hours."""
     assert work.search is not None
     if work.search.heads is not None:
-        return max(1, work.search.heads // len(work.seeds.pairs()))
+        return max(1, work.search.heads // len(work.asked.seeds.pairs()))
     return work.search.trials
 
 
@@ -208,15 +192,15 @@ def batch_of(question: Question, at_once: int) -> int:
     return question.population * at_once if is_head else at_once
 
 
-def _search_for(request: SearchRequest, hours: float, retry: str | None) -> Found:
+def _search_for(job: SearchJob, hours: float, retry: str | None) -> Found:
     """Search until the next batch would not fit into some hours.
 
     The search is made longer step by step, at most to twice its length, by what its trials took
     so far; what earlier sessions spent is read from their rows.
     """
-    batch = batch_of(request.question, request.at_once)
-    before, started = spent_s(request.out) / request.at_once, time.monotonic()
-    study = study_so_far(request.out, request.study_storage)
+    batch = batch_of(job.question, job.at_once)
+    before, started = spent_s(job.out) / job.at_once, time.monotonic()
+    study = study_so_far(job.out, job.study_storage)
     ended = study.finished() if study else 0
     found: Found | None = None
     while True:
@@ -224,7 +208,7 @@ def _search_for(request: SearchRequest, hours: float, retry: str | None) -> Foun
         more = affordable(ended, spent, 3600 * hours, batch)
         if found is not None and not more:
             return found
-        found = search(replace(request, trials=max(1, ended + more)), retry)
+        found = search(replace(job, suggestions=max(1, ended + more)), retry)
         if len(found.trials.verdicts) <= ended:  # of a grid that is at its end
             return found
         ended = len(found.trials.verdicts)

@@ -1,0 +1,88 @@
+"""What is asked of the trials of a ladder or a search: settings, and under which seeds."""
+
+from dataclasses import dataclass, field, replace
+
+from tune_calib.errors import UserError
+from tune_calib.recipes import Settings, suited_to
+
+LARGEST_PLAN = 100_000
+"""Trials of one ladder or search; more are refused before any is written out."""
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Pairs of network and head seeds.
+
+    Attributes:
+        network: seeds of the networks.
+        head: seeds of the heads.
+        is_paired: the i-th network goes with the i-th head seed; else every pair is run.
+    """
+
+    network: tuple[int, ...]
+    head: tuple[int, ...]
+    is_paired: bool
+
+    @classmethod
+    def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
+        """The first seeds: as many pairs, or so many networks with so many heads each.
+
+        Raises:
+            UserError: they are more than any plan has.
+        """
+        is_paired = network is None and head is None
+        refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
+        if is_paired:
+            numbers = tuple(range(both or 1))
+            return cls(numbers, numbers, is_paired=True)
+        return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """All (network seed, head seed) that are run."""
+        if self.is_paired:
+            return list(zip(self.network, self.head, strict=True))
+        return [(n, h) for n in self.network for h in self.head]
+
+
+ONE_SEED = Seeds((0,), (0,), is_paired=True)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a ladder or a search is asked for, beside what it varies itself.
+
+    Attributes:
+        given: settings by slot that were asked for; a search does not search them.
+        seeds: of networks and heads.
+        defaults: settings by slot that hold unless others are given (``recipes.suited_to``).
+        controls: add the ladder's controls.
+        own_recipes: train each method by the recipe of its authors.
+    """
+
+    given: Settings = field(default_factory=dict)
+    seeds: Seeds = ONE_SEED
+    # Kept, and not looked up each time: a search goes on with the defaults that it began with.
+    defaults: Settings = field(default_factory=dict)
+    controls: bool = False
+    own_recipes: bool = False
+
+    def suited(self) -> "Asked":
+        """The same with the defaults that suit the data set that is asked for.
+
+        Raises:
+            UserError: the data set is unknown.
+        """
+        return replace(self, defaults=suited_to(self.given))
+
+
+def refuse_large(trials: int) -> None:
+    """Refuse a plan that is too large to be written out.
+
+    Raises:
+        UserError: it is.
+    """
+    if trials > LARGEST_PLAN:
+        raise UserError(
+            f"{trials:,} trials are planned, and a plan has at most {LARGEST_PLAN:,}; ask for "
+            "fewer seeds, trials or methods at a time"
+        )

@@ -1,0 +1,47 @@
+"""Where a ladder or a search is carried out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tune_calib.places import Place
+from tune_calib.tuning.backend.rows import Circumstances
+
+
+@dataclass(frozen=True)
+class Site:
+    """Folders, cluster and GPUs of a job; none of them changes what is asked.
+
+    Attributes:
+        out: folder of the results.
+        store: folder of the artifacts.
+        data_root: where data sets lie.
+        address: of a Ray cluster, or None for this machine.
+        gpus: GPUs of a Ray trial, 0, 1 or 1/k.
+        command: to do the same again.
+    """
+
+    out: Place
+    store: Place
+    data_root: Path | None = None
+    address: str | None = None
+    gpus: float = 0.0
+    command: str = ""
+
+    def circumstances(self, sweep: str, ladder: str, is_search: bool = False) -> Circumstances:
+        """What every row of the job says of it.
+
+        Args:
+            sweep: identity of the question.
+            ladder: its name.
+            is_search: the test split stays shut.
+        """
+        # Workers stand in folders of their own: paths are absolute there.
+        return Circumstances(
+            out=str(self.out.resolve()),
+            store=str(self.store.resolve()),
+            data_root=str(self.data_root.resolve()) if self.data_root else None,
+            sweep=sweep,
+            ladder=ladder,
+            device="cuda" if self.gpus else "cpu",
+            is_search=is_search,
+        )
