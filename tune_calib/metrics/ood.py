@@ -15,7 +15,8 @@ def max_prob(probs: Tensor) -> Tensor:
 
 def entropy(probs: Tensor) -> Tensor:
     """Score that is high on foreign inputs, in nats: (..., C) to (...)."""
-    return entr(probs).sum(-1)
+    scores: Tensor = entr(probs).sum(-1)
+    return scores
 
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
