@@ -40,6 +40,7 @@ def run(
         typer.echo(forecast(read, works))
         return
     again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
+    # A list: the generator would do its work outside of what catches the signals.
     ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
     _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
