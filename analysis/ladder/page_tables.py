@@ -47,8 +47,8 @@ def significance(verdicts: Sequence[Verdict]) -> list[Table]:
         lines = significance_tables.sentences(verdict)
         note = " ".join(full_stops(lines))
         if verdict.friedman is not None:
-            rows = significance_tables.ranked_rows(verdict.friedman)
-            found.append(Table("friedman", f"Mean ranks. {note}", rows))
+            if rows := significance_tables.ranked_rows(verdict.friedman):
+                found.append(Table("friedman", f"Mean ranks. {note}", rows))
         else:
             spread = significance_tables.spread_rows(verdict)
             compared = significance_tables.compared_rows(verdict)

@@ -43,6 +43,7 @@ def run(
         return
     again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
     again += "".join(f" --plugin {own.where}" for own in given)
+    # A list: the generator would do its work outside of what catches the signals.
     ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
     _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
