@@ -53,7 +53,8 @@ def friedman(matched: Matched) -> Friedman:
     # Methods before blocks: a single one without numbers would leave no block complete.
     values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
     absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
-    complete = values.dropna()
+    # Rounded as in paired tests: the last bit of a mean over head seeds must not break a tie.
+    complete = values.dropna().round(12)
     notes = list(matched.notes)
     notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
     notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
