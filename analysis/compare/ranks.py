@@ -174,7 +174,10 @@ def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]
         raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
     # A spec that two sweeps share is one trial; a printed number is known by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
-    rows = rows.assign(trial=trial).drop_duplicates(["trial", "method", *KEY])
+    rows = rows.assign(trial=trial).reset_index(drop=True)
+    # In one of them it may have crashed: that it has a number in the other counts.
+    numbers_first = rows["value"].isna().sort_values(kind="stable").index
+    rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
     seeds = ["method", *KEY, "network_seed", "head_seed"]
     mixed = rows[rows["value"].notna() & rows.duplicated(seeds, keep=False)]
     if len(mixed):

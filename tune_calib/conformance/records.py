@@ -27,7 +27,7 @@ def record(info: MethodInfo, bench: Bench) -> None:
     is_one = issubclass(info.implementation, expected)
     require(is_one, f"its implementation is no {expected.__name__}, as kind={info.kind!r} says")
     both = fields & slot
-    require(not both, f"its setting {'and '.join(sorted(both))} is one of every {info.kind} slot")
+    require(not both, f"its setting {' and '.join(sorted(both))} is one of every {info.kind} slot")
     require(info.needs <= set(NEEDS), f"needs must be of {', '.join(NEEDS)}")
     require(info.per_head <= fields, f"per_head names {sorted(info.per_head - fields)}")
     for recipe in (info.slot_defaults or {}, *(info.dataset_slot_defaults or {}).values()):
