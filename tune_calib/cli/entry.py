@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from tune_calib.errors import UserError, told
+from tune_calib.errors import UserError, as_option, told
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
@@ -31,7 +31,7 @@ def one_line() -> Iterator[None]:
         finally:
             _flush()
     except UserError as error:
-        _refuse(str(error))
+        _refuse(as_option(error))
     except TyperException as error:
         _refuse(error.format_message())
     except typer.Abort:

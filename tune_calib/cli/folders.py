@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_option
 from tune_calib.folders import is_search
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import SEARCH_MANIFEST
@@ -38,7 +38,7 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
         try:
             text = describe(entry)
         except UserError as error:
-            text, refused = f"error: {error}", refused + 1
+            text, refused = f"error: {as_option(error)}", refused + 1
         typer.echo(f"== {entry.name} ==\n{text}\n")
     if refused:
         raise typer.Exit(1)

@@ -61,7 +61,7 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> None:
 
 def _told(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
-    from tune_calib.errors import UserError
+    from tune_calib.errors import UserError, as_key
     from tune_calib.tuning.search.summary import describe
 
     if ended.is_refused:
@@ -69,7 +69,7 @@ def _told(ended: "Ended") -> str:
     try:
         return describe(ended.found) if ended.found else write_report(ended.folder)
     except UserError as error:
-        return "; ".join(ended.failures) or str(error)
+        return "; ".join(ended.failures) or as_key(error)
 
 
 def schema() -> None:

@@ -99,5 +99,5 @@ def _refuse_other(row: dict[str, Any], evaluation: Evaluation | None) -> None:
         if not math.isclose(now, before, abs_tol=_CLOSE):
             raise UserError(
                 f"{row['rung_label']}: test {name} is {now:.6f} now and was {before:.6f} in its "
-                "trial; name the --store and --data-root of the sweep, on the machine that ran it"
+                "trial; name the `store` and `data_root` of the sweep, on the machine that ran it"
             )

@@ -208,16 +208,16 @@ def _run(job: SearchJob, trials: SearchTrials, planned: int, identity: str) -> N
 
 def _refuse(question: Question, job: SearchJob) -> None:
     Resources(1, job.site.gpus)
-    for option, count in (
-        ("--trials", job.suggestions),
-        ("--population", question.population),
-        ("--at-once", job.at_once),
+    for name, count in (
+        ("trials", job.suggestions),
+        ("population", question.population),
+        ("at_once", job.at_once),
     ):
         if count < 1:
-            raise UserError(f"{option} must be at least 1, got {count}")
+            raise UserError(f"`{name}` must be at least 1, got {count}")
     refuse_large(job.suggestions * len(question.asked.seeds.pairs()))
     if question.scheduler == "asha":
         if question.candidates().kind != "network":
-            raise UserError(f"--scheduler asha stops networks; {question.method} trains none")
+            raise UserError(f"`scheduler` asha stops networks; {question.method} trains none")
         if len(question.objective.metrics) > 1 or question.objective.metrics[0] not in WATCHED:
-            raise UserError(f"--scheduler asha needs one --metric of {', '.join(WATCHED)}")
+            raise UserError(f"`scheduler` asha needs one `metric` of {', '.join(WATCHED)}")

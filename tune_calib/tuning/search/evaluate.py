@@ -78,7 +78,7 @@ def evaluate(
             )
         number = question.objective.chosen(trials.verdicts)
         if number is None:
-            raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
+            raise UserError(f"{out}: no trial keeps the accuracy; raise `guard` in a new search")
         point = trials.study.suggestion(number).point
         choice = SearchEvaluated(
             version=VERSION,
@@ -113,14 +113,14 @@ def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> li
     if (old.trial, old.settings, old.rule) != (choice.trial, choice.settings, choice.rule):
         raise UserError(
             f"{out} was evaluated on test with trial {old.trial}, and the choice is now "
-            f"trial {choice.trial}; test is read once: search in a new --out"
+            f"trial {choice.trial}; test is read once: search in a new `out`"
         )
     reads = old.reads or _reads_before(out)
     last = reads[-1].seeds if reads else look.seeds
     if look.seeds < last or (look.seeds > last and not extend):
         raise UserError(
-            f"{out}: {of_reads(reads)}, and it is read once; the same again: --seeds {last}; with "
-            "--extend more seeds are added, and the page says that test was read again"
+            f"{out}: {of_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
+            "`extend` more seeds are added, and the page says that test was read again"
         )
     if not reads or look.seeds > last:
         reads = [*reads, look]

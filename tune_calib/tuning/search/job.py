@@ -198,10 +198,10 @@ def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
     if old.study_storage != new.study_storage:
         raise UserError(
             f"the study of {out} lies in {old.study_storage or 'its journal file'}: name the "
-            "same --study-storage"
+            "same `study_storage`"
         )
     if (out / SEARCH_EVALUATED).exists():
-        raise UserError(f"{out} was evaluated on test: its search is over; name another --out")
+        raise UserError(f"{out} was evaluated on test: its search is over; name another `out`")
 
 
 def _difference(old: QuestionRecord, new: QuestionRecord) -> str:
@@ -256,7 +256,7 @@ def refuse_other_specs(out: Place, candidates: Candidates) -> None:
             raise UserError(
                 f"{out}: the version that began this search gave {text} other settings than this "
                 "one, and their trials cannot be mixed: go on with that version, or search in a "
-                "new --out"
+                "new `out`"
             )
 
 
@@ -295,7 +295,7 @@ def _restored(job: SearchJob, identity: str) -> int:
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         asked = SearchOutcome.read(out).asked
     if (out / SEARCH_EVALUATED).exists() and job.suggestions > asked:
-        raise UserError(f"{out} was evaluated on test: to restore it, ask for --trials {asked}")
+        raise UserError(f"{out} was evaluated on test: to restore it, ask for `trials` {asked}")
     return max(asked, job.suggestions)
 
 
@@ -335,11 +335,11 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
 def _unknown(out: Place, manifest: SearchManifest) -> UserError:
     return UserError(
         f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
-        f"search in a new --out ({manifest.command})"
+        f"search in a new `out` ({manifest.command})"
     )
 
 
 def _known_storage(out: Place, url: str | None) -> str | None:
     if url is not None and STARS in url:
-        raise UserError(f"the study of {out} lies in {url}: name it with --study-storage URL")
+        raise UserError(f"the study of {out} lies in {url}: name it with `study_storage` URL")
     return url

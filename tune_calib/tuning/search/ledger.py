@@ -131,7 +131,7 @@ class SearchTrials:
                 if row is None or row["status"] != "done":
                     raise UserError(
                         f"the baseline network {_how_it_ended(row)}; the guard needs its accuracy: "
-                        "change the network's settings (--set network.lr=...) in a new --out"
+                        "change the network's settings (network.lr, ...) in a new `out`"
                     )
                 accuracy = row[column("select", "accuracy")]
                 self._baseline[trial.spec.network.seed] = accuracy

@@ -52,13 +52,13 @@ class Objective:
         """
         for name in self.metrics:
             if name not in METRICS:
-                raise UserError(f"unknown --metric {name!r}{nearest(name, metrics_of_trials())}")
+                raise UserError(f"unknown `metric` {name!r}{nearest(name, metrics_of_trials())}")
             if not METRICS[name].is_of_trials:
-                raise UserError(f"--metric {name} needs shifted images; a search sees select alone")
+                raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
             if self.metrics.count(name) > 1:
-                raise UserError(f"--metric {name} is given twice")
+                raise UserError(f"`metric` {name} is given twice")
         if not 0 <= self.guard <= 1:
-            raise UserError(f"--guard must be within 0 and 1, got {self.guard:g}")
+            raise UserError(f"`guard` must be within 0 and 1, got {self.guard:g}")
 
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:

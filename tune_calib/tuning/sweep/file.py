@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from tune_calib import places
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_key
 from tune_calib.tuning.sweep.format import SweepFile
 from tune_calib.wording import complaint, shown
 from tune_calib.yaml_text import UnfoldedError, compose, value_of
@@ -115,5 +115,5 @@ def _error(path: Path, lines: Mapping[Place, int], place: Place, message: str) -
     # What a validator added to the place stands nowhere in the file.
     known = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in lines), ())
     line = f" line {lines[known]}" if known else ""
-    where = ".".join(map(str, known))
+    where, message = ".".join(map(str, known)), as_key(message)
     return UserError(f"{path}{line}: {where}: {message}" if where else f"{path}: {message}")

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError, told
+from tune_calib.errors import UserError, as_key, told
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
@@ -95,7 +95,7 @@ def run_sweep(
             try:
                 yield carry_out(file, work, command, retry)
             except UserError as error:
-                yield Ended(work.name, out / work.name, [str(error)], is_refused=True)
+                yield Ended(work.name, out / work.name, [as_key(error)], is_refused=True)
             except Exception as error:
                 if isinstance(error, OSError) and (line := told(error)) is not None:
                     yield Ended(work.name, out / work.name, [line])
@@ -121,10 +121,11 @@ def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> En
     """Do what is left of one ladder or search."""
     folder = file.out / work.name
     if work.search is None:
-        return Ended(work.name, folder, ablate(ladder_job(file, work, command)))
+        crashed = ablate(ladder_job(file, work, command))
+        return Ended(work.name, folder, [as_key(line) for line in crashed])
     job, hours = search_job(file, work, command), work.search.hours
     found = search(job, retry) if hours is None else _search_for(job, hours, retry)
-    return Ended(work.name, folder, found.crashed, found)
+    return Ended(work.name, folder, [as_key(line) for line in found.crashed], found)
 
 
 def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
