@@ -86,6 +86,20 @@ def test_every_method_round_trips_in_its_slot(name):
             {"network": {}, "head": {"method": "mac_cal", "params": {"mask_scale": "inverted"}}},
             "would compound",
         ),
+        (
+            {
+                "network": {},
+                "head": {
+                    "method": "mac_cal",
+                    "params": {
+                        "masking": "functional",
+                        "mask_scale": "inverted",
+                        "evaluation": "expected",
+                    },
+                },
+            },
+            "would scale by q twice",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(slots, told):

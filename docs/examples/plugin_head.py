@@ -1,13 +1,14 @@
 """A cosine head (Gidaris and Komodakis, CVPR 2018): the norm of a feature says nothing."""
 
-import torch
 from pydantic import Field
+from torch import Tensor, bmm
 from torch.nn.functional import normalize
 
-from tune_calib.methods._base import HeadMethod
+from tune_calib.methods._base import HeadContext, HeadMethod
 from tune_calib.models.heads import init_stack
 from tune_calib.registry import METHODS, SPACES, MethodInfo, Params
 from tune_calib.space import Space, log_uniform
+from tune_calib.spec import HeadSlot
 
 
 class CosineParams(Params):
@@ -18,15 +19,15 @@ class CosineParams(Params):
 class CosineHead(HeadMethod):
     """K heads: every tensor has a leading axis K, and no operation mixes its entries."""
 
-    def __init__(self, heads, context):
+    def __init__(self, heads: list[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)
         sizes, seeds = (context.width, context.classes), [head.seed for head in heads]
         self.parameters = {"weight": init_stack(sizes, seeds, context.device)["0.weight"]}
 
-    def training_logits(self, features):
+    def training_logits(self, features: Tensor) -> Tensor:
         weight = normalize(self.parameters["weight"], dim=-1)
         features = normalize(features, dim=-1).expand(len(weight), *features.shape[-2:])
-        return self.per_head("scale")[:, None, None] * torch.bmm(features, weight.mT)
+        return self.per_head("scale")[:, None, None] * bmm(features, weight.mT)
 
 
 METHODS.register(

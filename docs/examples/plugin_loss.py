@@ -21,7 +21,8 @@ class PolyLoss(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         log_probs = label_log_probs(logits, labels)
-        return (-log_probs + self.params.epsilon * (1 - log_probs.exp())).mean()
+        terms: Tensor = -log_probs + self.params.epsilon * (1 - log_probs.exp())
+        return terms.mean()
 
 
 METHODS.register(

@@ -100,6 +100,12 @@ def test_an_edge_belongs_to_the_bin_below():
     assert bin_table(probs, torch.tensor([0]), bins=5, convention="left").count.argmax() == 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_entropy_of_a_certain_and_of_an_even_prediction(dtype):
+    probs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25] * 4], dtype=dtype)
+    assert ood.entropy(probs).tolist() == pytest.approx([0.0, np.log(4)])
+
+
 def test_ood_scores():
     chance = torch.Generator().manual_seed(0)
     known, foreign = torch.randn(90, generator=chance) + 1, torch.randn(110, generator=chance)

@@ -163,7 +163,6 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
     copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
-    shutil.rmtree(copy, ignore_errors=True)
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder() as scratch:
@@ -173,13 +172,24 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
             for stored, name in _objects(content).items():
                 (folder / stored).download(whole / name)
             manifest = _checked(whole, folder)
-            with contextlib.suppress(OSError):  # another process was quicker
-                whole.rename(copy)
+            _put(whole, copy, folder)
     except FileNotFoundError as error:
         if _manifest_there(folder) != content:  # another artifact took its place meanwhile
             return _fetched(folder)
         raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
     return copy, manifest
+
+
+def _put(whole: Path, copy: Path, folder: RemotePlace) -> None:
+    """Put a whole copy where none is; one that another process put there meanwhile stays."""
+    # Only what is damaged is removed: its whole copy may be in use by who put it there.
+    try:
+        _checked(copy, folder)
+        return
+    except DamagedFileError:
+        shutil.rmtree(copy, ignore_errors=True)
+    with contextlib.suppress(OSError):  # another process was quicker
+        whole.rename(copy)
 
 
 def _manifest_there(folder: RemotePlace) -> bytes:

@@ -152,6 +152,12 @@ class MacCalParams(Params):
                 f"evaluation={self.evaluation} with masking=destructive would mask twice: the "
                 "stored weights are masked; take evaluation=dense, or masking=functional"
             )
+        if self.evaluation == "expected" and self.mask_scale == "inverted":
+            # The masks of an epoch are divided by q: their mean is the weights, not q times them.
+            raise ValueError(
+                "evaluation=expected with mask_scale=inverted would scale by q twice; take "
+                "evaluation=dense, which is the expectation then"
+            )
         return self
 
 

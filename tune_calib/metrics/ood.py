@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
+from torch.special import entr
 
 
 def max_prob(probs: Tensor) -> Tensor:
@@ -14,7 +15,8 @@ def max_prob(probs: Tensor) -> Tensor:
 
 def entropy(probs: Tensor) -> Tensor:
     """Score that is high on foreign inputs, in nats: (..., C) to (...)."""
-    return -(probs * probs.clamp(min=1e-300).log()).sum(-1)
+    scores: Tensor = entr(probs).sum(-1)
+    return scores
 
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
