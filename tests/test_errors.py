@@ -30,7 +30,7 @@ def test_the_library_names_no_option():
 
 
 def test_one_mistake_in_three_spellings(tmp_path):
-    with pytest.raises(UserError, match="^`guard` must be within 0 and 1, got 2$") as raised:
+    with pytest.raises(UserError, match=r"^`guard` must be within 0 and 1, got 2$") as raised:
         Objective(("ece",), 2)
     assert as_option(raised.value) == "--guard must be within 0 and 1, got 2"
     assert as_key(raised.value) == "search.guard must be within 0 and 1, got 2"
@@ -47,9 +47,7 @@ def test_one_mistake_in_three_spellings(tmp_path):
         (("--scheduler", "asha"), "--scheduler asha stops", "search.scheduler asha stops"),
     ],
 )
-def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(
-    search, option, key, tmp_path
-):
+def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):
     """The method trains heads alone; nothing is made."""
     name, value = search
     told = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr

@@ -49,10 +49,10 @@ def refuse_empty(arguments: Sequence[str]) -> None:
     Raises:
         UserError: there is one.
     """
-    for place, word in enumerate(arguments):
+    for index, word in enumerate(arguments):
         option = _EMPTY.fullmatch(word)
         if option or not word.strip():
-            before = arguments[place - 1] if place else ""
+            before = arguments[index - 1] if index else ""
             name = option[1] if option else before if before.startswith("--") else "an argument"
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 

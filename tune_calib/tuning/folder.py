@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,6 +33,12 @@ def only_driver(out: Place) -> Iterator[None]:
 def done(out: Place) -> set[str]:
     """Spec hashes of which a result row is on disk."""
     return set(read_table(out, "trials")["spec_hash"].to_pylist())
+
+
+def spent_s(out: Place) -> float:
+    """Seconds that the Ray trials of a folder took, one after the other."""
+    rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
+    return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
 def refuse_mended(out: Place) -> None:

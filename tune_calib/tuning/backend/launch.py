@@ -84,7 +84,7 @@ class Resources:
         """For messages."""
         return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
 
-    def request(self) -> tune.PlacementGroupFactory:
+    def placement(self) -> tune.PlacementGroupFactory:
         """What Ray is asked for."""
         return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
 
@@ -250,6 +250,6 @@ def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
             atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
 
 
-def first_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """What a trial died of: the last line of the worker's traceback says it."""
     return str(error).strip().splitlines()[-1]
