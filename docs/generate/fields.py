@@ -43,8 +43,12 @@ def options_of(field: FieldInfo) -> str:
 
 
 def shown(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields that are settings."""
-    return {name: field for name, field in model.model_fields.items() if name != "params"}
+    """The fields that are settings: all but those that hold others, or that nobody sets."""
+    return {
+        name: field
+        for name, field in model.model_fields.items()
+        if name not in ("params", "plugin")
+    }
 
 
 def _alternatives(annotation: Any) -> list[Any]:

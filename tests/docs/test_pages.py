@@ -119,6 +119,16 @@ def test_yaml_blocks_are_yaml():
     assert all(isinstance(yaml.safe_load(block), dict) for block in found)
 
 
+def test_every_room_stands_in_the_architecture():
+    rooms = [path.parent.relative_to(ROOT) for folder in ("tune_calib", "analysis")
+             for path in (ROOT / folder).glob("*/__init__.py")]  # fmt: skip
+    rooms += [
+        path.parent.relative_to(ROOT) for path in ROOT.glob("tune_calib/tuning/*/__init__.py")
+    ]
+    missing = [room for room in rooms if f"{room.name}/" not in page("architecture")]
+    assert missing == []
+
+
 def test_readme_is_short():
     assert len(PAGES["README.md"].splitlines()) < 200
 

@@ -102,7 +102,7 @@ class MacCalParams(Params):
       they were never all in use together: ECE 4.67 % (a mask an epoch) or 5.54 % (a batch).
     - `expected`: q times the weights of each masked layer. With functional masking ECE 2.48 % (a
       mask a batch) or 4.10 % (a mask an epoch); with destructive masking it would mask twice, and
-      is refused.
+      is refused, as with `inverted`, whose expectation `dense` is.
     - `last_mask`: the weights under the last mask. With functional masking ECE 5.78 %.
     - `mc`: the mean of the probabilities under `mc_samples` masks; not deterministic in the
       paper's sense. Refused with destructive masking, as `expected` is.

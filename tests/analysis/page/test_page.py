@@ -224,7 +224,7 @@ def test_records_of_single_samples_have_a_table(out):
     assert 'id="single-samples"' in rendered(out)
 
 
-def test_a_heavy_svg_gives_way_to_its_png(whole, tmp_path, monkeypatch):
+def test_a_heavy_svg_gives_way_to_its_png(whole, tmp_path, every_format, monkeypatch):
     monkeypatch.setattr(figures, "_MAX_SVG_BYTES", 1)
     results = LadderResults(load(whole))
     drawn = draw_all([LADDER_FIGURES["tradeoff"], LADDER_FIGURES["sparsity"]], results, tmp_path)

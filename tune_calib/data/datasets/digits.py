@@ -68,7 +68,7 @@ DATASETS.register(
                 "augment": "none",
                 "weight_decay": 1e-4,
             },
-            # Chosen on select (README).
+            # Chosen on select (ablations/RESULTS.md).
             "head": {"augment": "none", "batch_size": 16, "lr": 0.05},
         },
     ),

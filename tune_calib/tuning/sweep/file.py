@@ -75,7 +75,9 @@ def read_sweep_file(path: Path) -> ReadFile:
     except (yaml.YAMLError, ValueError, UnfoldedError) as error:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
-        raise UserError(f"{path} is no sweep file; it needs entries, see the README")
+        raise UserError(
+            f"{path} is no sweep file; it needs entries; tune-calib schema tells what it may say"
+        )
     try:
         return ReadFile(path, SweepFile.model_validate(plain), lines)
     except ValidationError as error:
