@@ -30,6 +30,7 @@ SETTINGS = {
         )
     },
     "gpus": "resources.gpus",
+    "plugin": "plugins",
     "extend": "extend",
 }  # fmt: skip
 """What a message may name, and the key by which a sweep file has it."""

@@ -31,12 +31,12 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     """
     below = entries(folder)
     if not below:
-        typer.echo(describe(folder))
+        typer.echo(as_option(describe(folder)))
         return
     refused = 0
     for entry in below:
         try:
-            text = describe(entry)
+            text = as_option(describe(entry))
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
         typer.echo(f"== {entry.name} ==\n{text}\n")

@@ -72,8 +72,8 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         (("ecee",), 0.01, "did you mean 'ece'"),
         (("ece", "ece"), 0.01, "twice"),
         (("auroc",), 0.01, "select alone"),
-        (("ece",), 2.0, "--guard"),
-        (("ece",), float("nan"), "--guard"),
+        (("ece",), 2.0, "`guard`"),
+        (("ece",), float("nan"), "`guard`"),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(metrics, guard, told):
@@ -154,7 +154,7 @@ def test_sqlite_on_a_network_path_is_refused_and_elsewhere_it_works(tmp_path):
     "url", ["nonsense", "sqlite:////nowhere/at/all.db", "postgresql://u:p@h/d"]
 )
 def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, tmp_path):
-    with pytest.raises(UserError, match="study-storage") as told:
+    with pytest.raises(UserError, match="study_storage") as told:
         open_storage(url, tmp_path)
     assert "\n" not in str(told.value)
     assert "u:p@" not in str(told.value)

@@ -169,7 +169,7 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
         with pytest.raises(UserError, match="2 times: under 2 fresh seeds, then 3 fresh seeds"):
             read(tmp_path, 2, extend)
     else:
-        with pytest.raises(UserError, match=r"read once, under 2 fresh seeds.*--seeds 2") as error:
+        with pytest.raises(UserError, match=r"read once, under 2 fresh seeds.*`seeds` 2") as error:
             read(tmp_path, seeds, extend)
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="the choice is now trial 4"):
