@@ -181,13 +181,24 @@ def test_a_folder_that_holds_no_sweep_is_one_line(command, tmp_path):
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("what", ["methods", "ladders", "datasets", "backbones", "metrics"])
+LISTED = {
+    "methods": "mac_cal",
+    "ladders": "mac_cal",
+    "spaces": "mac_cal",
+    "datasets": "cifar10",
+    "backbones": "small_cnn",
+    "metrics": "ece",
+    "ladder-figures": "tradeoff",
+    "search-figures": "history",
+}
+
+
+@pytest.mark.parametrize("what", LISTED)
 def test_what_is_registered_is_listed(what):
     listed = json.loads(here("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]
     assert names == sorted(names)
-    known = {"backbones": "small_cnn", "datasets": "cifar10", "metrics": "ece"}
-    assert known.get(what, "mac_cal") in names
+    assert LISTED[what] in names
     assert names[0] in here("list", what).stdout
 
 

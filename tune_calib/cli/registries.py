@@ -14,8 +14,10 @@ from tune_calib.names import METRICS, Metric
 from tune_calib.registry import (
     BACKBONES,
     DATASETS,
+    LADDER_FIGURES,
     LADDERS,
     METHODS,
+    SEARCH_FIGURES,
     SPACES,
     MethodInfo,
     Registry,
@@ -23,6 +25,7 @@ from tune_calib.registry import (
 )
 
 if TYPE_CHECKING:
+    from analysis.figure import Figure
     from tune_calib.data.base import DatasetInfo
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
@@ -80,6 +83,10 @@ def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
     return {"title": record.title}
 
 
+def _of_figure(record: "Figure[Any]") -> Entry:
+    return {"title": record.title, "how to read it": record.reading}
+
+
 _LISTS: Mapping[str, _Listing[Any]] = {
     "methods": _Listing(METHODS, _of_method),
     "ladders": _Listing(LADDERS, _of_ladder),
@@ -87,6 +94,8 @@ _LISTS: Mapping[str, _Listing[Any]] = {
     "backbones": _Listing(BACKBONES, _of_titled),
     "spaces": _Listing(SPACES, _of_space),
     "metrics": _Listing(METRICS, _of_metric),
+    "ladder-figures": _Listing(LADDER_FIGURES, _of_figure),
+    "search-figures": _Listing(SEARCH_FIGURES, _of_figure),
 }
 
 
