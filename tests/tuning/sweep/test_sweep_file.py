@@ -190,7 +190,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
             "entries: {a: {methods: [ls], resources: {gpus: 1/0}}}",
             "resources.gpus: must be a number",
         ),
-        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "--data-root"),
+        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "give data_root a folder"),
         ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two folders"),
         ("entries: [", "line 1: not YAML"),
         ("a: 1\na: 2", "line 2: not YAML: 'a' stands twice"),
