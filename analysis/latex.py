@@ -83,6 +83,7 @@ def render(table: Table, needs: bool = True) -> str:
     for index, bodies in enumerate(floats):
         caption = escape(table.caption) if index == 0 else "Continued."
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
+        # A float that goes on has the number of its table, and no label: it would be a second one.
         lines += [r"\addtocounter{table}{-1}"] * (index > 0)
         lines += [rf"\caption{{{caption}}}"]
         lines += [rf"\label{{{table.label}}}"] * (index == 0)
@@ -136,6 +137,8 @@ def _with_notes(table: Table) -> tuple[list[str], list[list[str]]]:
 
 def _even_blocks(columns: Sequence[_Column]) -> list[list[int]]:
     """As few blocks as the page takes, about equally wide."""
+    # Blocks as wide as the page could leave a last one of a single column: the limit is lowered
+    # as long as that takes no further block.
     found = list(_blocks(columns, _PAGE_PT))
     for limit in range(int(_PAGE_PT), 0, -10):
         tried = list(_blocks(columns, limit))
@@ -214,6 +217,7 @@ def _tabular(
 
 
 def _row(cells: Sequence[str]) -> str:
+    # LaTeX prints a hyphen shorter than a minus and than the dash of an empty cell.
     cells = [re.sub(r"(?<![\w.{-])-(?=\d)", "$-$", "--" if c == "-" else c) for c in cells]
     # A rule or the end of a row would take what stands here for its option.
     first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]

@@ -43,6 +43,7 @@ def escape(text: str) -> str:
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     """Each character behind the one before it."""
+    # Composed: a letter and the accent behind it become one command.
     whole = unicodedata.normalize("NFC", text)
     return list(zip(" " + whole, whole, strict=False))
 

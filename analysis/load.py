@@ -17,6 +17,7 @@ from tune_calib.names import STATUSES, signed
 from tune_calib.places import Place
 from tune_calib.results import read_table
 
+# What ranks need of a trial besides its metric: what it is, how it ended, where it counts.
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
     "dataset", "backbone", "flags",
@@ -157,6 +158,7 @@ def load(out: Place, metric: str | None = None) -> Sweep:
     manifest = _manifest(out)
     keep = None if metric is None else partial(_is_needed, metric)
     found = read_table(out, "trials", keep=keep)
+    # The manifest decides what the sweep is: other rows of the folder enter no mean.
     planned = pa.array([entry.spec_hash for entry in manifest.planned], pa.string())
     trials = with_flags(found.filter(pc.is_in(found["spec_hash"], planned)).to_pandas())
     # A trial that was run again may stand in two files: that it is done counts.

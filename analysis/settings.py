@@ -31,6 +31,7 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
                 own.update(known[text])
         found.append(own)
     names = sorted({name for own in found for name in own}, key=_order)
+    # As objects: pandas would turn whole numbers beside None into floats, and print 8 as 8.0.
     return pd.DataFrame(
         {name: pd.Series([own.get(name) for own in found], dtype=object) for name in names}
     ).set_axis(rows.index)

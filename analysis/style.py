@@ -26,8 +26,11 @@ _METADATA = {
 
 def apply() -> None:
     """Set the style; called before a figure is drawn."""
+    # Reports are made where there is no screen.
     mpl.use("Agg")
     sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
+    # Without a salt the names inside an SVG are drawn by chance: its bytes would differ each time.
+    # Fonts of type 42, since many conferences refuse matplotlib's default, type 3.
     mpl.rcParams.update(
         {"svg.hashsalt": "tune-calib", "pdf.fonttype": 42, "figure.constrained_layout.use": True}
     )

@@ -59,6 +59,7 @@ def cell(value: object) -> Cell:
         return Cell(value)
     if pd.isna(value):  # type: ignore[call-overload]  # any object may stand in a data frame
         return NOTHING
+    # NumPy's whole numbers are no Python ones, but can do as much; a truth value is no number.
     is_number = hasattr(value, "__float__") and not isinstance(value, bool)
     return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
 

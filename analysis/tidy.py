@@ -49,6 +49,7 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     parts = {name: name.rpartition("/") for name in found}
     long["split"] = long["column"].map({name: part[0] for name, part in parts.items()})
     long["metric"] = long["column"].map({name: part[2] for name, part in parts.items()})
+    # What is not done stays, without a number, so that nobody averages over a gap unseen.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
 
@@ -146,6 +147,7 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
     ours = ["rung", "network_seed", "head_seed"]
     entries = [(p.spec_hash, p.rung, p.network_seed, p.head_seed) for p in sweep.manifest.planned]
     planned = pd.DataFrame(entries, columns=["spec_hash", *ours])
+    # Rung and seeds of the plan: a trial without a row has them there alone.
     rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
     variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
     # A trial without a row is on the data and backbone of the others, where those agree.

@@ -26,6 +26,7 @@ _HASH = "identity of the trial, of its row in `trials`"
 # One row a (network, epoch, sample): hence narrow types.
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
+# Metrics stand in `trials` too, as `split/metric`, and not here: each file has those of its rows.
 COLUMNS: dict[TableName, dict[str, Column]] = {
     "trials": {
         "schema_version": Column(pa.int32(), "version of these columns"),

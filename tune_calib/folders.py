@@ -112,6 +112,7 @@ def _of_rows(out: Place, rows: pa.Table) -> SweepManifest:
     networks = {row["network_seed"] for row in planned.values()}
     pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}
     heads = {pair for pair in pairs if pair[1] is not None}
+    # Registries have no ``get``; the ladder of a plug-in that is not given is unknown here.
     ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
     return SweepManifest(
         version=VERSION,
@@ -125,6 +126,7 @@ def _of_rows(out: Place, rows: pa.Table) -> SweepManifest:
         rungs=[_rung(index, labels[index], ladder) for index in sorted(labels)],
         network_seeds=sorted(networks),
         head_seeds=sorted({head for _, head in heads} or networks),
+        # No row says whether seeds were paired: equal ones in every pair are taken as a sign.
         paired_seeds=len(heads) <= 1 or all(network == head for network, head in heads),
         planned=[PlannedRecord(**row) for row in planned.values()],
         is_lost=True,

@@ -50,9 +50,11 @@ class _Manifest(_Record):
         path = folder / cls.file_name
         try:
             content = json.loads(path.read_bytes())
+        # Nonsense may be brackets alone, which take the parser past Python's depth.
         except (ValueError, RecursionError):
             raise DamagedFileError(f"{path} is not whole") from None
         version = content.get("version") if isinstance(content, dict) else None
+        # Before its fields are read: in a later format they may be others.
         if isinstance(version, int) and version > VERSION:
             raise UserError(
                 f"{path} is of format {version}, which a later tune-calib wrote: update it to "
@@ -262,6 +264,7 @@ class SearchManifest(_Manifest):
     def can_go_on(self) -> bool:
         """Whether it tells all that the search needs to go on as it began."""
         needed = {"store", "data_root", "address", "gpus", "at_once", "study_storage"}
+        # By what the file says, since None is an answer: an old file says nothing of these.
         return needed <= self.model_fields_set
 
 

@@ -85,6 +85,7 @@ class Registry(Generic[T]):
             ValueError: the name is none, or is taken.
         """
         origin = self._origin_of_caller(sys._getframe(1).f_globals)
+        # By name: the classes stand above this module, and importing them would close a circle.
         if self._record not in (kind.__name__ for kind in type(record).__mro__):
             raise TypeError(f"a {self.kind} is a {self._record}, got {shown(record)}")
         if not isinstance(record.name, str) or not _NAME.fullmatch(record.name):
@@ -154,6 +155,7 @@ class Registry(Generic[T]):
         for module in sorted(m.name for m in modules):
             if not module.startswith("_"):
                 importlib.import_module(f"{self._package}.{module}")
+        # Only now: if a module fails, the next look-up fails too, and does not miss its records.
         self._is_loaded = True
 
     def __getitem__(self, name: str) -> T:

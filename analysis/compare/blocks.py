@@ -56,8 +56,10 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
+    # The network's own head has no head seed: its number is put into every block below.
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
+    # A pivot sorts the methods by name, and lacks those without any row.
     values = values.reindex(columns=labels)
     if is_by_network:
         unit = "network seed" if is_paired else "network seed, head seeds averaged"

@@ -22,6 +22,7 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     if result is None or result.statement:
         return None
     methods = list(result.ranks.index)
+    # Where Friedman's test finds nothing there is no Nemenyi: p of 1 joins all by one bar.
     same = pd.DataFrame(1.0, index=methods, columns=methods)
     colors = {method: style.color(index) for index, method in enumerate(methods)}
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
@@ -44,6 +45,7 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
         bar.set_xdata(np.sort(bar.get_xdata()))
     for label in drawn["labels"]:
         label.set_color("0.1")  # the palest colours are not legible as text
+    # The library's own marks, which are hidden above, are of one shape for all methods.
     for index, (method, rank) in enumerate(result.ranks.items()):
         axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
     axis.set_xlabel("mean rank, 1 is best", fontsize=8)

@@ -50,9 +50,11 @@ def friedman(matched: Matched) -> Friedman:
     Methods without any number or at chance are left out first, then blocks in which one has none.
     """
     at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
+    # Methods before blocks: a single one without numbers would leave no block complete.
     values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
     absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
-    complete = values.dropna()
+    # Rounded as in paired tests: the last bit of a mean over head seeds must not break a tie.
+    complete = values.dropna().round(12)
     notes = list(matched.notes)
     notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
     notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
@@ -65,6 +67,7 @@ def friedman(matched: Matched) -> Friedman:
     statistic = p = critical = np.nan
     nemenyi = None
     if not statement:
+        # Of the values: both tests rank them, and which end is best changes no distance.
         statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
         # As Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
         quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)

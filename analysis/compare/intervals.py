@@ -12,6 +12,7 @@ Floats = NDArray[np.float64]
 def t_interval(values: Floats) -> tuple[float, float]:
     """Student's interval of the mean, at ``1 - ALPHA``; NaN without a spread."""
     n = len(values)
+    # By the range: the sd of equal floats need not be exactly 0, their mean is rounded.
     if n < 2 or np.ptp(values) == 0:
         return np.nan, np.nan
     half = stats.t.ppf(1 - ALPHA / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
@@ -34,6 +35,7 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
         is not exact.
     """
     means = _walsh(differences)
+    # Twice, since the test is two-sided.
     below = 2 * np.cumsum(_rank_sums(len(differences)))
     rejected = int((below < ALPHA).sum())  # rank sums at each end
     if rejected == 0 or not is_exact(differences):
@@ -57,6 +59,7 @@ def _rank_sums(n: int) -> Floats:
     """Probabilities of the sums of positive ranks, 0 to n (n + 1) / 2, of n signs by chance."""
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
+        # With even chances the sign of a further rank leaves a sum as it is or adds the rank to it.
         none = np.zeros(rank)
         share = (np.concatenate([share, none]) + np.concatenate([none, share])) / 2
     return share

@@ -48,6 +48,7 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
         raise UserError(f"{baseline!r} is the only method: there is nothing to compare it with")
     rows = [_comparison(matched, m, baseline, test) for m in methods if m != baseline]
     table = pd.DataFrame(rows).assign(p_holm=np.nan)
+    # A comparison that was not tested must not make the others pay in Holm's correction.
     has_p = table["p"].notna()
     if has_p.any():
         table.loc[has_p, "p_holm"] = multipletests(table.loc[has_p, "p"], method="holm")[1]

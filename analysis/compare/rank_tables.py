@@ -45,6 +45,7 @@ def cells(table: RankTable) -> pd.DataFrame:
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
     may_win = ~table.at_chance.loc[order]
+    # LaTeX and HTML put one head over neighbours, so columns of a data set must be neighbours.
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         shown = [number_cell(table.metric, value) for value in table.values.loc[order, key]]
         columns[_head(key, table.titles)] = _ranked(
@@ -124,6 +125,7 @@ def html_table(table: RankTable) -> str:
         columns=pd.MultiIndex.from_tuples(escaped, names=["", "method"]),
     )
     text = f"{reading(table)} Best bold, second underlined."
+    # pandas writes no caption of its own.
     body = frame.to_html(escape=False, border=0, classes="ranks")
     return body.replace("<thead>", f"<caption>{html.escape(text)}</caption>\n  <thead>", 1)
 
@@ -140,6 +142,7 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
 
 def csv(table: RankTable) -> str:
     """The tidy ranks as CSV; fractions."""
+    # pandas takes the line ends of the system: here the bytes are the same on each.
     return tidy_ranks(table).to_csv(index=False, lineterminator="\n").rstrip("\n")
 
 
@@ -160,6 +163,7 @@ def json_list(table: RankTable) -> str:
 
 
 def _by_name(frame: pd.DataFrame, method: Any) -> dict[str, float | None]:
+    # JSON has no NaN: Python would write one that other programs cannot read.
     row: Any = frame.loc[method]
     return {name(key): None if math.isnan(value) else value for key, value in row.items()}
 

@@ -72,6 +72,7 @@ class RankTable:
                 "columns": len(self.counted.columns),
             }
         )
+        # Stable: methods of one mean rank stay in the order of the source.
         return table.sort_values("mean_rank", kind="stable")
 
     @property
@@ -129,6 +130,7 @@ def rank(
     # A low ECE of a classifier at chance is no result: none is worse.
     printed = printed.mask(at_chance.loc[values.index], math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
+    # NaN, and not left out: the tables show the values of such a column all the same.
     ranks.loc[:, uncounted] = float("nan")
     source = ", ".join(frame["source"].astype(str).unique())
     flags = flags_of_methods(of_metric)
@@ -172,7 +174,10 @@ def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]
         raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
     # A spec that two sweeps share is one trial; a printed number is known by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
-    rows = rows.assign(trial=trial).drop_duplicates(["trial", "method", *KEY])
+    rows = rows.assign(trial=trial).reset_index(drop=True)
+    # In one of them it may have crashed: that it has a number in the other counts.
+    numbers_first = rows["value"].isna().sort_values(kind="stable").index
+    rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
     seeds = ["method", *KEY, "network_seed", "head_seed"]
     mixed = rows[rows["value"].notna() & rows.duplicated(seeds, keep=False)]
     if len(mixed):
@@ -181,6 +186,7 @@ def _cells(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]
             f"{first['method']!r} is two different methods on {name(first[KEY])}: same seeds, "
             "other settings; rank these folders apart"
         )
+    # Grouping drops rows without a key: trials that are missing may not know their backbone.
     groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)["value"]
     cells = groups.agg(["mean", "count"])
     wide = {part: cells[part].unstack(KEY, sort=False) for part in cells}

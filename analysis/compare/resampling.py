@@ -19,6 +19,7 @@ from analysis.load import Sweep
 
 DRAWS = 1000
 LEVEL = 0.95
+# 2**-15 is finer than the hundredths of a percent that tables print.
 _HALVINGS = 15
 
 Floats = NDArray[np.float64]
@@ -56,9 +57,11 @@ def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
 
 
 def _intervals(bins: pd.DataFrame) -> dict[str, float]:
+    # An empty bin has no accuracy, and 0 times NaN would make every sum NaN.
     filled = bins[bins["count"] > 0]
     counts = filled["count"].to_numpy(dtype=np.float64)
     accuracy, confidence = (filled[name].to_numpy() for name in ("accuracy", "confidence"))
+    # A bin keeps its share of right samples; rounding gives their whole number back.
     total, right = int(counts.sum()), round((counts * accuracy).sum())
     wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
     ece, *ends = ece_interval(counts, accuracy, confidence)
@@ -95,6 +98,8 @@ def ece_interval(
     share = counts / total
     off = (share * (confidence - accuracy)).sum()
     observed = float(np.abs(share * (confidence - accuracy)).sum())
+    # The same draws for every t: with others the quantiles would not rise steadily with t, as the
+    # bisection needs. A fixed seed, so that a report made again is the same.
     chance = np.random.default_rng(0).standard_normal((DRAWS, len(counts)))
 
     def gaps(t: float) -> Floats:

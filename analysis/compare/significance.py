@@ -88,6 +88,7 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     rows = []
     for method, column in matched.values.items():
+        # One trial that stands in every block is n = 1: its copies would feign an sd of 0.
         values = column.dropna().to_numpy()[: 1 if method in matched.fixed else None]
         ends = t_interval(values) if len(values) >= MIN_PAIRS else (np.nan, np.nan)
         low, high = np.clip(ends, *bounds)

@@ -110,6 +110,7 @@ def sentences(verdict: Verdict) -> list[str]:
         lines.append(_INTERVALS[verdict.test])
         if table.loc[tested, "low"].isna().any():
             lines.append("None where differences are 0 or tie: the signed ranks are not exact.")
+        # All signs alike, then times the number of comparisons, as Holm takes the smallest p.
         least = tested.sum() * 2.0 ** (1 - table.loc[tested, "pairs"].max())
         if verdict.test == "wilcoxon" and least > ALPHA:
             lines.append(f"With so few pairs the smallest possible p after Holm is {least:.2g}.")
@@ -147,6 +148,7 @@ def csv(verdict: Verdict) -> str:
         table = verdict.spreads.merge(ranks, on="method", how="left")
     else:
         assert verdict.comparisons is not None
+        # Both frames have low and high: of the mean, and of the difference.
         named = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
         table = verdict.spreads.merge(named, on="method", how="left")
     return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
@@ -154,6 +156,7 @@ def csv(verdict: Verdict) -> str:
 
 def json_object(verdict: Verdict) -> str:
     """One object: what was declared, ``methods``, then ``comparisons`` or ``friedman``."""
+    # Frames by way of pandas' JSON, which has null for NaN; json.dumps would write NaN.
     content: dict[str, Any] = {
         "metric": verdict.matched.metric,
         "block": verdict.matched.unit,

@@ -20,6 +20,7 @@ def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
     hashes = set(sweep.of_rung(rung)["spec_hash"])
     chosen = sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == split)
     bins = sweep.bins[chosen]
+    # By counts: in a plain mean of the trials a bin of one sample would weigh as one of hundreds.
     weighted = bins.assign(
         confidence=bins["confidence"] * bins["count"], accuracy=bins["accuracy"] * bins["count"]
     )
@@ -56,6 +57,7 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
     samples = round(shown["count"].sum() / shown["trials"].max())
     drawn = chance.multinomial(samples, shown["share"], size=RESAMPLES)
     drawn = np.maximum(drawn, 1)  # a bin that is drawn empty has no accuracy to lie anywhere
+    # Pooling may round a mean confidence past 1, which a binomial refuses.
     right = chance.binomial(drawn, shown["confidence"].clip(0, 1))
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(right / drawn, [tail, 1 - tail], axis=0)

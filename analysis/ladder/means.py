@@ -35,6 +35,7 @@ def ladder_table(
         for index, rung in enumerate(sweep.rungs):
             values = _values(sweep, rung.index, column(split, metric))
             mean = values.mean() if len(values) else float("nan")
+            # Changes need a base: where the rung that is one is not there, the first stands for it.
             is_base = index == 0 or rung.kind == "base"
             base = mean if is_base else base
             rows.append(

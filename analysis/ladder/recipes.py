@@ -13,6 +13,7 @@ from analysis.text import NOTHING, Cell, Record, cell, texts
 from tune_calib.spec import HeadSlot, NetworkSlot, Slot
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
+# What a rung is, not how it was trained: its label and the table of settings tell these.
 _NO_RECIPE = ("plugin", "method", "params", "seed", "backbone")
 _HEADS = {
     "optimizer": "optimiser",

@@ -85,6 +85,7 @@ def _write_all(
     gallery = draw_all(in_order(LADDER_FIGURES), results, out / "figures")
     files = [f"tables/{name}" for name in contents]
     files += [path.relative_to(out).as_posix() for path in gallery.paths]
+    # Last, since it embeds the figures and links to every other file.
     atomic_write(out / "report.html", page(results, gallery, files, options).encode())
     return [*files, "report.html"], gallery.remarks
 

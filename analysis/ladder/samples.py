@@ -48,6 +48,7 @@ def sample_statistics(out: Place) -> pd.DataFrame:
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
+    # File by file, since the samples of all networks at once may not fit into memory.
     rows = [row for table in read_files(out, "samples") for row in _rows(table.to_pandas())]
     columns = ["spec_hash", "split", "epoch", "n", "accuracy", *QUANTITIES]
     return pd.DataFrame(rows, columns=columns).drop_duplicates(["spec_hash", "split", "epoch"])
@@ -77,12 +78,14 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
 
 def _with_confidence(seen: pd.DataFrame) -> dict[str, float]:
     is_recorded = "confidence" in seen and seen["confidence"].notna().all()
+    # Zeros do not vary, so that both correlations come out as NaN.
     other = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
     return correlations(seen["indicator"], other)
 
 
 def correlations(indicator: "pd.Series[float]", other: "pd.Series[Any]") -> dict[str, float]:
     """Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
+    # Stored in half precision, in which sums over some thousand samples overflow.
     values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
     if np.ptp(values) == 0 or np.ptp(others) == 0:
         return {"pearson": np.nan, "spearman": np.nan}

@@ -87,6 +87,7 @@ def markdown(sweep: Sweep) -> str:
         if starts_block(sweep, index):
             lines.append([f"*{sweep.rungs[index].kind}s*", *blank])
         lines.append([cell.marked("markdown") for cell in row.values()])
+    # tabulate would read the cells as numbers and print 4.50 as 4.5.
     body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
 

@@ -92,6 +92,7 @@ def draw_heat_map(
     scale = printed_scale(metric)
     values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
+    # Notes from the plain values, since ``number`` turns them into percent itself.
     sns.heatmap(
         scale * table, ax=axis, norm=norm, cmap="cividis_r" if is_less_better else "cividis",
         annot=table.map(lambda value: number(metric, value)), fmt="", annot_kws={"fontsize": 6},
@@ -100,6 +101,7 @@ def draw_heat_map(
     bar = axis.collections[0].colorbar
     if norm is not None and bar is not None:
         style.plain_ticks(bar.ax.yaxis)
+    # Seaborn puts the first row on top, where other figures have their largest value.
     axis.invert_yaxis()
     if default is not None:
         across, down = (_nearest_index(names, default) for names in (table.columns, table.index))
@@ -130,6 +132,7 @@ def draw_share(
         index: of colour.
     """
     away = np.sort(distances(table, metric).dropna().to_numpy())
+    # Of all fillings: one that diverged is not near the best.
     shares = np.arange(1, len(away) + 1) / len(table)
     positions = printed_scale(metric) * away
     axis.step(positions, 100 * shares, where="post", color=style.color(index), label=label)

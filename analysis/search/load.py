@@ -84,6 +84,7 @@ class SearchResults:
     def remarks(self) -> list[str]:
         """What must be said of the choice and its baseline, a line each."""
         rows = self.trials.reindex(columns=["rung", "flags"])
+        # In the rows of a search the rung is the suggestion; that of the baseline is -1.
         baseline = rows["flags"][rows["rung"] < 0]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
         if self.chosen is None:
@@ -126,6 +127,7 @@ class SearchResults:
         """Which rows of ``table`` have the method's own settings."""
         are = pd.Series(True, index=table.index)
         for name in self.settings:
+            # A setting that does not matter under the defaults must be absent: NaN equals nothing.
             value = self.defaults.get(name)
             are &= table[name].isna() if value is None else table[name] == value
         return are
@@ -229,6 +231,7 @@ def is_complete(out: Place) -> bool:
         outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
         return False
+    # The manifest is told first that a search is to be longer, the outcome when it ended.
     return asked == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 

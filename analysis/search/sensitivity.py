@@ -34,6 +34,8 @@ def trials_of(out: Place) -> pd.DataFrame:
     rows = with_flags(read_table(out, "trials").to_pandas())
     if rows.empty:
         raise UserError(f"{out} holds no result; name the folder of a sweep or a search")
+    # A trial that was run again may stand in two files: that it is done counts. Then the order of
+    # the files again.
     done_first = rows.sort_values("status", key=lambda state: state != "done", kind="stable")
     return done_first.drop_duplicates("spec_hash").sort_index().reset_index(drop=True)
 
@@ -121,6 +123,7 @@ def against(table: pd.DataFrame, setting: str) -> pd.DataFrame:
     """
     rows = table[_known(table, setting).notna()]
     found = []
+    # Numbers rise along an axis; texts stay in the order in which they were tried.
     for value, own in rows.groupby(setting, sort=is_numeric(rows[setting])):
         is_alone = len(own) == 1
         spread = own["sd"].item() if is_alone else np.nan

@@ -36,6 +36,7 @@ def best_rows(search: SearchResults, count: int = BEST) -> list[Record]:
     away = distances(table, search.metrics[0])
     within = away[table["is_within"]].sort_values(kind="stable").index[:count]
     is_default = search.are_defaults(table)
+    # The method's defaults stand there whatever they reach: they are what a search has to beat.
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
     first = {"suggestion": Cell("baseline, cross entropy")}
@@ -107,6 +108,7 @@ def _others(search: SearchResults, name: str) -> Cell:
     values = (point[name] for point in search.published if name in point)
     others = [value for value in values if value != search.defaults.get(name)]
     told = dict.fromkeys(setting_cell(value) for value in others)
+    # A single value stays a number, by which the column of the page can be sorted.
     return next(iter(told)) if len(told) == 1 else Cell(", ".join(c.text for c in told))
 
 

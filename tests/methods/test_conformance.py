@@ -1,17 +1,20 @@
 """What every method of the registry must do, whatever it is; and that the checks find who fails."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.support import drive, small_spec
 from tune_calib import plugins
+from tune_calib.conformance import suite
 from tune_calib.conformance.bench import Bench, toy_batch, toy_method, toy_network
-from tune_calib.conformance.check import NotApplicableError
+from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
+from tune_calib.conformance.records import record
 from tune_calib.conformance.suite import checks_of, results
 from tune_calib.methods._base import Batch
-from tune_calib.registry import METHODS
+from tune_calib.registry import METHODS, Params
 from tune_calib.results import read_table
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
@@ -134,6 +137,30 @@ def test_a_check_finds_the_method_that_fails_it(case, bench, tmp_path):
     assert found[expected].outcome == "failed"
     assert said in str(found[expected])
     assert found["record"].outcome == "passed"
+
+
+class Taken(Params):
+    """Settings that every slot of a network has already."""
+
+    lr: float = 0.1
+    epochs: int = 1
+
+
+def test_settings_that_every_slot_has_are_named_apart():
+    with pytest.raises(FailedCheckError, match="its setting epochs and lr is one of every network"):
+        record(replace(METHODS["ce"], params=Taken), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why")]
+)
+def test_an_error_of_any_text_is_one_line_of_a_check(text, said, bench, monkeypatch):
+    def fails(info, bench):
+        raise ValueError(text)
+
+    monkeypatch.setattr(suite, "checks_of", lambda info: (Check("any", "what it must do", fails),))
+    (found,) = results("ce", bench)
+    assert (found.outcome, found.reason) == ("failed", said)
 
 
 @pytest.mark.gpu

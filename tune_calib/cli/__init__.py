@@ -55,5 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry point: a user's mistake is one line and exit code 2."""
     with one_line():
         refuse_empty(sys.argv[1:] if arguments is None else arguments)
+        # Else Typer prints a usage error over several lines and ends the process itself.
         code = app(args=arguments, standalone_mode=False)
     sys.exit(code)

@@ -29,12 +29,14 @@ def one_line() -> Iterator[None]:
         try:
             yield
         finally:
+            # Within the outer ``try``: a full disk shows only when the output is flushed.
             _flush()
     except UserError as error:
         _refuse(as_option(error))
     except TyperException as error:
         _refuse(error.format_message())
     except typer.Abort:
+        # As shells tell an interrupt: 128 and the number of the signal.
         sys.exit(130)
     except OSError as error:
         line = told(error)
@@ -68,6 +70,7 @@ class OnceCommand(TyperCommand):
         """
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for option in given:
+            # Arguments have no ``is_flag``: they are left alone, as if they were flags.
             takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
             if takes_one and given.count(option) > 1:
                 raise UserError(f"{option.opts[0]} is given twice; give it once")
@@ -98,6 +101,7 @@ def _drop_output() -> None:
 
 
 def _refuse(message: str) -> NoReturn:
+    # Where even stderr cannot be written the exit code still tells.
     with contextlib.suppress(OSError):
         typer.echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(2)

@@ -19,6 +19,7 @@ def entries(folder: Place) -> list[Place]:
     """
     if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
         return []
+    # An entry whose manifest is lost is still known by its rows.
     marks = (SWEEP_MANIFEST, SEARCH_MANIFEST, "trials")
     return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
 

@@ -38,6 +38,7 @@ def ranks(
     label: Label = None,
 ) -> None:
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
+    # Before the imports, which take a while: a wrong option is told at once.
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
     given = _of_latex(form, caption, label)
 

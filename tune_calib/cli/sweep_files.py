@@ -42,6 +42,7 @@ def run(
         if dry_run:
             typer.echo(forecast(read, works))
             return
+        # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
         _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]

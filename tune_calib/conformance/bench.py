@@ -16,6 +16,7 @@ from tune_calib.registry import MethodInfo, Params
 from tune_calib.spec import TrialSpec
 
 CPU = torch.device("cpu")
+# Wider than the 100 classes of a check: BalCal needs as many features as classes.
 SAMPLES, WIDTH = 12, 128  # of the toy
 NETWORK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
 HEAD = {"epochs": 3, "augment": "none"}
@@ -45,6 +46,7 @@ class Bench:
         while run.step() is not None:
             pass
         run.close()
+        # Loaded only where the bank is not in the store already.
         splits = lambda: (development, load_test(spec.data, None))  # noqa: E731
         return ensure_bank(spec, bank_key(spec, spec.head), self.store, splits, CPU)
 
@@ -85,6 +87,7 @@ def toy_batch(
 ) -> Batch:
     """Noise with labels in turn, in an order."""
     chance = torch.Generator().manual_seed(2)
+    # Drawn in double precision, so that a batch of either type has the same numbers.
     images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)
     labels = torch.arange(SAMPLES) % classes
     order = torch.arange(SAMPLES) if order is None else order

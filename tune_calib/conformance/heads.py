@@ -43,6 +43,7 @@ def finite(info: MethodInfo, bench: Bench) -> None:
     train, classes = bench.bank.train(0), trainer.method.context.classes
     trainer.method.begin_epoch(0)
     trainer.method.begin_batch(0)
+    # Two heads, seven samples, ten classes: no two sizes are equal, so a swapped axis shows.
     logits = trainer.method.training_logits(train.features[:7])
     require(
         logits.shape == (2, 7, classes),
@@ -61,6 +62,7 @@ def independent(info: MethodInfo, bench: Bench) -> None:
     """The fourth of five heads, and the same one alone; with shared batches and its own."""
     select = bench.bank.select()
     for order in ("shared", "own"):
+        # Clipped, since a norm over the gradients of all heads is the easiest way to couple them.
         heads = slots(info, 5, batch_order=order, clip_grad_norm=0.5)
         together, reports = trained(heads, bench)
         alone, own_reports = trained(heads[3:4], bench)

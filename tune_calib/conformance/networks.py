@@ -68,6 +68,7 @@ def gradient(info: MethodInfo, bench: Bench) -> None:
     start = last_bias(network, method).detach().clone()
     for k in range(3):
         shift = torch.zeros(3, dtype=torch.float64)
+        # In single precision a step so small would drown in rounding.
         shift[k] = 1e-6
         slope = (_loss_at(info, start + shift) - _loss_at(info, start - shift)) / 2e-6
         is_close = math.isclose(float(found[k]), slope, rel_tol=1e-4, abs_tol=1e-8)
@@ -90,6 +91,7 @@ def _bias_gradient(info: MethodInfo) -> Tensor:
 
 
 def _loss_at(info: MethodInfo, bias: Tensor) -> float:
+    # Made anew for each loss, since a step may change the state of the method.
     network = toy_network(3)
     method = toy_method(info, network, 3, torch.float64)
     last_bias(network, method).data.copy_(bias)
@@ -106,6 +108,7 @@ def order(info: MethodInfo, bench: Bench) -> None:
         network = toy_network(4)
         method = toy_method(info, network, 4, torch.float64)
         losses.append(float(method.step(network, toy_batch(4, torch.float64, each)).loss.detach()))
+    # Not to the last digit: sums over a batch are taken in another order.
     is_close = math.isclose(*losses, rel_tol=1e-9)
     require(is_close, f"the loss is {losses[0]:.9g}, and {losses[1]:.9g} of the shuffled batch")
 

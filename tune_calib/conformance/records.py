@@ -27,7 +27,7 @@ def record(info: MethodInfo, bench: Bench) -> None:
     is_one = issubclass(info.implementation, expected)
     require(is_one, f"its implementation is no {expected.__name__}, as kind={info.kind!r} says")
     both = fields & slot
-    require(not both, f"its setting {'and '.join(sorted(both))} is one of every {info.kind} slot")
+    require(not both, f"its setting {' and '.join(sorted(both))} is one of every {info.kind} slot")
     require(info.needs <= set(NEEDS), f"needs must be of {', '.join(NEEDS)}")
     require(info.per_head <= fields, f"per_head names {sorted(info.per_head - fields)}")
     for recipe in (info.slot_defaults or {}, *(info.dataset_slot_defaults or {}).values()):
@@ -48,6 +48,7 @@ def space(info: MethodInfo, bench: Bench) -> None:
     before: dict[str, Any] = {}
     for key, setting in own.settings.items():
         for other, values in setting.only_if.items():
+            # A sampler draws settings in this order: what one depends on has to be drawn before it.
             can = other in before and all(before[other].holds(value) for value in values)
             require(can, f"{key} depends on {other}, which must stand before it and take {values}")
         before[key] = setting
@@ -96,6 +97,7 @@ def _try(info: MethodInfo, bench: Bench, spec: TrialSpec) -> None:
     if info.kind == "network":
         networks.step_is_finite(info, 5, spec.network.params)
     elif spec.head is not None:
+        # One epoch, since each end of each setting is trained.
         small = spec.head.model_copy(update={"epochs": 1, "augment": "none"})
         heads.trained([small], bench)
     elif spec.posthoc is not None:

@@ -61,8 +61,9 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
 
 def _told(error: Exception, info: MethodInfo) -> str:
     """An error in one line, with the line of the method's own file that it comes from."""
-    said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+    lines = str(error).strip().splitlines()
+    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     file = getattr(sys.modules.get(info.implementation.__module__), "__file__", None)
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f"{file} line {lines[-1]}: {said}" if lines else said
+    own = [frame.lineno for frame in frames if frame.filename == file]
+    return f"{file} line {own[-1]}: {said}" if own else said

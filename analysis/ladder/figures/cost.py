@@ -117,6 +117,7 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int]) -> None:
             _number(row["median"]), (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
+    # Room for the numbers behind the bars.
     if len(rows):
         axis.set_xlim(0, 1.25 * rows["most"].max())
     axis.margins(y=0.02)

@@ -20,6 +20,7 @@ from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_files
 
 COLUMNS = 4
+# FeDLaS takes these as they are even where its setting says otherwise.
 _NEVER_NORMALISED = ("constant", "random")
 SPLIT = "select"  # after the epoch, by one pair of moments: the indicator is the norm but for units
 

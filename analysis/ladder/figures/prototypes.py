@@ -62,6 +62,7 @@ def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
     centred = means - means.mean(0)
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     above = np.triu_indices(len(units), k=1)
+    # Rounding may take a cosine past 1, where there is no angle.
     found: Floats = np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
     return found
 

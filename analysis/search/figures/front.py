@@ -38,6 +38,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
         return None
     scales = printed_scale(along), printed_scale(up)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
+    # Within the guard alone: an ECE that was bought with accuracy is no compromise to choose from.
     best = front(table[table["is_within"]], [up, along])
     axis.plot(
         scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",

@@ -21,6 +21,7 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     told = search.outcome.importance
     if not told.shares:
         return None
+    # Horizontal bars are counted from below, and the most important one is to stand on top.
     shares = 100 * pd.DataFrame(told.shares).reindex(search.settings[::-1]).fillna(0)
     height = 0.22 * len(shares) * max(1, 0.7 * len(shares.columns)) + 0.9
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))

@@ -117,6 +117,16 @@ def test_a_label_with_two_meanings_is_refused():
     assert same.n.max(axis=None) == 1
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number(order):
+    whole = frame({"a": [0.1, 0.1], "b": [0.2, 0.3]}, n=2)
+    crashed = whole.assign(source="t")
+    crashed.loc[whole["method"] == "b", ["value", "status"]] = [float("nan"), "crashed"]
+    table = rank(pd.concat([whole, crashed][::order]), "ece")
+    assert table.values.loc["b"].tolist() == [0.2, 0.3]
+    assert table.n.to_numpy().tolist() == [[2, 2], [2, 2]]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

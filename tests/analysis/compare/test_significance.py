@@ -214,6 +214,11 @@ def test_too_little_data_for_friedman_gives_a_statement(values, statement):
         assert render(judge(matched(values), "friedman"))
 
 
+def test_the_last_bit_of_a_float_breaks_no_tie_of_friedmans_ranks():
+    told = friedman(matched({"a": [0.1 + 0.2] * 6, "b": [0.3] * 6, "c": [0.5] * 6}))
+    assert told.ranks.tolist() == [1.5, 1.5, 3.0]
+
+
 def test_no_pair_is_told_apart_if_friedman_finds_nothing():
     values = {m: np.roll([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 2 * i) for i, m in enumerate("abc")}
     told = friedman(matched(values))
