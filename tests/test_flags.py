@@ -250,8 +250,8 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
     result = friedman(matched)
     assert ("control" in result.ranks) is (flag.name != CHANCE)
     assert ("left out, at chance: control" in result.notes) is (flag.name == CHANCE)
-    verdict = significance.judge(matched, "wilcoxon", "vanilla")
-    text = significance_tables.plain(verdict)
+    standing = significance.judge(matched, "wilcoxon", "vanilla")
+    text = significance_tables.plain(standing)
     assert text.count(f"control {flag.sign}") == 2
     assert f"{flag.sign} {flag.name} (1 trial): " in text
 
@@ -262,9 +262,9 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
 @pytest.mark.parametrize("baseline", [0.9, 0.1])
 def test_a_search_never_chooses_what_is_at_chance(baseline):
     objective = Objective(("ece",), 0.01)
-    good = objective.verdict([searched(ece=0.2, accuracy=baseline)], {0: baseline})
+    good = objective.standing([searched(ece=0.2, accuracy=baseline)], {0: baseline})
     rows = [searched(ece=0.01, accuracy=baseline), searched(ece=0.02, accuracy=baseline)]
-    bad = objective.verdict([rows[0], {**rows[1], "flags": f"{CHANCE},x"}], {0: baseline})
+    bad = objective.standing([rows[0], {**rows[1], "flags": f"{CHANCE},x"}], {0: baseline})
     assert bad.status == "done"
     assert objective.chosen({0: bad, 1: good}) == 1
     assert objective.pareto({0: bad, 1: good}) == [1]

@@ -22,7 +22,7 @@ from tune_calib.results import read_table
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot, TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.backend.trainables import trainable
-from tune_calib.tuning.caption import describe
+from tune_calib.tuning.caption import conditions
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.search.objective import Objective
@@ -255,7 +255,7 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
 @pytest.mark.parametrize("own_recipes", [False, True])
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
-    told = describe(trials, side_by_side(["ce"]), own_recipes)
+    told = conditions(trials, side_by_side(["ce"]), own_recipes)
     if own_recipes:
         assert told.endswith("each method by its authors' recipe")
         assert "SGD, lr 0.05" not in told
@@ -269,7 +269,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
     ladder = side_by_side(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
     trials = expand(ladder, Asked(given).suited())
-    told = describe(trials, ladder, False)
+    told = conditions(trials, ladder, False)
     assert told.endswith("recipes differ")
     assert "lr " not in told
 
@@ -277,7 +277,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
     trials = expand(ladder, Asked(given).suited())
-    told = describe(trials, ladder, False)
+    told = conditions(trials, ladder, False)
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
     assert told.endswith("one recipe for all")
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 _OF_DISKS = {  # such an error need not name a path
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
@@ -20,9 +21,30 @@ _WAYS_OUT = {
     errno.EDQUOT: "free space or name another place",
 }
 
+SETTINGS = {
+    **{name: name for name in ("out", "store", "data_root", "address", "study_storage", "seeds")},
+    **{
+        name: f"search.{name}"
+        for name in (
+            "trials", "guard", "metric", "sampler", "scheduler", "population", "at_once"
+        )
+    },
+    "gpus": "resources.gpus",
+    "plugin": "plugins",
+    "extend": "extend",
+}  # fmt: skip
+"""What a message may name, and the key by which a sweep file has it."""
+
+_NAMED = re.compile(f"`({'|'.join(SETTINGS)})`")
+
 
 class UserError(Exception):
-    """A mistake in what the user gave; the command line prints it as one line and exits with 2."""
+    """A mistake in what the user gave; the command line prints it as one line and exits with 2.
+
+    The same mistake can be made on the command line, in a sweep file and in Python. A message
+    names a setting in backticks (`` `guard` ``), and whoever prints it spells it as its reader
+    does: ``as_option``, ``as_key``.
+    """
 
 
 class DataNotFoundError(UserError):
@@ -36,6 +58,16 @@ class DamagedFileError(UserError):
 # No UserError: nobody made a mistake, the trial has a result, and its sweep goes on.
 class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
+
+
+def as_option(message: object) -> str:
+    """A message as the command line says it: settings are options (``--guard``)."""
+    return _NAMED.sub(lambda named: f"--{named[1].replace('_', '-')}", str(message))
+
+
+def as_key(message: object) -> str:
+    """A message on a sweep file: settings are its keys (``search.guard``)."""
+    return _NAMED.sub(lambda named: SETTINGS[named[1]], str(message))
 
 
 def way_out(error: OSError) -> str:

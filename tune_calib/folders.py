@@ -64,7 +64,7 @@ def search_of(out: Place) -> SearchManifest:
     elif is_search(out):
         damage = f"{path} is lost"
     else:
-        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the --out folder of a search")
+        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the `out` folder of a search")
     ladders = [name for name in _texts(read_table(out, "trials"), "ladder") if name]
     command = f"tune-calib {ladders[0] if ladders else 'search'}"
     raise DamagedFileError(

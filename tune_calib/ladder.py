@@ -59,7 +59,7 @@ class Ladder:
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """A trial spec and the place that it has in a sweep."""
+    """A trial spec and the rung of a sweep that it stands on."""
 
     spec: TrialSpec
     rung: int
@@ -139,8 +139,8 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
     """
     given = list(settings) or [{}] * len(pipelines)
     rungs = tuple(
-        pipeline(name, own, "variant" if place else "base")
-        for place, (name, own) in enumerate(zip(pipelines, given, strict=True))
+        pipeline(name, own, "variant" if index else "base")
+        for index, (name, own) in enumerate(zip(pipelines, given, strict=True))
     )
     labels = [rung.label for rung in rungs]
     for label in labels:

@@ -98,7 +98,14 @@ class RungRecord(_Record):
 
 
 class PlannedRecord(_Record):
-    """A planned trial."""
+    """A planned trial.
+
+    Attributes:
+        spec_hash: of its spec.
+        rung: index of its rung.
+        network_seed: of its network.
+        head_seed: of its head; None for a trial that trains none.
+    """
 
     spec_hash: str
     rung: int
@@ -161,7 +168,13 @@ class SweepManifest(_Manifest):
 
 
 class SeedsRecord(_Record):
-    """Seeds under which every suggestion of a search is tried."""
+    """Seeds under which every suggestion of a search is tried.
+
+    Attributes:
+        network: of networks.
+        head: of heads.
+        is_paired: the i-th network goes with the i-th head seed; else every pair is run.
+    """
 
     network: list[int]
     head: list[int]
@@ -169,14 +182,33 @@ class SeedsRecord(_Record):
 
 
 class ObjectiveRecord(_Record):
-    """What is searched for: metrics on ``select``, and the accuracy that may be lost."""
+    """What is searched for, on ``select``.
+
+    Attributes:
+        metrics: the first one decides.
+        guard: accuracy that may be lost against the baseline, a fraction.
+    """
 
     metrics: list[str]
     guard: float
 
 
 class QuestionRecord(_Record):
-    """What a search asks, as ``tuning.search.job.Question`` writes it; see there."""
+    """What a search asks, as ``tuning.search.job.Question`` writes it.
+
+    Attributes:
+        method: whose space is searched.
+        defaults: settings by slot that suit the data set.
+        given: settings by slot that were asked for; they are not searched.
+        seeds: under which every suggestion is tried.
+        objective: what is searched for.
+        sampler: how.
+        sampler_seed: its seed.
+        scheduler: what stops networks early.
+        population: suggestions that are asked for together.
+        lag: batches that are asked for before the first of them is told.
+        own_recipes: each method is trained by the recipe of its authors.
+    """
 
     method: str
     defaults: dict[str, dict[str, Any]] = {}
@@ -197,7 +229,12 @@ class QuestionRecord(_Record):
 
 
 class CommandRecord(_Record):
-    """A command, and how many suggestions it asked for."""
+    """A command, and how many suggestions it asked for.
+
+    Attributes:
+        command: as it was typed.
+        trials: suggestions.
+    """
 
     command: str
     trials: int
@@ -319,7 +356,12 @@ class SearchOutcome(_Manifest):
 
 
 class Look(_Record):
-    """A look at the test split: under how many fresh seeds, and by which command."""
+    """A look at the test split.
+
+    Attributes:
+        seeds: how many fresh ones.
+        command: that asked for it.
+    """
 
     seeds: int
     command: str = ""

@@ -57,7 +57,7 @@ def take_up(out: Place) -> None:
             except UserError:
                 raise UserError(
                     f"{out} needs the plug-in {record.name}, which was at {record.where}: give "
-                    f"--plugin {_way(out, record)}"
+                    f"`plugin` {_way(out, record)}"
                 ) from None
             here[record.name] = found
         found = here[record.name]
@@ -65,7 +65,7 @@ def take_up(out: Place) -> None:
             raise UserError(
                 f"{out} holds results of plug-in {record.name} as it was before a change "
                 f"({record.content}; {found.where} is {found.content}): run it in another "
-                f"--out, or read and resume these with the old one, --plugin {_way(out, record)}"
+                f"`out`, or read and resume these with the old one, `plugin` {_way(out, record)}"
             )
         plugins.use([*plugins.in_use(), found])
 

@@ -129,7 +129,7 @@ class Registry(Generic[T]):
         if origin == OUTSIDE:
             raise UserError(
                 f"{self.kind} {name!r} was registered outside a plug-in; give its file or module "
-                "by --plugin (in Python: tune_calib.plugins.use)"
+                "by `plugin` (in Python: tune_calib.plugins.use)"
             )
         return origin
 

@@ -55,7 +55,7 @@ class Slot(StrictModel):
         if given.get("plugin", now) != now:
             raise UserError(
                 f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
-                f"{' + '.join(known.values())} is of {now or 'none'} now; give --plugin the file "
+                f"{' + '.join(known.values())} is of {now or 'none'} now; give `plugin` the file "
                 "as it was"
             )
         return {**given, "plugin": now}

@@ -6,7 +6,7 @@ from docs.generate.page import code, table
 from tune_calib.tuning.sweep.format import (
     Entry,
     Method,
-    Search,
+    SearchOptions,
     SeedCounts,
     SweepFile,
     TrialResources,
@@ -15,7 +15,7 @@ from tune_calib.tuning.sweep.format import (
 _PARTS: dict[str, type[BaseModel]] = {
     "At the top": SweepFile,
     "In an entry": Entry,
-    "In `search`": Search,
+    "In `search`": SearchOptions,
     "Of a method in `methods`": Method,
     "In `seeds`": SeedCounts,
     "In `resources`": TrialResources,

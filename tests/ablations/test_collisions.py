@@ -181,7 +181,7 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
     with pytest.raises(UserError, match="other defaults") as told:
         ablate(job_in(out, seeds=seeds))
     assert repr(label) in str(told.value)
-    assert "name another --out" in str(told.value)
+    assert "name another `out`" in str(told.value)
     assert fake_results_tree(out) == before
 
 

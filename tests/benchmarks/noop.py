@@ -12,7 +12,7 @@ from ray import tune
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.tuning.backend.rows import Outcome
+from tune_calib.tuning.backend.rows import TrialResult
 from tune_calib.tuning.backend.trainables import NetworkTrainable
 from tune_calib.tuning.search import networks as search_networks
 from tune_calib.tuning.search.driver import search
@@ -33,7 +33,7 @@ class NothingTrained(NetworkTrainable):
         logits = 3 * torch.randn(1, 200, 10, generator=chance)
         split = SplitLogits(logits, labels)
         evaluation = evaluate_one({"select": split, "calib": split}, None)
-        self.write([(trial, Outcome("done", 1, [], evaluation=evaluation))])
+        self.write([(trial, TrialResult("done", 1, [], evaluation=evaluation))])
         return {"epoch": 1, "status": "done", tune.result.DONE: True}
 
 

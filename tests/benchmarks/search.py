@@ -11,7 +11,7 @@ from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.asked import Asked
 from tune_calib.ladder import Settings
 from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.search.driver import MIN_SHARE, open_trials, search
+from tune_calib.tuning.search.driver import MIN_SHARE, open_ledger, search
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.site import Site
@@ -42,15 +42,15 @@ def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -
 
 def floor(asked: SearchJob) -> float:
     """Heads per second of the bare loop over the same populations, without a harness."""
-    trials = open_trials(asked, asked.question.candidates())
-    suggestions = [trials.study.suggestion(n) for n in range(asked.trials)]
+    ledger = open_ledger(asked, asked.question.candidates())
+    suggestions = [ledger.study.suggestion(n) for n in range(asked.trials)]
     size = asked.question.population
     # Heads of later suggestions may cost less: some batches from all of the search.
     step = max(1, asked.trials // (FLOOR_BATCHES * size)) * size
     batches = []
     for first in range(0, asked.trials, step):
         batch = suggestions[first : first + size]
-        planned = [trials.candidates.trials(s.point, s.number)[0] for s in batch]
+        planned = [ledger.candidates.trials(s.point, s.number)[0] for s in batch]
         populations = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).populations
         batches += [population.trials for population in populations]
     return bare_loops(asked.store, batches)
@@ -58,10 +58,10 @@ def floor(asked: SearchJob) -> float:
 
 def ask_seconds(asked: SearchJob) -> float:
     """Mean time of an ask behind the last trial."""
-    trials = open_trials(asked, asked.question.candidates())
+    ledger = open_ledger(asked, asked.question.candidates())
     start = time.perf_counter()
     for number in range(asked.trials, asked.trials + 16):
-        trials.study.suggestion(number)
+        ledger.study.suggestion(number)
     return (time.perf_counter() - start) / 16
 
 

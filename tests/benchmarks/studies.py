@@ -43,9 +43,9 @@ Histories = dict[str, list[list[float]]]
 
 def history(found: Found) -> list[float]:
     """Best first metric within the guard after each suggestion; NaN before there is one."""
-    objective, verdicts = found.trials.objective, found.trials.verdicts
-    kept = objective.within_guard(verdicts)
-    values = [kept[n].values[0] if n in kept else np.inf for n in sorted(verdicts)]
+    objective, standings = found.ledger.objective, found.ledger.standings
+    kept = objective.within_guard(standings)
+    values = [kept[n].values[0] if n in kept else np.inf for n in sorted(standings)]
     return [value if np.isfinite(value) else np.nan for value in accumulate(values, min)]
 
 

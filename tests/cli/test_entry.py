@@ -227,12 +227,12 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     from tune_calib.ladder import expand
     from tune_calib.registry import LADDERS
     from tune_calib.remarks import shown
-    from tune_calib.tuning.caption import describe
+    from tune_calib.tuning.caption import conditions
     from tune_calib.wording import counted
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = describe(expand(ladder, Asked(given)), ladder, False)
+    told = conditions(expand(ladder, Asked(given)), ladder, False)
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
     assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

@@ -139,7 +139,7 @@ def test_a_cluster_that_does_not_answer_is_told_within_seconds():
         port = silent.getsockname()[1]
         started = time.monotonic()
         with (
-            pytest.raises(UserError, match=f"no Ray cluster at --address 127.0.0.1:{port}"),
+            pytest.raises(UserError, match=f"no Ray cluster at `address` 127.0.0.1:{port}"),
             ray_session(f"127.0.0.1:{port}"),
         ):
             pass
@@ -169,7 +169,7 @@ def test_what_no_node_has_is_refused_and_what_one_has_is_taken():
 def test_a_machine_knows_what_it_has():
     refuse_here(None, [Resources(os.cpu_count() or 1)])
     refuse_here("10.0.0.1:6379", [Resources(TOO_MANY, 1.0)])
-    with pytest.raises(UserError, match="name an --address"):
+    with pytest.raises(UserError, match="name an `address`"):
         refuse_here(None, [Resources(1), Resources(TOO_MANY)])
     assert small_spec().network.threads == 1
 

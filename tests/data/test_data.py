@@ -173,7 +173,7 @@ def test_the_real_cifar10(tmp_path: Path):
 
 
 def test_no_root_says_how_to_get_the_data():
-    with pytest.raises(DataNotFoundError, match=r"--data-root.*train\.parquet.*CIFAR10") as error:
+    with pytest.raises(DataNotFoundError, match=r"`data_root`.*train\.parquet.*CIFAR10") as error:
         load_development(CIFAR10, None)
     assert is_one_line(error)
 

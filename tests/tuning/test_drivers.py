@@ -9,7 +9,8 @@ from tune_calib.cli import main
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.search.job import Question, SearchJob, search_manifest
+from tune_calib.tuning.search.job import Question, SearchJob
+from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.site import Site
 

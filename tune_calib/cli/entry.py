@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from tune_calib.errors import UserError, told
+from tune_calib.errors import UserError, as_option, told
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
@@ -32,7 +32,7 @@ def one_line() -> Iterator[None]:
             # Within the outer ``try``: a full disk shows only when the output is flushed.
             _flush()
     except UserError as error:
-        _refuse(str(error))
+        _refuse(as_option(error))
     except TyperException as error:
         _refuse(error.format_message())
     except typer.Abort:
@@ -51,10 +51,10 @@ def refuse_empty(arguments: Sequence[str]) -> None:
     Raises:
         UserError: there is one.
     """
-    for place, word in enumerate(arguments):
+    for index, word in enumerate(arguments):
         option = _EMPTY.fullmatch(word)
         if option or not word.strip():
-            before = arguments[place - 1] if place else ""
+            before = arguments[index - 1] if index else ""
             name = option[1] if option else before if before.startswith("--") else "an argument"
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 

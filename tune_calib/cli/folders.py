@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_option
 from tune_calib.folders import is_search
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import SEARCH_MANIFEST
@@ -45,15 +45,15 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     below = entries(folder)
     if not below:
         take_up(folder)
-        typer.echo(describe(folder))
+        typer.echo(as_option(describe(folder)))
         return
     refused = 0
     for entry in below:
         try:
             take_up(entry)
-            text = describe(entry)
+            text = as_option(describe(entry))
         except UserError as error:
-            text, refused = f"error: {error}", refused + 1
+            text, refused = f"error: {as_option(error)}", refused + 1
         typer.echo(f"== {entry.name} ==\n{text}\n")
     if refused:
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_option
 from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
 from tune_calib.wording import counted
@@ -91,8 +91,8 @@ def settings(
 
 
 def _setting(text: str) -> tuple[str, str, Any]:
-    place, equals, value = text.partition("=")
-    slot, dot, key = place.partition(".")
+    setting, equals, value = text.partition("=")
+    slot, dot, key = setting.partition(".")
     if not equals or not dot or slot not in SLOTS:
         raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(SLOTS)}")
     if not value.strip():
@@ -165,7 +165,9 @@ def stoppable(again: str, work: Callable[[], Any]) -> Any:
 def tell_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Say that trials crashed and what runs them again, and end with exit code 1; if any did."""
     if crashed:
-        typer.echo(f"{counted(len(crashed), 'trial')} crashed; first: {crashed[0]}", err=True)
+        typer.echo(
+            f"{counted(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}", err=True
+        )
         typer.echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
 

@@ -86,7 +86,7 @@ def status(
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
             return sweep_status(folder)
-        from tune_calib.tuning.search.summary import status as of_search
+        from tune_calib.tuning.search.summary import search_status as of_search
 
         return of_search(folder, study_storage)
 

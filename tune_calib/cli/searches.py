@@ -137,11 +137,12 @@ def evaluate(
 
     from analysis.ladder.report import write_report
     from tune_calib.places import place
-    from tune_calib.tuning.search.evaluate import evaluate as run
-    from tune_calib.tuning.search.evaluate import optimism
+    from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
     again = f"tune-calib evaluate {out} --seeds {seeds}"
-    evaluated = stoppable(again, lambda: run(place(out), seeds, study_storage, again, extend))
+    evaluated = stoppable(
+        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend)
+    )
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     tell_crashed(evaluated.crashed, again, evaluated.folder)
@@ -180,9 +181,9 @@ def _search(job: "SearchJob", retry: str | None) -> None:
     if retry is not None:
         known("--retry", retry, ("crashed",))
     from tune_calib.tuning.search.driver import search as run
-    from tune_calib.tuning.search.summary import describe
+    from tune_calib.tuning.search.summary import summarise
 
     again = f"tune-calib resume {job.out}"
     found = stoppable(again, lambda: run(job, retry))
-    typer.echo(describe(found))
+    typer.echo(summarise(found))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)

@@ -1,7 +1,8 @@
 """The commands of sweep files: run, schema. The imports stand inside, as in ``cli``."""
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,25 +34,37 @@ def run(
     from tune_calib.tuning.sweep.file import read_sweep_file
     from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
-    given = [own for own in plugins.in_use() if own not in plugins.installed()]
-    read = read_sweep_file(file)
-    if address is not None:
-        read = read.at_address(address)
-    works = planned_works(read)
-    if dry_run:
-        typer.echo(forecast(read, works))
-        return
     again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
+    given = [own for own in plugins.in_use() if own not in plugins.installed()]
     again += "".join(f" --plugin {own.where}" for own in given)
-    # A list: the generator would do its work outside of what catches the signals.
-    ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
-    _report(read.out, ended)
+    with _in_keys():
+        read = read_sweep_file(file)
+        if address is not None:
+            read = read.at_address(address)
+        works = planned_works(read)
+        if dry_run:
+            typer.echo(forecast(read, works))
+            return
+        # A list: the generator would do its work outside of what catches the signals.
+        ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
+        _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
             typer.echo(failure, err=True)
         typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _in_keys() -> Iterator[None]:
+    """Tell a mistake in the keys of the file, and not in options that ``run`` has not."""
+    from tune_calib.errors import UserError, as_key
+
+    try:
+        yield
+    except UserError as error:
+        raise UserError(as_key(error)) from None
 
 
 def _report(out: "Place", ended: Iterable["Ended"]) -> None:
@@ -65,15 +78,15 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> None:
 
 def _told(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
-    from tune_calib.errors import UserError
-    from tune_calib.tuning.search.summary import describe
+    from tune_calib.errors import UserError, as_key
+    from tune_calib.tuning.search.summary import summarise
 
     if ended.is_refused:
         return "; ".join(ended.failures)
     try:
-        return describe(ended.found) if ended.found else write_report(ended.folder)
+        return summarise(ended.found) if ended.found else write_report(ended.folder)
     except UserError as error:
-        return "; ".join(ended.failures) or str(error)
+        return "; ".join(ended.failures) or as_key(error)
 
 
 def schema() -> None:

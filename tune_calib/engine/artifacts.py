@@ -80,7 +80,7 @@ class NetworkTraining:
             self.close()
             raise UserError(
                 f"{self.store.root} holds this network, trained on another copy of "
-                f"{self.spec.data.dataset}; name another --store"
+                f"{self.spec.data.dataset}; name another `store`"
             )
 
     def step(self) -> dict[str, float] | None:

@@ -25,7 +25,7 @@ from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.caption import describe, titles
+from tune_calib.tuning.caption import conditions, titles
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -140,7 +140,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
         title=ladder.title,
         command=job.site.command,
         dataset=planned[0].spec.data.dataset,
-        setting=describe(planned, ladder, job.asked.own_recipes),
+        setting=conditions(planned, ladder, job.asked.own_recipes),
         published=ladder.published,
         rungs=[_rung(ladder.rungs[index], index) for index in used],
         network_seeds=sorted(set(seeds.network)),
@@ -202,9 +202,9 @@ def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: Place) -
         if before.get(_cell(trial), trial.spec_hash) != trial.spec_hash:
             label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
             raise UserError(
-                f"--out {out} was begun by a version of the program with other defaults "
+                f"`out` {out} was begun by a version of the program with other defaults "
                 f"({label!r} would be another trial now); report still reads it, but to go on "
-                "name another --out"
+                "name another `out`"
             )
 
 

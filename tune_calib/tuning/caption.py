@@ -33,7 +33,7 @@ _NO_RECIPE = {
 }
 
 
-def describe(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool) -> str:
+def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool) -> str:
     """Data, networks and heads of a ladder, and by whose recipes they are trained."""
     spec = planned[0].spec
     data, network = spec.data, spec.network

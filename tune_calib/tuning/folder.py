@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,12 @@ def done(out: Place) -> set[str]:
     return set(read_table(out, "trials")["spec_hash"].to_pylist())
 
 
+def spent_s(out: Place) -> float:
+    """Seconds that the Ray trials of a folder took, one after the other."""
+    rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
+    return math.fsum(row["wall_s"] / row["population"] for row in rows)
+
+
 def refuse_mended(out: Place) -> None:
     """Refuse to mix heads with those that an earlier version evaluated otherwise.
 
@@ -49,8 +56,8 @@ def refuse_mended(out: Place) -> None:
     for row in rows:
         if row.get("processor") is None and row["head"] and _is_mended(json.loads(row["head"])):
             raise UserError(
-                f"--out {out} holds heads of {row['rung_label']!r} that an earlier version "
-                "evaluated otherwise; report still reads them, but to go on name another --out"
+                f"`out` {out} holds heads of {row['rung_label']!r} that an earlier version "
+                "evaluated otherwise; report still reads them, but to go on name another `out`"
             )
 
 
@@ -81,9 +88,9 @@ def refuse_foreign(out: Place, *own: str) -> None:
     names = [path.name for path in out.iterdir()] if out.exists() else []
     foreign = [name for name in names if name not in ("store", plugin_folders.FOLDER, LOCK, *own)]
     if foreign:
-        raise UserError(f"--out {out} holds {foreign[0]} and no sweep; name an empty folder")
+        raise UserError(f"`out` {out} holds {foreign[0]} and no sweep; name an empty folder")
 
 
 def holds_another(out: Place, what: str, command: str, why: str = "") -> UserError:
     """The error of a folder in which another question was asked, by some command."""
-    return UserError(f"--out {out} holds another {what} ({command}){why}; name another folder")
+    return UserError(f"`out` {out} holds another {what} ({command}){why}; name another folder")

@@ -75,14 +75,14 @@ def _picture(
         for kind, severity, evaluation in trial.under_corruption()
     ]
     write_table(out, "corruptions", name, pa.Table.from_pylist(shifted))
-    places = spread_out(len(test), SAMPLES)
+    positions = spread_out(len(test), SAMPLES)
     kept = {
-        "spec_hash": [name] * len(places),
-        "label": found.labels.cpu()[places].numpy(),
-        "logits": list(found.logits[0].cpu()[places].half().numpy()),
+        "spec_hash": [name] * len(positions),
+        "label": found.labels.cpu()[positions].numpy(),
+        "logits": list(found.logits[0].cpu()[positions].half().numpy()),
     }
     write_table(out, "logits", name, pa.table(kept))
-    return f"{row['rung_label']}: {len(shifted)} corruptions, logits of {len(places)} samples"
+    return f"{row['rung_label']}: {len(shifted)} corruptions, logits of {len(positions)} samples"
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float]:
@@ -99,5 +99,5 @@ def _refuse_other(row: dict[str, Any], evaluation: Evaluation | None) -> None:
         if not math.isclose(now, before, abs_tol=_CLOSE):
             raise UserError(
                 f"{row['rung_label']}: test {name} is {now:.6f} now and was {before:.6f} in its "
-                "trial; name the --store and --data-root of the sweep, on the machine that ran it"
+                "trial; name the `store` and `data_root` of the sweep, on the machine that ran it"
             )

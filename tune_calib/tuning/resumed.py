@@ -63,5 +63,7 @@ def _slot(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(what: str) -> None:
-    way = "differ from them by about a point beside what the seeds do; --portable makes them equal"
-    sys.stderr.write(f"{what} {way}\n")
+    sys.stderr.write(
+        f"{what} differ from them by about a point beside what the seeds do; network.portable "
+        "makes them equal\n"
+    )

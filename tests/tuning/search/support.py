@@ -9,10 +9,10 @@ from tune_calib.asked import Asked
 from tune_calib.registry import METHODS
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.driver import open_trials
+from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import Question
-from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.networks import StudySearcher
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import (
@@ -47,7 +47,7 @@ def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> Se
 POPULATION, LAG = 4, 2
 
 
-class Untrained(SearchTrials):
+class Untrained(Ledger):
     """Trials whose rows are made up from their specs instead of trained."""
 
     def collect(self, trial, error):
@@ -92,8 +92,8 @@ def open_untrained(out, question) -> Untrained:
     """The search of a folder, or a new one, whose baseline is there."""
     out.mkdir(exist_ok=True)
     job = replace(any_job(out), question=question)
-    trials = open_trials(job, question.candidates())
-    found = Untrained(out, trials.candidates, trials.objective, trials.study)
+    ledger = open_ledger(job, question.candidates())
+    found = Untrained(out, ledger.candidates, ledger.objective, ledger.study)
     for baseline in found.candidates.baseline():
         values = dict.fromkeys(question.objective.metrics, 0.5)
         found.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
@@ -102,21 +102,21 @@ def open_untrained(out, question) -> Untrained:
 
 def searched(out, question, asked) -> Untrained:
     """A search of some length, or what a folder lacks of it."""
-    trials = open_untrained(out, question)
-    planned = trials.study.planned(asked)
-    for number in range(len(trials.study.states())):  # rows that an earlier session wrote
-        for planned_trial in trials.to_start([trials.study.suggestion(number)]):
-            trials.collect(type("Done", (), {"trials": [planned_trial]}), None)
-    trials._started.clear()
-    if trials.candidates.kind == "head":
-        search_heads(trials, Queue(), planned, POPULATION, LAG, 8)
-        return trials
-    feed = StudySearcher(trials, planned, Circumstances("out", "store", git_revision=None))
+    ledger = open_untrained(out, question)
+    planned = ledger.study.planned(asked)
+    for number in range(len(ledger.study.states())):  # rows that an earlier session wrote
+        for planned_trial in ledger.to_start([ledger.study.suggestion(number)]):
+            ledger.collect(type("Done", (), {"trials": [planned_trial]}), None)
+    ledger._started.clear()
+    if ledger.candidates.kind == "head":
+        search_heads(ledger, Queue(), planned, POPULATION, LAG, 8)
+        return ledger
+    feed = StudySearcher(ledger, planned, Circumstances("out", "store", git_revision=None))
     name = 0
     while feed.suggest(str(name)) != Searcher.FINISHED:
         feed.on_trial_complete(str(name))
         name += 1
-    return trials
+    return ledger
 
 
 def stored(spec_hash, values) -> dict:

@@ -10,29 +10,30 @@ from tune_calib.cli.searches import report
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import Question, SearchJob, search_manifest
-from tune_calib.tuning.search.ledger import SearchTrials
-from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.job import Question, SearchJob
+from tune_calib.tuning.search.ledger import Ledger
+from tune_calib.tuning.search.manifest import search_manifest
+from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.site import Site
 
 
 def told(out, count, value, objective=ECE):
-    """A search by random whose suggestions got a verdict each, and its outcome."""
+    """A search by random whose suggestions got a standing each, and its outcome."""
     study = study_in(out, "random", objective=objective)
-    trials = SearchTrials(out, Candidates("mac_cal", Asked(GIVEN)), objective, study)
-    for baseline in trials.candidates.baseline():
-        trials.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
+    ledger = Ledger(out, Candidates("mac_cal", Asked(GIVEN)), objective, study)
+    for baseline in ledger.candidates.baseline():
+        ledger.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
-        verdict = value(study.suggestion(number).point)
-        study.tell(number, verdict)
-        trials.verdicts[number] = verdict
-    write_outcome(trials, count, count)
+        standing = value(study.suggestion(number).point)
+        study.tell(number, standing)
+        ledger.standings[number] = standing
+    write_outcome(ledger, count, count)
     return json.loads((out / SEARCH_OUTCOME).read_text())
 
 
 def by_q0(point):
-    return Verdict("done", (abs(point["head.q0"] - 0.6),), 0.0)
+    return Standing("done", (abs(point["head.q0"] - 0.6),), 0.0)
 
 
 def test_what_decides_is_the_most_important(tmp_path):
@@ -47,15 +48,17 @@ def test_what_decides_is_the_most_important(tmp_path):
 
 def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
     objective = Objective(("accuracy",), 0.01)
-    low = told(tmp_path, 60, lambda p: Verdict("done", (-abs(p["head.q0"] - 0.6),), 0.0), objective)
+    low = told(
+        tmp_path, 60, lambda p: Standing("done", (-abs(p["head.q0"] - 0.6),), 0.0), objective
+    )
     assert next(iter(low["importance"]["shares"]["accuracy"])) == "head.q0"
 
 
 def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
-    def verdict(point):
-        return Verdict("diverged") if point["head.q0"] > 0.6 else by_q0(point)
+    def standing(point):
+        return Standing("diverged") if point["head.q0"] > 0.6 else by_q0(point)
 
-    outcome = told(tmp_path, 8, verdict)
+    outcome = told(tmp_path, 8, standing)
     entries = outcome["suggestions"]
     failed = [entry for entry in entries if entry["status"] == "diverged"]
     assert failed
@@ -71,8 +74,8 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     ("count", "value", "says"),
     [
         (5, by_q0, "5 suggestions are done, and importance needs 20"),
-        (20, lambda point: Verdict("done", (0.5,), 0.0), "no setting tells"),
-        (20, lambda point: Verdict("stopped", epoch=1), "0 suggestions are done"),
+        (20, lambda point: Standing("done", (0.5,), 0.0), "no setting tells"),
+        (20, lambda point: Standing("stopped", epoch=1), "0 suggestions are done"),
     ],
     ids=["few", "ties", "stopped"],
 )

@@ -20,8 +20,8 @@ from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.ledger import MismatchError, SearchTrials
-from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.ledger import Ledger, MismatchError
+from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.storage import (
     JOURNAL,
     is_network_path,
@@ -34,36 +34,36 @@ from tune_calib.tuning.search.study import SearchStudy
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():
     baseline = {0: 0.9, 1: 0.8}
     two = [row(seed=0, ece=0.1, accuracy=0.9), row(seed=1, ece=0.2, accuracy=0.77)]
-    verdict = ECE.verdict(two, baseline)
-    assert verdict.values == pytest.approx((0.15,))
-    assert verdict.drop == pytest.approx(0.015)
-    assert ECE.excess(verdict) > 0
-    assert ECE.verdict([two[0], row("diverged")], baseline).status == "diverged"
-    assert ECE.verdict([two[0], row("stopped")], baseline) == Verdict("stopped", epoch=3)
-    assert ECE.verdict([two[0], None], baseline).status == "crashed"
+    standing = ECE.standing(two, baseline)
+    assert standing.values == pytest.approx((0.15,))
+    assert standing.drop == pytest.approx(0.015)
+    assert ECE.excess(standing) > 0
+    assert ECE.standing([two[0], row("diverged")], baseline).status == "diverged"
+    assert ECE.standing([two[0], row("stopped")], baseline) == Standing("stopped", epoch=3)
+    assert ECE.standing([two[0], None], baseline).status == "crashed"
 
 
 def test_a_drop_of_exactly_the_guard_is_within():
-    verdict = ECE.verdict([row(ece=0.1, accuracy=0.88)], {0: 0.89})
-    assert ECE.excess(verdict) <= 0
+    standing = ECE.standing([row(ece=0.1, accuracy=0.88)], {0: 0.89})
+    assert ECE.excess(standing) <= 0
 
 
 def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard():
     both = Objective(("ece", "accuracy"), 0.01)
-    verdicts = {
-        0: Verdict("done", (0.05, 0.90), 0.0),
-        1: Verdict("done", (0.03, 0.88), 0.0),
-        2: Verdict("done", (0.04, 0.87), 0.0),
-        3: Verdict("done", (0.01, 0.80), 0.1),
-        4: Verdict("diverged"),
-        5: Verdict("done", (0.03, 0.88), 0.0),
+    standings = {
+        0: Standing("done", (0.05, 0.90), 0.0),
+        1: Standing("done", (0.03, 0.88), 0.0),
+        2: Standing("done", (0.04, 0.87), 0.0),
+        3: Standing("done", (0.01, 0.80), 0.1),
+        4: Standing("diverged"),
+        5: Standing("done", (0.03, 0.88), 0.0),
     }
-    for order in itertools.permutations(verdicts):
-        shuffled = {n: verdicts[n] for n in order}
+    for order in itertools.permutations(standings):
+        shuffled = {n: standings[n] for n in order}
         assert both.pareto(shuffled) == [1, 0]
         assert both.chosen(shuffled) == 1
-    assert Objective(("ece", "accuracy"), 0.2).chosen(verdicts) == 3
-    assert both.chosen({3: verdicts[3]}) is None
+    assert Objective(("ece", "accuracy"), 0.2).chosen(standings) == 3
+    assert both.chosen({3: standings[3]}) is None
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         (("ecee",), 0.01, "did you mean 'ece'"),
         (("ece", "ece"), 0.01, "twice"),
         (("auroc",), 0.01, "select alone"),
-        (("ece",), 2.0, "--guard"),
-        (("ece",), float("nan"), "--guard"),
+        (("ece",), 2.0, "`guard`"),
+        (("ece",), float("nan"), "`guard`"),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(metrics, guard, told):
@@ -89,7 +89,7 @@ def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
         last = number - 3
         if last >= 0 and not study.suggestion(last).is_finished:
             value = points[last]["head.lr"]
-            study.tell(last, Verdict("done", (value,) * len(study._study.directions), value / 10))
+            study.tell(last, Standing("done", (value,) * len(study._study.directions), value / 10))
     return points
 
 
@@ -121,7 +121,7 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
     study = study_in(tmp_path)
     for number, status in enumerate(("diverged", "crashed", "stopped", "done")):
         study.suggestion(number)
-        study.tell(number, Verdict(status, (0.5,) if status == "done" else (), 0.0))
+        study.tell(number, Standing(status, (0.5,) if status == "done" else (), 0.0))
     assert study.states() == ["diverged", "crashed", "stopped", "done"]
     trials = study._study.get_trials()
     assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
@@ -133,7 +133,7 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
 def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
     study = study_in(tmp_path)
     point = study.suggestion(0).point
-    study.tell(0, Verdict("crashed"))
+    study.tell(0, Standing("crashed"))
     assert study.retry("crashed") == [1]
     assert study.retry("crashed") == []
     assert study.suggestion(1).point == point
@@ -154,7 +154,7 @@ def test_sqlite_on_a_network_path_is_refused_and_elsewhere_it_works(tmp_path):
     "url", ["nonsense", "sqlite:////nowhere/at/all.db", "postgresql://u:p@h/d"]
 )
 def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, tmp_path):
-    with pytest.raises(UserError, match="study-storage") as told:
+    with pytest.raises(UserError, match="study_storage") as told:
         open_storage(url, tmp_path)
     assert "\n" not in str(told.value)
     assert "u:p@" not in str(told.value)
@@ -207,15 +207,15 @@ def store(tmp_path_factory):
 def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given=GIVEN, order=0):
     run = Circumstances(str(out), str(store.root), git_revision=None, is_search=True)
     candidates = Candidates("mac_cal", Asked(given))
-    trials = SearchTrials(out, candidates, ECE, study_in(out, given=given))
-    trials.read()
+    ledger = Ledger(out, candidates, ECE, study_in(out, given=given))
+    ledger.read()
     for baseline in candidates.baseline():
-        if baseline.spec.hash not in trials.rows:
+        if baseline.spec.hash not in ledger.rows:
             config = baseline.spec.model_dump(mode="json", include={"data", "network"})
             drive(NetworkTrainable({**config, "run": run.plain()}))
-    trials.read()
-    search_heads(trials, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
-    return trials
+    ledger.read()
+    search_heads(ledger, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
+    return ledger
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
 def test_the_order_in_which_actors_end_changes_nothing(whole, store, tmp_path):
     again = searched(tmp_path / "again", store, order=1)
     assert rows(again.out) == rows(whole.out)
-    assert again.verdicts == whole.verdicts
+    assert again.standings == whole.standings
 
 
 @pytest.mark.parametrize("dies_after", [0, 1, 3, 5, 8])
@@ -281,7 +281,7 @@ def test_interrupted_and_run_again_gives_the_same_search(whole, store, tmp_path,
     again = searched(out, store)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert rows(out) == rows(whole.out)
-    assert again.verdicts == whole.verdicts
+    assert again.standings == whole.standings
     again.reconcile(20)
 
 
@@ -289,15 +289,15 @@ def test_more_trials_are_added_to_a_search(store, tmp_path):
     out = tmp_path / "more"
     searched(out, store, planned=8)
     first = rows(out)
-    trials = searched(out, store, planned=12)
-    assert "12 planned" in trials.reconcile(12)
+    ledger = searched(out, store, planned=12)
+    assert "12 planned" in ledger.reconcile(12)
     assert {row["spec_hash"] for row in first} < {row["spec_hash"] for row in rows(out)}
 
 
 def test_heads_that_diverge_fail_in_the_study_and_do_not_win(store, tmp_path):
     setting = {"lr": 1e30, "clip_grad_norm": None}
     given = {**GIVEN, "head": {**GIVEN["head"], **setting}}
-    trials = searched(tmp_path / "out", store, planned=8, given=given)
-    assert set(trials.study.states()) == {"diverged"}
-    assert trials.objective.chosen(trials.verdicts) is None
-    trials.reconcile(8)
+    ledger = searched(tmp_path / "out", store, planned=8, given=given)
+    assert set(ledger.study.states()) == {"diverged"}
+    assert ledger.objective.chosen(ledger.standings) is None
+    ledger.reconcile(8)

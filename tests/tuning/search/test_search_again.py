@@ -21,17 +21,17 @@ from tune_calib.registry import METHODS, SPACES
 from tune_calib.results import write_results
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import as_begun, refuse_other_specs, search_manifest
-from tune_calib.tuning.search.objective import Verdict
+from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
+from tune_calib.tuning.search.objective import Standing
 from tune_calib.tuning.search.storage import JOURNAL
-from tune_calib.tuning.search.summary import status
+from tune_calib.tuning.search.summary import search_status
 from tune_calib.tuning.sweep.run import planned_works, search_job
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]
 
 
-def points(trials) -> list[dict]:
-    study = trials.study
+def points(ledger) -> list[dict]:
+    study = ledger.study
     return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
 
 
@@ -47,7 +47,7 @@ def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     for length in lengths:
         longer = searched(tmp_path / "longer", question, length)
     assert points(longer) == points(whole)
-    assert longer.verdicts == whole.verdicts
+    assert longer.standings == whole.standings
 
 
 def few_points(method) -> dict:
@@ -65,17 +65,17 @@ def few_points(method) -> dict:
 @pytest.mark.parametrize("method", list(SPACES))
 def test_a_finite_space_comes_to_its_end(tmp_path, method, sampler):
     question = question_of(method, sampler, few_points(method))
-    trials = searched(tmp_path / "out", question, 200)
-    space, study = trials.candidates.space, trials.study
+    ledger = searched(tmp_path / "out", question, 200)
+    space, study = ledger.candidates.space, ledger.study
     assert space.size <= 6
-    found = points(trials)
+    found = points(ledger)
     assert len({tuple(point.items()) for point in found}) == space.size
     assert study.finished() == len(found) == study.planned(200) < 200
     assert len({tuple(point.items()) for point in found[:-1]}) < space.size or space.size == 1
     again = searched(tmp_path / "out", question, 300)
     assert points(again) == found
     assert again.study.planned(300) == len(found)
-    assert again.objective.chosen(again.verdicts) == trials.objective.chosen(trials.verdicts)
+    assert again.objective.chosen(again.standings) == ledger.objective.chosen(ledger.standings)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -83,7 +83,7 @@ def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sample
     question = question_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)
-    study.tell(1, Verdict("crashed"))
+    study.tell(1, Standing("crashed"))
     assert study.retry("crashed") == [2]
     found = points(searched(tmp_path / "out", question, 50))
     assert found[2] == found[1]
@@ -103,19 +103,19 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     job = search_job(read, work, "it")
     job.out.mkdir(parents=True)
     search_manifest(job).write(job.out)
-    trials = searched(job.out, job.question, asked)
-    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in trials.rows.items()]})
+    ledger = searched(job.out, job.question, asked)
+    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in ledger.rows.items()]})
     left = needs_of(work, job.out)
-    assert left.planned == left.done == len(points(trials)) <= asked
+    assert left.planned == left.done == len(points(ledger)) <= asked
     assert (left.heads, left.searched) == (0, 0)
-    told = status(job.out)
+    told = search_status(job.out)
     assert f"{left.done} of {left.done} suggestions ended ({left.done} done)" in told
     assert "finished" in told
     assert "go on" not in told
     assert ("no more points" in told) == (left.done < asked)
     search_manifest(replace(job, suggestions=99)).write(job.out)
-    is_at_end = trials.study.planned(99) == left.done
-    assert ("go on: tune-calib resume" in status(job.out)) != is_at_end
+    is_at_end = ledger.study.planned(99) == left.done
+    assert ("go on: tune-calib resume" in search_status(job.out)) != is_at_end
 
 
 SEARCHES = """
@@ -188,16 +188,16 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     # By the authors' recipes, which are defaults of the program and no part of the question.
     asked = Asked({"network": {"epochs": 1}}, own_recipes=True)
     question = replace(question_of("mac_cal"), asked=asked)
-    trials = searched(out, question, 3)
+    ledger = searched(out, question, 3)
     job = replace(any_job(out), question=question, suggestions=9)
     manifest = search_manifest(moved(job, out=tmp_path / "new"))
     content = manifest.plain()
     if not tells:
         del content["specs"]
     (out / SEARCH_MANIFEST).write_text(json.dumps(content))
-    rungs = {t.spec.hash: -1 for t in trials.candidates.baseline()}
-    rungs |= {trials.hashes(trials.study.suggestion(n))[0]: n for n in range(3)}
-    rows = [{**stored(h, r), "rung": rungs[h]} for h, r in trials.rows.items()]
+    rungs = {t.spec.hash: -1 for t in ledger.candidates.baseline()}
+    rungs |= {ledger.hashes(ledger.study.suggestion(n))[0]: n for n in range(3)}
+    rows = [{**stored(h, r), "rung": rungs[h]} for h, r in ledger.rows.items()]
     write_results(out, "all", {"trials": rows})
     if change is None:
         refuse_other_specs(out, question.candidates())

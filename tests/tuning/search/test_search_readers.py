@@ -12,8 +12,8 @@ from tune_calib.cli import main
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import write_results
 from tune_calib.tuning.folder import LOCK
-from tune_calib.tuning.search.driver import open_trials
-from tune_calib.tuning.search.job import search_manifest
+from tune_calib.tuning.search.driver import open_ledger
+from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.storage import JOURNAL
 
 DRIVER = """
@@ -26,18 +26,18 @@ with only_driver(Path(sys.argv[1])):
 """
 
 
-def write_rows(trials, numbers) -> None:
+def write_rows(ledger, numbers) -> None:
     """The result files of some suggestions and of the baseline, as their Ray trials leave them."""
-    rungs = {trial.spec.hash: -1 for trial in trials.candidates.baseline()}
+    rungs = {trial.spec.hash: -1 for trial in ledger.candidates.baseline()}
     for number in numbers:
-        point = trials.study.suggestion(number).point
-        for trial in trials.candidates.trials(point, number):
+        point = ledger.study.suggestion(number).point
+        for trial in ledger.candidates.trials(point, number):
             rungs.setdefault(trial.spec.hash, number)
     rows = []
     for spec_hash, rung in rungs.items():
         about = {"dataset": "digits", "backbone": "small_cnn", "rung": rung}
-        rows.append({**stored(spec_hash, trials.rows[spec_hash]), **about})
-    write_results(trials.out, "all", {"trials": rows})
+        rows.append({**stored(spec_hash, ledger.rows[spec_hash]), **about})
+    write_results(ledger.out, "all", {"trials": rows})
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def half(tmp_path):
     question = question_of("mac_cal", "random")
     job = replace(any_job(out), question=question, suggestions=12)
     manifest = search_manifest(job)
-    trials = searched(out, question, 5)
-    trials.study.suggestion(5)
+    ledger = searched(out, question, 5)
+    ledger.study.suggestion(5)
     manifest.write(out)
-    write_rows(trials, range(5))
-    return trials
+    write_rows(ledger, range(5))
+    return ledger
 
 
 def contents(out) -> dict:
@@ -98,7 +98,7 @@ def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, comma
 def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(half):
     """What is told after the rows were read has rows that were not."""
     job = replace(any_job(half.out), question=question_of("mac_cal", "random"), suggestions=12)
-    reader = open_trials(job, half.candidates, is_read_only=True)
+    reader = open_ledger(job, half.candidates, is_read_only=True)
     read = reader.read
 
     def read_and_be_overtaken():
@@ -112,8 +112,8 @@ def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(h
 
     reader.read = read_and_be_overtaken
     reader.judge_ended()
-    assert len(reader.verdicts) == 5
-    assert {verdict.status for verdict in reader.verdicts.values()} == {"done"}
+    assert len(reader.standings) == 5
+    assert {standing.status for standing in reader.standings.values()} == {"done"}
 
 
 def test_a_reader_writes_no_study(half):
@@ -121,7 +121,7 @@ def test_a_reader_writes_no_study(half):
     job = replace(any_job(half.out), question=question_of("mac_cal", "tpe"))
     (half.out / SEARCH_MANIFEST).unlink()
     with pytest.raises(Exception, match="no study of this search"):
-        open_trials(job, job.question.candidates(), is_read_only=True)
+        open_ledger(job, job.question.candidates(), is_read_only=True)
     assert (half.out / JOURNAL).read_bytes() == before
 
 
@@ -131,11 +131,11 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     (out / JOURNAL).unlink()
     question = question_of("mac_cal", "random")
     job = replace(any_job(out), question=question, study_storage=url)
-    trials = open_trials(job, question.candidates())
+    ledger = open_ledger(job, question.candidates())
     for number in range(5):
-        suggestion = trials.study.suggestion(number)
-        trials.read()
-        trials.settle(suggestion)
+        suggestion = ledger.study.suggestion(number)
+        ledger.read()
+        ledger.settle(suggestion)
     path = out / SEARCH_MANIFEST
     stars = {"study_storage": "postgresql://me:***@host/db"}
     path.write_text(json.dumps(json.loads(path.read_text()) | stars))

@@ -17,9 +17,9 @@ from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.evaluate import EVALUATION, Evaluated, _record, optimism
-from tune_calib.tuning.search.job import search_manifest
+from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.summary import describe
+from tune_calib.tuning.search.summary import summarise
 
 ON_SELECT = metrics_of_trials()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
@@ -28,19 +28,19 @@ NO_GAIN = "no suggestion within the guard is better than the baseline in "
 def end_of(out, metrics, baseline, tried, flags=None) -> str:
     """What a search prints whose suggestions all have the same values."""
     question = question_of("temperature", metrics=metrics)
-    trials = open_untrained(out, question)
-    for row_of in trials.rows.values():
+    ledger = open_untrained(out, question)
+    for row_of in ledger.rows.values():
         row_of.update({f"select/{name}": baseline for name in metrics}, **(flags or {}))
     number = 0
-    while trials.study.has(number):
-        suggestion = trials.study.suggestion(number)
-        for planned in trials.to_start([suggestion]):
-            trials.rows[planned.spec.hash] = row(
+    while ledger.study.has(number):
+        suggestion = ledger.study.suggestion(number)
+        for planned in ledger.to_start([suggestion]):
+            ledger.rows[planned.spec.hash] = row(
                 **{"accuracy": 0.9, **dict.fromkeys(metrics, tried)}
             )
-        trials.settle(suggestion)
+        ledger.settle(suggestion)
         number += 1
-    return describe(Found(trials, "", []))
+    return summarise(Found(ledger, "", []))
 
 
 @pytest.mark.parametrize("others", [(), ("mce",)], ids=["alone", "several"])
@@ -82,13 +82,13 @@ def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     objective = Objective(("ece",), guard)
     fine = row(ece=0.1, accuracy=0.9)
     low = {**row(ece=0.01, accuracy=0.9 - guard), "flags": flags}
-    verdicts = {
-        number: objective.verdict([one], {0: 0.9}) for number, one in enumerate([fine, low])
+    standings = {
+        number: objective.standing([one], {0: 0.9}) for number, one in enumerate([fine, low])
     }
     is_chance = "chance" in (flags or "")
-    assert objective.chosen(verdicts) == (0 if is_chance else 1)
-    assert (objective.excess(verdicts[1]) > 0) == is_chance
-    assert objective.pareto({1: verdicts[1]}) == ([] if is_chance else [1])
+    assert objective.chosen(standings) == (0 if is_chance else 1)
+    assert (objective.excess(standings[1]) > 0) == is_chance
+    assert objective.pareto({1: standings[1]}) == ([] if is_chance else [1])
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
@@ -169,7 +169,7 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
         with pytest.raises(UserError, match="2 times: under 2 fresh seeds, then 3 fresh seeds"):
             read(tmp_path, 2, extend)
     else:
-        with pytest.raises(UserError, match=r"read once, under 2 fresh seeds.*--seeds 2") as error:
+        with pytest.raises(UserError, match=r"read once, under 2 fresh seeds.*`seeds` 2") as error:
             read(tmp_path, seeds, extend)
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="the choice is now trial 4"):
@@ -219,9 +219,9 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
 
 
 def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
-    trials = searched(tmp_path / "out", question_of("temperature"), 64)
-    asked_for = trials.study.planned(64)
-    assert len({tuple(v.values) for v in trials.verdicts.values()}) == 3
+    ledger = searched(tmp_path / "out", question_of("temperature"), 64)
+    asked_for = ledger.study.planned(64)
+    assert len({tuple(v.values) for v in ledger.standings.values()}) == 3
     fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
     path = tmp_path / "page" / "outcome.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"asked": 64}))

@@ -16,7 +16,7 @@ from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.tuning.dry_run.forecast import forecast
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.driver import search
-from tune_calib.tuning.search.job import search_manifest
+from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.format import SweepFile
 from tune_calib.tuning.sweep.run import planned_works, question_of, search_job
@@ -190,7 +190,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
             "entries: {a: {methods: [ls], resources: {gpus: 1/0}}}",
             "resources.gpus: must be a number",
         ),
-        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "--data-root"),
+        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "give data_root a folder"),
         ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two folders"),
         ("entries: [", "line 1: not YAML"),
         ("a: 1\na: 2", "line 2: not YAML: 'a' stands twice"),
@@ -265,7 +265,7 @@ def test_a_mutated_sweep_file_is_read_or_refused_in_one_line(read):
 
 def test_the_schema_is_json_that_knows_keys_names_and_settings():
     schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
-    search = schema["$defs"]["Search"]["properties"]
+    search = schema["$defs"]["SearchOptions"]["properties"]
     assert search["trials"]["description"] == "Budget: suggestions."
     entry = schema["$defs"]["Entry"]["properties"]
     assert "digits" in entry["datasets"]["anyOf"][0]["items"]["enum"]

@@ -21,7 +21,7 @@ CLASSES, CHANNELS, SIZE = 10, 3, 32
 TORCHVISION = "cifar-10-batches-py"
 
 HINT = (
-    "give --data-root a folder with train.parquet and test.parquet in the Hugging Face layout, "
+    "give `data_root` a folder with train.parquet and test.parquet in the Hugging Face layout, "
     "or the root of torchvision.datasets.CIFAR10(root, download=True)"
 )
 

@@ -8,7 +8,7 @@ from ray.tune.search import Searcher
 
 from tune_calib.engine.store import Store
 from tune_calib.places import place
-from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, first_line, fit
+from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, fit, last_line
 from tune_calib.tuning.backend.plan import Plan, RayTrial
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
@@ -120,7 +120,7 @@ def run_plan(title: str, plan: Plan, circumstances: Circumstances, gpus: float) 
     if not total:
         return []
     kind = tune.with_resources(
-        PlanTrainable, lambda config: Resources(config["work"]["threads"], gpus).request()
+        PlanTrainable, lambda config: Resources(config["work"]["threads"], gpus).placement()
     )
     results = fit(title, total, kind, circumstances.out, PlanFeed(plan, circumstances))
-    return [first_line(error) for error in results.errors]
+    return [last_line(error) for error in results.errors]

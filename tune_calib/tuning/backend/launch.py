@@ -84,7 +84,7 @@ class Resources:
         """For messages."""
         return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
 
-    def request(self) -> tune.PlacementGroupFactory:
+    def placement(self) -> tune.PlacementGroupFactory:
         """What Ray is asked for."""
         return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
 
@@ -108,7 +108,7 @@ def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
         if not need.fit_into(here):
             raise UserError(
                 f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
-                f"{here['GPU']} GPUs: change network.threads or gpus, or name an --address"
+                f"{here['GPU']} GPUs: change network.threads or gpus, or name an `address`"
             )
 
 
@@ -128,7 +128,7 @@ def _refuse_there(needs: Sequence[Resources]) -> None:
         raise UserError(
             f"a trial needs {need}; the largest node of the Ray cluster has "
             f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
-            "network.threads, gpus or --address"
+            "network.threads, gpus or `address`"
         )
 
 
@@ -140,7 +140,7 @@ def _refuse_unreachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at --address {address}: {error}") from None
+        raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -183,7 +183,7 @@ def ray_session(
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        what = f"no Ray cluster at --address {address}" if address else "Ray does not start here"
+        what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
         raise UserError(f"{what}: {reason}") from None
     for number, handler in handlers.items():
         # Ray put its own in their place.
@@ -250,6 +250,6 @@ def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
             atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
 
 
-def first_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """What a trial died of: the last line of the worker's traceback says it."""
     return str(error).strip().splitlines()[-1]

@@ -12,8 +12,8 @@ from ray.exceptions import RayActorError
 from tune_calib.tuning.backend.launch import (
     MAX_FAILURES,
     Resources,
-    first_line,
     keep_tracebacks,
+    last_line,
     slots,
 )
 from tune_calib.tuning.backend.plan import RayTrial
@@ -123,7 +123,7 @@ class Pool:
                 return job.trial, None
             self._errors.append(error)
             keep_tracebacks(self._errors, self._config["run"]["out"])
-            return job.trial, first_line(error)
+            return job.trial, last_line(error)
 
 
 def _error(reference: Any) -> Exception | None:

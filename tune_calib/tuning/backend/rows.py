@@ -81,7 +81,7 @@ class Circumstances:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialResult:
     """How one trial ended.
 
     Attributes:
@@ -109,13 +109,16 @@ class Outcome:
 
 
 def trial_row(
-    trial: PlannedTrial, outcome: Outcome, circumstances: Circumstances, measured: Mapping[str, Any]
+    trial: PlannedTrial,
+    result: TrialResult,
+    circumstances: Circumstances,
+    measured: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The row of a trial in the ``trials`` table.
 
     Args:
         trial: the planned trial.
-        outcome: how it ended.
+        result: how it ended.
         circumstances: what its rows say of where they are from.
         measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
             network was trained elsewhere, also that.
@@ -140,27 +143,27 @@ def trial_row(
         "posthoc_method": spec.posthoc.method if spec.posthoc else None,
         "network_seed": spec.network.seed,
         "head_seed": spec.head.seed if spec.head else None,
-        "status": outcome.status,
-        "message": outcome.message,
-        "flags": outcome.flags,
-        "epoch": outcome.epoch,
+        "status": result.status,
+        "message": result.message,
+        "flags": result.flags,
+        "epoch": result.epoch,
         "peak_memory_bytes": _peak_memory(circumstances.device),
         "device": circumstances.device,
         "threads": torch.get_num_threads(),
         **machine(),
         "versions": circumstances.versions,
         "git_revision": circumstances.git_revision,
-        "own_s": outcome.own_s,
+        "own_s": result.own_s,
         "plugins": _plugins(spec),
         **measured,
-        **(outcome.evaluation.metrics if outcome.evaluation else {}),
+        **(result.evaluation.metrics if result.evaluation else {}),
     }
 
 
-def curve_rows(trial: PlannedTrial, outcome: Outcome) -> list[dict[str, Any]]:
+def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     """Rows of a trial in the ``curves`` table; epochs are 1-based."""
-    fitted = outcome.evaluation.fitted if outcome.evaluation else {}
-    curves = [*enumerate(outcome.curves, start=1), (outcome.epoch, fitted)]
+    fitted = result.evaluation.fitted if result.evaluation else {}
+    curves = [*enumerate(result.curves, start=1), (result.epoch, fitted)]
     return [
         {"spec_hash": trial.spec.hash, "epoch": epoch, "name": name, "value": value}
         for epoch, report in curves
@@ -168,12 +171,12 @@ def curve_rows(trial: PlannedTrial, outcome: Outcome) -> list[dict[str, Any]]:
     ]
 
 
-def bin_rows(trial: PlannedTrial, outcome: Outcome) -> list[dict[str, Any]]:
+def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     """Rows of a trial in the ``bins`` table."""
-    if outcome.evaluation is None:
+    if result.evaluation is None:
         return []
     rows = []
-    for split, table in outcome.evaluation.bins.items():
+    for split, table in result.evaluation.bins.items():
         for index in range(table.count.shape[-1]):
             rows.append(
                 {

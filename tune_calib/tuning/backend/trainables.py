@@ -15,11 +15,9 @@ Settings that are not given are those that the command line would take (``recipe
 
 import json
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -27,9 +25,6 @@ from ray import tune
 from safetensors.torch import load_file, save_file
 
 from tune_calib import plugins
-from tune_calib.columns import TableName
-from tune_calib.data.base import Split
-from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
@@ -44,128 +39,23 @@ from tune_calib.engine.evaluate import (
     network_logits,
     population_logits,
 )
-from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.samples import read_epochs
-from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
-from tune_calib.names import METRICS, SLOTS, WATCHED, column
-from tune_calib.places import place
-from tune_calib.plugins import Plugin
-from tune_calib.recipes import effective, suited_to
+from tune_calib.names import METRICS, WATCHED, column
 from tune_calib.registry import DATASETS, METHODS
-from tune_calib.results import write_results
-from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import HEAD_THREADS
-from tune_calib.tuning.backend.rows import Circumstances, Outcome, bin_rows, curve_rows, trial_row
+from tune_calib.tuning.backend.rows import (
+    TrialResult,
+)
+from tune_calib.tuning.backend.spec_trainable import SpecTrainable
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
 
 
-class _SpecTrainable(tune.Trainable):
-    """What the Trainables share: reading a configuration, writing the rows of its trials.
-
-    Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
-    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
-    its slot's or in ``params``; ``own_recipes`` (train each method as its authors do; else all by
-    the recipe of the data set); and ``run`` (``rows.Circumstances``).
-    """
-
-    method: ClassVar[str | None] = None
-    plugins: ClassVar[Sequence[Plugin]] = ()
-
-    def _setup_logdir(self) -> None:
-        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
-        if self._storage:
-            super()._setup_logdir()  # type: ignore[no-untyped-call]
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Read the configuration; everything of an earlier trial is replaced."""
-        self.started = time.monotonic()
-        self.resets = getattr(self, "resets", 0)
-        self.circumstances = Circumstances(**config["run"])
-        # Before anything is looked up; the process may have served a run with others.
-        plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
-        work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
-        self.name: str = work["name"]
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        self.device = torch.device(self.circumstances.device)
-        self.store = Store(place(self.circumstances.store))
-        self.trials = [_trial(plain) for plain in work["trials"]]
-        self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
-        require_environment(self.spec)
-        torch.set_num_threads(self._threads())
-
-    @classmethod
-    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The only trial of a class that is used alone.
-
-        Raises:
-            UserError: a setting is unknown or out of range.
-        """
-        slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
-        if cls.method is not None:
-            slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
-        spec = effective(slots, suited_to(slots), config.get("own_recipes", False))
-        plain = spec.model_dump(mode="json")
-        return {"spec": plain, "rung": 0, "label": cls.method or "network"}
-
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial; equal to a fresh actor."""
-        self.cleanup()  # type: ignore[no-untyped-call]
-        self.resets += 1
-        self.setup(new_config)
-        return True
-
-    def _threads(self) -> int:
-        """Torch threads, on which the last digits depend."""
-        raise NotImplementedError
-
-    @property
-    def spec(self) -> TrialSpec:
-        """A spec that names the network of this Ray trial."""
-        return (self.trials or self.dependents)[0].spec
-
-    def development(self) -> Development:
-        """The splits for training and selection."""
-        return load_development(self.spec.data, self._data_root(), self._cache())
-
-    def test_split(self) -> Split:
-        """The test split, for the evaluation at the end; a search may not open it."""
-        if self.circumstances.is_search:
-            raise ValueError("a search tried to read the test split")
-        return load_test(self.spec.data, self._data_root(), self._cache())
-
-    def _data_root(self) -> Path | None:
-        return Path(self.circumstances.data_root) if self.circumstances.data_root else None
-
-    def _cache(self) -> Path:
-        return self.store.images
-
-    def write(
-        self,
-        outcomes: list[tuple[PlannedTrial, Outcome]],
-        samples: pa.Table | None = None,
-        trained_on: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        """Write the rows of this Ray trial at once."""
-        measured = {
-            "wall_s": time.monotonic() - self.started,
-            "population": len(outcomes),
-            "actor_resets": self.resets,
-            **trained_on,
-        }
-        tables: dict[TableName, list[dict[str, Any]]] = {
-            "trials": [trial_row(t, o, self.circumstances, measured) for t, o in outcomes],
-            "curves": [row for t, o in outcomes for row in curve_rows(t, o)],
-            "bins": [row for t, o in outcomes for row in bin_rows(t, o)],
-        }
-        write_results(place(self.circumstances.out), self.name, tables, samples)
-
-
-class NetworkTrainable(_SpecTrainable):
+class NetworkTrainable(SpecTrainable):
     """Trains one network, an epoch a step, from its own last checkpoint, and evaluates it."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -191,8 +81,8 @@ class NetworkTrainable(_SpecTrainable):
         history = self.network_run.history
         epoch = len(history) + 1
         told = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
-        outcome = Outcome("diverged", epoch, history, message=f"network: {message}")
-        self.write([(trial, outcome) for trial in told.values()])
+        result = TrialResult("diverged", epoch, history, message=f"network: {message}")
+        self.write([(trial, result) for trial in told.values()])
         # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
         worst = {column("select", name): METRICS[name].worst for name in WATCHED}
         return {"epoch": epoch, **worst, "status": "diverged", tune.result.DONE: True}
@@ -206,19 +96,19 @@ class NetworkTrainable(_SpecTrainable):
         started = time.monotonic()
         logits = network_logits(trained, info, self.splits, test)
         predict_s = time.monotonic() - started
-        outcomes = []
+        results = []
         for trial in self.trials:
             started = time.monotonic()
-            outcome = _outcome(logits, trial, about["epoch"], about["history"])
+            result = _result(logits, trial, about["epoch"], about["history"])
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # else the network is that of another trial
                 trained_s = about.get("train_s")
                 own_s = None if trained_s is None else trained_s + predict_s
-            outcomes.append((trial, replace(outcome, own_s=own_s)))
+            results.append((trial, replace(result, own_s=own_s)))
         # Where it was trained, which may have been elsewhere and earlier.
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
-        self.write(outcomes, self._samples(len(about["history"])), trained_on)
-        return {"epoch": about["epoch"], **_summary(outcomes), tune.result.DONE: True}
+        self.write(results, self._samples(len(about["history"])), trained_on)
+        return {"epoch": about["epoch"], **_summary(results), tune.result.DONE: True}
 
     def _samples(self, epochs: int) -> pa.Table:
         """Records of single samples, for the first of the network's own trials: all share them."""
@@ -237,7 +127,7 @@ class NetworkTrainable(_SpecTrainable):
             self.network_run.close()
 
 
-class HeadTrainable(_SpecTrainable):
+class HeadTrainable(SpecTrainable):
     """Trains a population of heads on the feature bank of their network.
 
     ``epochs_per_step`` of the configuration says how many epochs a step takes: one for a
@@ -308,22 +198,22 @@ class HeadTrainable(_SpecTrainable):
     def _end(self) -> dict[str, Any]:
         started = time.monotonic()
         logits = population_logits(self.trainer, self.bank)
-        outcomes = []
+        results = []
         for k, trial in enumerate(self.trials):
             curves = [{name: v[k] for name, v in report.items()} for report in self.history]
             diverged = int(self.trainer.diverged_epoch[k])
             if diverged >= 0:
                 message = f"the head's loss of epoch {diverged + 1} is not finite"
-                outcome = Outcome("diverged", diverged + 1, curves[:diverged], message)
+                result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
             else:
                 own = {name: split.one(k) for name, split in logits.items()}
-                outcome = _outcome(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
-            outcomes.append((trial, outcome))
+                result = _result(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
+            results.append((trial, result))
         if self.trained_s is not None:
-            share = (self.trained_s + time.monotonic() - started) / len(outcomes)
-            outcomes = [(trial, replace(outcome, own_s=share)) for trial, outcome in outcomes]
-        self.write(outcomes)
-        return {"epoch": self.trainer.epoch, **_summary(outcomes), tune.result.DONE: True}
+            share = (self.trained_s + time.monotonic() - started) / len(results)
+            results = [(trial, replace(result, own_s=share)) for trial, result in results]
+        self.write(results)
+        return {"epoch": self.trainer.epoch, **_summary(results), tune.result.DONE: True}
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the population: safetensors, and its curves as JSON."""
@@ -359,22 +249,18 @@ def trainable(name: str) -> type[tune.Trainable]:
     )
 
 
-def _trial(plain: Mapping[str, Any]) -> PlannedTrial:
-    return PlannedTrial(TrialSpec.build(**plain["spec"]), plain["rung"], plain["label"])
-
-
-def _outcome(
+def _result(
     logits: dict[str, SplitLogits], trial: PlannedTrial, epoch: int, curves: list[dict[str, float]]
-) -> Outcome:
+) -> TrialResult:
     evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc)
     if evaluation is None:
-        return Outcome("diverged", epoch, curves, message="the logits are not finite")
-    return Outcome("done", epoch, curves, evaluation=evaluation)
+        return TrialResult("diverged", epoch, curves, message="the logits are not finite")
+    return TrialResult("done", epoch, curves, evaluation=evaluation)
 
 
-def _summary(outcomes: list[tuple[PlannedTrial, Outcome]]) -> dict[str, Any]:
+def _summary(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
     """What a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
-    outcome = outcomes[0][1]
-    metrics = outcome.evaluation.metrics if outcome.evaluation else {}
+    result = results[0][1]
+    metrics = result.evaluation.metrics if result.evaluation else {}
     seen = {name: value for name, value in metrics.items() if name.startswith("select/")}
-    return {"status": outcome.status, "flags": outcome.flags or "", **seen}
+    return {"status": result.status, "flags": result.flags or "", **seen}

@@ -256,9 +256,3 @@ def _rows(out: Place) -> list[dict[str, Any]]:
     folders = sorted(path.parent for path in out.glob("*/trials"))
     tables = [read_table(folder, "trials").select(names) for folder in folders]
     return [row for table in tables for row in table.to_pylist()]
-
-
-def spent_s(out: Place) -> float:
-    """Seconds that the Ray trials of a folder took, one after the other."""
-    rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
-    return math.fsum(row["wall_s"] / row["population"] for row in rows)

@@ -17,7 +17,7 @@ from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.dry_run.clock import Clock, Rate
 from tune_calib.tuning.dry_run.needs import Needs, needs_of
 from tune_calib.tuning.search.job import Question
-from tune_calib.tuning.search.objective import Verdict
+from tune_calib.tuning.search.objective import Standing
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
@@ -204,7 +204,7 @@ def _time_ask(question: Question) -> float:
     for number in range(MANY_ASKS):
         drawn.suggestion(number)
         values = (number / MANY_ASKS,) * len(objective.metrics)
-        drawn.tell(number, Verdict("done", values, 0.0))
+        drawn.tell(number, Standing("done", values, 0.0))
     asked = SearchStudy(storage, "ask", space, objective, "tpe", seed, [])
     started = time.monotonic()
     asked.suggestion(MANY_ASKS)

@@ -8,8 +8,7 @@ from tune_calib.ladder import PlannedTrial
 from tune_calib.places import Place
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.dry_run.clock import spent_s
-from tune_calib.tuning.folder import done
+from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.search.driver import study_so_far
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.search.study import points_of

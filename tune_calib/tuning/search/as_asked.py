@@ -1,6 +1,6 @@
 """A study that shows a sampler no more than was known when a suggestion was due.
 
-A search that was made longer has verdicts that a search of the whole length would not have had
+A search that was made longer has standings that a search of the whole length would not have had
 yet: shown as open, they leave both with the same suggestions.
 """
 
@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 
 class StudyAsAsked(Study):
-    """A study whose later verdicts can be hidden from its sampler.
+    """A study whose later standings can be hidden from its sampler.
 
     Attributes:
         known: number of the trial from which on all look open; None shows everything.

@@ -26,15 +26,9 @@ from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.job import (
-    Question,
-    SearchJob,
-    as_begun,
-    job_of,
-    refuse_other_specs,
-    search_manifest,
-)
-from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.job import Question, SearchJob, job_of
+from tune_calib.tuning.search.ledger import Ledger
+from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.storage import lost_database, open_storage
@@ -48,12 +42,12 @@ class Found:
     """What a search found.
 
     Attributes:
-        trials: the search.
+        ledger: of the search.
         counts: of what was planned and done, in one line.
         crashed: what trials of this session died of.
     """
 
-    trials: SearchTrials
+    ledger: Ledger
     counts: str
     crashed: list[str]
 
@@ -95,27 +89,27 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
         lacks = lacking(make_plan(first, set()), store, is_search=True)
         if lacks or candidates.kind == "network":
             require_writable(job.site.store, lacks[0] if lacks else "the networks of the search")
-        trials = open_trials(job, candidates)
+        ledger = open_ledger(job, candidates)
         manifest.write(job.out)
         keep(job.out, job.plugins())
         if retry is not None:
-            trials.study.retry(retry)
-        planned = trials.study.planned(asked)
-        trials.read()
-        if trials.study.finished() < planned:
+            ledger.study.retry(retry)
+        planned = ledger.study.planned(asked)
+        ledger.read()
+        if ledger.study.finished() < planned:
             refuse_here(job.site.address, needs)
             reached = environment(job.out, job.site.store)
             with ray_session(job.site.address, reached, needs, everywhere):
                 tell_other_machine(job.out, job.site.address)
-                _run(job, trials, planned, manifest.search)
-            planned = trials.study.planned(asked)  # fewer where the space was at its end
+                _run(job, ledger, planned, manifest.search)
+            planned = ledger.study.planned(asked)  # fewer where the space was at its end
         else:
-            trials.judge_all()
-        counts = trials.reconcile(planned)
+            ledger.judge_all()
+        counts = ledger.reconcile(planned)
         if planned < asked:
             counts += f"; {asked} were asked for, and there are no more points"
-        write_outcome(trials, asked, planned)
-    return Found(trials, counts, list(trials.crashed.values()))
+        write_outcome(ledger, asked, planned)
+    return Found(ledger, counts, list(ledger.crashed.values()))
 
 
 def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
@@ -134,14 +128,14 @@ def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
     if not done(out):
         raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
     with lost_database(job.study_storage):
-        trials = open_trials(job, job.question.candidates(), is_read_only=True)
-        trials.read()
-        _ = trials.baseline  # one that failed is refused here
-        trials.judge_ended()
-        write_outcome(trials, job.suggestions, trials.study.planned(job.suggestions))
+        ledger = open_ledger(job, job.question.candidates(), is_read_only=True)
+        ledger.read()
+        _ = ledger.baseline  # one that failed is refused here
+        ledger.judge_ended()
+        write_outcome(ledger, job.suggestions, ledger.study.planned(job.suggestions))
 
 
-def open_trials(job: SearchJob, candidates: Candidates, is_read_only: bool = False) -> SearchTrials:
+def open_ledger(job: SearchJob, candidates: Candidates, is_read_only: bool = False) -> Ledger:
     """The search as its folder and its study hold it.
 
     Raises:
@@ -152,7 +146,7 @@ def open_trials(job: SearchJob, candidates: Candidates, is_read_only: bool = Fal
     if not is_read_only:
         refuse_mended(job.out)
     study = open_study(job, candidates, is_read_only)
-    return SearchTrials(job.out, candidates, job.question.objective, study)
+    return Ledger(job.out, candidates, job.question.objective, study)
 
 
 def open_study(job: SearchJob, candidates: Candidates, is_read_only: bool) -> SearchStudy:
@@ -186,15 +180,15 @@ def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
     return open_study(job, job.question.candidates(), is_read_only=True)
 
 
-def _run(job: SearchJob, trials: SearchTrials, planned: int, identity: str) -> None:
-    question, baseline, gpus = job.question, trials.candidates.baseline(), job.site.gpus
+def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str) -> None:
+    question, baseline, gpus = job.question, ledger.candidates.baseline(), job.site.gpus
     name, used = f"search {question.method}", job.plugins()
     circumstances = job.site.circumstances(identity, name, used, is_search=True)
-    plan = make_plan(baseline, set(trials.rows))
+    plan = make_plan(baseline, set(ledger.rows))
     run_plan("baseline", plan, circumstances, gpus)
-    trials.read()
-    _ = trials.baseline  # refused here, before anything is asked
-    if trials.candidates.kind == "head":
+    ledger.read()
+    _ = ledger.baseline  # refused here, before anything is asked
+    if ledger.candidates.kind == "head":
         resources = Resources(HEAD_THREADS, gpus)
         pool = Pool(
             HeadTrainable, job.at_once, resources, circumstances, {"epochs_per_step": ALL_EPOCHS}
@@ -203,25 +197,25 @@ def _run(job: SearchJob, trials: SearchTrials, planned: int, identity: str) -> N
         # Few enough for every actor to get a share of a batch, where that leaves populations
         # that are worth it; the numbers of a head do not depend on its population.
         largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / job.at_once)))
-        search_heads(trials, pool, planned, question.population, question.lag, largest)
+        search_heads(ledger, pool, planned, question.population, question.lag, largest)
     else:
         resources = Resources(baseline[0].spec.network.threads, gpus)
         is_asha = question.scheduler == "asha"
-        search_networks(trials, planned, circumstances, resources, job.at_once, is_asha)
+        search_networks(ledger, planned, circumstances, resources, job.at_once, is_asha)
 
 
 def _refuse(question: Question, job: SearchJob) -> None:
     Resources(1, job.site.gpus)
-    for option, count in (
-        ("--trials", job.suggestions),
-        ("--population", question.population),
-        ("--at-once", job.at_once),
+    for name, count in (
+        ("trials", job.suggestions),
+        ("population", question.population),
+        ("at_once", job.at_once),
     ):
         if count < 1:
-            raise UserError(f"{option} must be at least 1, got {count}")
+            raise UserError(f"`{name}` must be at least 1, got {count}")
     refuse_large(job.suggestions * len(question.asked.seeds.pairs()))
     if question.scheduler == "asha":
         if question.candidates().kind != "network":
-            raise UserError(f"--scheduler asha stops networks; {question.method} trains none")
+            raise UserError(f"`scheduler` asha stops networks; {question.method} trains none")
         if len(question.objective.metrics) > 1 or question.objective.metrics[0] not in WATCHED:
-            raise UserError(f"--scheduler asha needs one --metric of {', '.join(WATCHED)}")
+            raise UserError(f"`scheduler` asha needs one `metric` of {', '.join(WATCHED)}")

@@ -19,9 +19,9 @@ from tune_calib.space import Point
 from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
-from tune_calib.tuning.search.driver import open_trials
+from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
-from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.objective import Row
 
 EVALUATION = "evaluation"
@@ -51,7 +51,7 @@ class Evaluated:
     crashed: list[str]
 
 
-def evaluate(
+def evaluate_choice(
     out: Place, seeds: int, study_storage: str | None, command: str, extend: bool = False
 ) -> Evaluated:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
@@ -70,16 +70,16 @@ def evaluate(
     job = job_of(out, study_storage)
     question, candidates = job.question, job.question.candidates()
     with only_driver(out):
-        trials = open_trials(job, candidates)
-        trials.judge_all()
-        if not trials.verdicts:
+        ledger = open_ledger(job, candidates)
+        ledger.judge_all()
+        if not ledger.standings:
             raise UserError(
                 f"{out}: its study knows of no suggestion; first: tune-calib resume {out}"
             )
-        number = question.objective.chosen(trials.verdicts)
+        number = question.objective.chosen(ledger.standings)
         if number is None:
-            raise UserError(f"{out}: no trial keeps the accuracy; raise --guard in a new search")
-        point = trials.study.suggestion(number).point
+            raise UserError(f"{out}: no trial keeps the accuracy; raise `guard` in a new search")
+        point = ledger.study.suggestion(number).point
         choice = SearchEvaluated(
             version=VERSION,
             trial=number,
@@ -93,7 +93,7 @@ def evaluate(
         folder=out / EVALUATION,
         metrics=question.objective.metrics,
         reads=reads,
-        on_select=_believed(trials, {DEFAULTS: 0, CHOSEN: number}),
+        on_select=_believed(ledger, {DEFAULTS: 0, CHOSEN: number}),
         crashed=crashed,
     )
 
@@ -113,14 +113,14 @@ def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> li
     if (old.trial, old.settings, old.rule) != (choice.trial, choice.settings, choice.rule):
         raise UserError(
             f"{out} was evaluated on test with trial {old.trial}, and the choice is now "
-            f"trial {choice.trial}; test is read once: search in a new --out"
+            f"trial {choice.trial}; test is read once: search in a new `out`"
         )
     reads = old.reads or _reads_before(out)
     last = reads[-1].seeds if reads else look.seeds
     if look.seeds < last or (look.seeds > last and not extend):
         raise UserError(
-            f"{out}: {of_reads(reads)}, and it is read once; the same again: --seeds {last}; with "
-            "--extend more seeds are added, and the page says that test was read again"
+            f"{out}: {of_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
+            "`extend` more seeds are added, and the page says that test was read again"
         )
     if not reads or look.seeds > last:
         reads = [*reads, look]
@@ -159,11 +159,11 @@ def _job(
     )
 
 
-def _believed(trials: SearchTrials, numbers: Mapping[str, int]) -> dict[str, list[Row]]:
-    believed = {BASELINE: [trials.rows[t.spec.hash] for t in trials.candidates.baseline()]}
+def _believed(ledger: Ledger, numbers: Mapping[str, int]) -> dict[str, list[Row]]:
+    believed = {BASELINE: [ledger.rows[t.spec.hash] for t in ledger.candidates.baseline()]}
     for label, number in numbers.items():
-        hashes = trials.hashes(trials.study.suggestion(number))
-        believed[label] = [trials.rows[spec_hash] for spec_hash in hashes]
+        hashes = ledger.hashes(ledger.study.suggestion(number))
+        believed[label] = [ledger.rows[spec_hash] for spec_hash in hashes]
     return believed
 
 

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.backend.pool import Pool
 from tune_calib.tuning.backend.progress import Display
-from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
 
 def search_heads(
-    trials: SearchTrials, pool: Pool, planned: int, population: int, lag: int, largest: int
+    ledger: Ledger, pool: Pool, planned: int, population: int, lag: int, largest: int
 ) -> None:
     """Ask, train and tell until every suggestion has ended.
 
     Args:
-        trials: the search.
+        ledger: of the search.
         pool: actors of ``HeadTrainable``.
         planned: number of suggestions.
         population: suggestions of a batch.
@@ -31,30 +31,28 @@ def search_heads(
     with Display("trials", planned) as display:
         for start in range(0, planned, population):
             if len(open_batches) == lag:
-                _finish(open_batches.popleft(), trials, pool, display)
+                _finish(open_batches.popleft(), ledger, pool, display)
             numbers = range(start, min(start + population, planned))
             # What a search of this length knows by now, though an extended one may know more.
             known = max(0, start - (lag - 1) * population)
-            study = trials.study
+            study = ledger.study
             batch = [study.suggestion(n, known) for n in numbers if study.has(n)]
-            _submit(batch, trials, pool, largest)
+            _submit(batch, ledger, pool, largest)
             open_batches.append(batch)
         while open_batches:
-            _finish(open_batches.popleft(), trials, pool, display)
+            _finish(open_batches.popleft(), ledger, pool, display)
 
 
-def _submit(batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool, largest: int) -> None:
-    left = trials.to_start(s for s in batch if not s.is_finished)
+def _submit(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool, largest: int) -> None:
+    left = ledger.to_start(s for s in batch if not s.is_finished)
     for population in make_plan(left, set(), largest).populations:
         pool.submit(population)
 
 
-def _finish(
-    batch: Sequence[Suggestion], trials: SearchTrials, pool: Pool, display: Display
-) -> None:
+def _finish(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool, display: Display) -> None:
     for suggestion in batch:
-        while not (suggestion.is_finished or trials.is_over(suggestion)):
-            trials.collect(*pool.wait())
-        trials.settle(suggestion)
-        display.ended(trials.verdicts[suggestion.number].status)
-    display.note = trials.best()
+        while not (suggestion.is_finished or ledger.is_over(suggestion)):
+            ledger.collect(*pool.wait())
+        ledger.settle(suggestion)
+        display.ended(ledger.standings[suggestion.number].status)
+    display.note = ledger.best()

@@ -1,33 +1,26 @@
-"""What a search asks, and the manifest by which its folder remembers it."""
+"""What a search asks, and where and how long: the job that a driver carries out."""
 
-import contextlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from tune_calib import plugins
 from tune_calib.asked import Asked, Seeds
-from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.folders import identity_of_rows, search_of
+from tune_calib.errors import UserError
+from tune_calib.folders import search_of
 from tune_calib.manifests import (
-    VERSION,
-    CommandRecord,
     QuestionRecord,
     SearchManifest,
-    SearchOutcome,
-    SeedsRecord,
 )
-from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.names import METRICS, SEARCH_MANIFEST
 from tune_calib.places import Place, place
-from tune_calib.plugin_folders import joined, records, take_up
+from tune_calib.plugin_folders import take_up
 from tune_calib.plugins import Plugin
-from tune_calib.results import read_table
-from tune_calib.tuning.caption import titles
-from tune_calib.tuning.folder import holds_another, identity_of, refuse_foreign
-from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
+from tune_calib.tuning.folder import identity_of
+from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.storage import JOURNAL, STARS, without_password
+from tune_calib.tuning.search.storage import STARS
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
 
@@ -145,179 +138,6 @@ class SearchJob:
         return plugins.used(self.question.plugins())
 
 
-def as_begun(job: SearchJob) -> SearchJob:
-    """The job with the lag of the search that its folder holds.
-
-    Nobody asks for a lag; earlier versions took it from the machine.
-    """
-    old = begun(job.out)
-    if old is not None:
-        return _with_lag(job, old.question.lag)
-    # The manifest may be lost; the rows keep the identity of the whole question.
-    before = identity_of_rows(job.out)
-    slow = _with_lag(job, 1)
-    return slow if slow.question.identity == before else job
-
-
-def _with_lag(job: SearchJob, lag: int) -> SearchJob:
-    return replace(job, question=replace(job.question, lag=lag))
-
-
-def search_manifest(job: SearchJob) -> SearchManifest:
-    """What the folder says of the search; trials may be added, the question must be the same.
-
-    Raises:
-        UserError: the folder holds another search, or something else.
-    """
-    old = begun(job.out)
-    new = _new_manifest(job)
-    if old is None:
-        return new.model_copy(update={"trials": _restored(job, new.search)})
-    _refuse_other(old, new, job.out)
-    further = {
-        "command": old.command,
-        "commands": _commands(old, new),
-        "trials": max(old.trials, new.trials),
-        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
-    }
-    return new.model_copy(update=further).over(old)
-
-
-def _new_manifest(job: SearchJob) -> SearchManifest:
-    question, site = job.question, job.site
-    candidates = question.candidates()
-    return SearchManifest(
-        version=VERSION,
-        search=question.identity,
-        question=question.record(),
-        rule=question.objective.rule(),
-        trials=job.suggestions,
-        command=site.command,
-        commands=[CommandRecord(command=site.command, trials=job.suggestions)],
-        specs=specs_of(candidates),
-        store=None if site.store == site.out / "store" else str(site.store.resolve()),
-        data_root=str(site.data_root.resolve()) if site.data_root else None,
-        address=site.address,
-        gpus=site.gpus,
-        at_once=job.at_once,
-        study_storage=job.study_storage and without_password(job.study_storage),
-        titles=titles(candidates.baseline()),
-        **({"plugins": records(needs)} if (needs := job.plugins()) else {}),
-    )
-
-
-def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
-    """Refuse to go on with another search than the one that a folder holds.
-
-    Raises:
-        UserError: it holds another one, whose study lies elsewhere, or that is over.
-    """
-    if old.search != new.search:
-        raise holds_another(out, "search", old.command, _difference(old.question, new.question))
-    if old.study_storage != new.study_storage:
-        raise UserError(
-            f"the study of {out} lies in {old.study_storage or 'its journal file'}: name the "
-            "same --study-storage"
-        )
-    if (out / SEARCH_EVALUATED).exists():
-        raise UserError(f"{out} was evaluated on test: its search is over; name another --out")
-
-
-def _difference(old: QuestionRecord, new: QuestionRecord) -> str:
-    """In what two questions differ, for an error."""
-    before, now = old.plain(), new.plain()
-    keys = [key for key in now if before.get(key) != now[key]]
-    text = f", which differs in {', '.join(keys)}"
-    if keys == ["seeds"]:
-        text += (
-            f": its suggestions have {_count(old.seeds)}, and {_count(new.seeds)} are asked "
-            "for now (seeds of a sweep file and of its entries count for searches too; those below "
-            "search stand above them)"
-        )
-    return text
-
-
-def _count(seeds: SeedsRecord) -> str:
-    networks, heads = len(seeds.network), len(seeds.head)
-    text = f"{networks}" if seeds.is_paired else f"{networks} x {heads}"
-    return f"{text} seed" + "s" * (text != "1")
-
-
-def _commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
-    """The commands that made a search as long as it is, in their order."""
-    commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
-    if new.trials <= old.trials:
-        return commands
-    is_same = commands[-1].command == new.command  # a sweep file or a budget that grew
-    now = CommandRecord(command=new.command, trials=new.trials)
-    return [*(commands[:-1] if is_same else commands), now]
-
-
-def specs_of(candidates: Candidates) -> dict[str, list[str]]:
-    """Spec hashes of the baseline and of the method's defaults: they tell versions apart."""
-    # The point of suggestion 0, so that rows of earlier versions compare.
-    point = next(iter(candidates.first()), {})
-    trials = {"baseline": candidates.baseline(), "defaults": candidates.trials(point, 0)}
-    return {name: [trial.spec.hash for trial in own] for name, own in trials.items()}
-
-
-def refuse_other_specs(out: Place, candidates: Candidates) -> None:
-    """Refuse to go on with a search whose trials would be others now.
-
-    Raises:
-        UserError: a version with other defaults began it.
-    """
-    old = begun(out)
-    before = (old and old.specs) or _specs_of_rows(out)
-    now = specs_of(candidates)
-    for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
-        if not set(before[name]) <= set(now[name]):
-            raise UserError(
-                f"{out}: the version that began this search gave {text} other settings than this "
-                "one, and their trials cannot be mixed: go on with that version, or search in a "
-                "new --out"
-            )
-
-
-def _specs_of_rows(out: Place) -> dict[str, list[str]]:
-    """As ``specs_of``, of a search whose manifest does not tell: what was run."""
-    rows = read_table(out, "trials").select(["rung", "spec_hash"]).to_pylist()
-    rungs = {"baseline": NO_RUNG, "defaults": 0}
-    return {n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()}
-
-
-def begun(out: Place) -> SearchManifest | None:
-    """The manifest of the search that a folder holds; None if there is none, or it is lost.
-
-    Raises:
-        UserError: a later version wrote it.
-    """
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        return SearchManifest.read(out)
-    return None
-
-
-def _restored(job: SearchJob, identity: str) -> int:
-    """Suggestions of a search that begins, or that lost its manifest and has rows.
-
-    Raises:
-        UserError: the folder holds something else.
-    """
-    out = job.out
-    before = identity_of_rows(out)
-    if before is None:
-        refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
-        return job.suggestions
-    if before != identity:
-        raise holds_another(out, "search", f"its {SEARCH_MANIFEST} is lost")
-    asked = 0
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        asked = SearchOutcome.read(out).asked
-    if (out / SEARCH_EVALUATED).exists() and job.suggestions > asked:
-        raise UserError(f"{out} was evaluated on test: to restore it, ask for --trials {asked}")
-    return max(asked, job.suggestions)
-
-
 def job_of(out: Place, study_storage: str | None) -> SearchJob:
     """The search that a folder holds.
 
@@ -355,11 +175,11 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
 def _unknown(out: Place, manifest: SearchManifest) -> UserError:
     return UserError(
         f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
-        f"search in a new --out ({manifest.command})"
+        f"search in a new `out` ({manifest.command})"
     )
 
 
 def _known_storage(out: Place, url: str | None) -> str | None:
     if url is not None and STARS in url:
-        raise UserError(f"the study of {out} lies in {url}: name it with --study-storage URL")
+        raise UserError(f"the study of {out} lies in {url}: name it with `study_storage` URL")
     return url

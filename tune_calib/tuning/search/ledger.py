@@ -13,7 +13,7 @@ from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice, shown
 from tune_calib.results import read_table
 from tune_calib.tuning.backend.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.objective import Objective, Row, Verdict
+from tune_calib.tuning.search.objective import Objective, Row, Standing
 from tune_calib.tuning.search.study import SearchStudy, Suggestion
 
 OPEN = ("running", "waiting")
@@ -25,7 +25,7 @@ class MismatchError(UserError):
 
 
 @dataclass
-class SearchTrials:
+class Ledger:
     """What the driver of a search knows.
 
     Attributes:
@@ -35,7 +35,7 @@ class SearchTrials:
         study: suggestions and how they ended.
         rows: of the table ``trials`` by spec hash, without what the driver does not need.
         crashed: what trials died of, by spec hash.
-        verdicts: of the suggestions that ended, by number.
+        standings: of the suggestions that ended, by number.
         ended: Ray trials that ended in this session, by name.
     """
 
@@ -45,7 +45,7 @@ class SearchTrials:
     study: SearchStudy
     rows: dict[str, Row] = field(default_factory=dict)
     crashed: dict[str, str] = field(default_factory=dict)
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    standings: dict[int, Standing] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
@@ -93,10 +93,10 @@ class SearchTrials:
     def settle(self, suggestion: Suggestion) -> None:
         """Judge a suggestion that is over, and tell the study unless it knows."""
         rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
-        verdict = self.objective.verdict(rows, self.baseline)
-        self.verdicts[suggestion.number] = verdict
+        standing = self.objective.standing(rows, self.baseline)
+        self.standings[suggestion.number] = standing
         if not suggestion.is_finished:
-            self.study.tell(suggestion.number, verdict)
+            self.study.tell(suggestion.number, standing)
 
     def judge_all(self) -> None:
         """Judge every suggestion of a search that has ended.
@@ -112,7 +112,7 @@ class SearchTrials:
         # Before the rows: beside a driver at work, what was told by now has its rows.
         states = self.study.states()
         self.read()
-        self.verdicts.clear()
+        self.standings.clear()
         ended = [number for number, state in enumerate(states) if state not in OPEN]
         for number in ended:
             self.settle(self.study.suggestion(number))
@@ -131,7 +131,7 @@ class SearchTrials:
                 if row is None or row["status"] != "done":
                     raise UserError(
                         f"the baseline network {_how_it_ended(row)}; the guard needs its accuracy: "
-                        "change the network's settings (--set network.lr=...) in a new --out"
+                        "change the network's settings (network.lr, ...) in a new `out`"
                     )
                 accuracy = row[column("select", "accuracy")]
                 self._baseline[trial.spec.network.seed] = accuracy
@@ -147,19 +147,19 @@ class SearchTrials:
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
-        number = self.objective.chosen(self.verdicts)
+        number = self.objective.chosen(self.standings)
         if number is None:
             return lines
-        values = dict(zip(metrics, self.verdicts[number].values, strict=True))
+        values = dict(zip(metrics, self.standings[number].values, strict=True))
         means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
         return [*lines, *of_choice(metrics, means, values)]
 
     def best(self) -> str:
         """The choice so far, in a few words."""
-        number = self.objective.chosen(self.verdicts)
+        number = self.objective.chosen(self.standings)
         if number is None:
             return "none within the guard yet"
-        metric, value = self.objective.metrics[0], self.verdicts[number].values[0]
+        metric, value = self.objective.metrics[0], self.standings[number].values[0]
         return f"best {METRICS[metric].title} {shown(metric, value)} (trial {number})"
 
     def reconcile(self, planned: int) -> str:
@@ -201,7 +201,7 @@ class SearchTrials:
         return line
 
     def _crashed_for_good(self, suggestions: list[Suggestion]) -> set[str]:
-        crashed = [s for s in suggestions if self.verdicts[s.number].status == "crashed"]
+        crashed = [s for s in suggestions if self.standings[s.number].status == "crashed"]
         return {h for suggestion in crashed for h in self.hashes(suggestion)}
 
 

@@ -16,9 +16,9 @@ from tune_calib.results import write_results
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit
 from tune_calib.tuning.backend.plan import RayTrial
-from tune_calib.tuning.backend.rows import Circumstances, Outcome, curve_rows, trial_row
+from tune_calib.tuning.backend.rows import Circumstances, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.backend.trainables import NetworkTrainable
-from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
 
@@ -28,15 +28,15 @@ class StudySearcher(Feed):
     Its state is the study's: a new searcher on the same folder goes on where another was killed.
 
     Args:
-        trials: the search.
+        ledger: of the search.
         planned: number of suggestions.
         circumstances: what its rows say of where they are from.
     """
 
-    def __init__(self, trials: SearchTrials, planned: int, circumstances: Circumstances) -> None:
-        metric = trials.objective.metrics[0]
+    def __init__(self, ledger: Ledger, planned: int, circumstances: Circumstances) -> None:
+        metric = ledger.objective.metrics[0]
         super().__init__(metric=column("select", metric), mode=METRICS[metric].direction)
-        self.trials = trials
+        self.ledger = ledger
         self.planned = planned
         self.circumstances = circumstances
         self.asked = 0
@@ -47,19 +47,19 @@ class StudySearcher(Feed):
     def suggest(self, trial_id: str) -> Any:
         """The configuration of the next Ray trial, or ``Searcher.FINISHED``."""
         while not self.queue:
-            if self.asked == self.planned or not self.trials.study.has(self.asked):
+            if self.asked == self.planned or not self.ledger.study.has(self.asked):
                 return Searcher.FINISHED
             self._ask()
         self.running[trial_id] = self.queue.popleft()
         return {"run": self.circumstances.plain(), "work": self.running[trial_id].config()}
 
     def _ask(self) -> None:
-        suggestion = self.trials.study.suggestion(self.asked)
+        suggestion = self.ledger.study.suggestion(self.asked)
         self.asked += 1
         if suggestion.is_finished:
-            self.trials.settle(suggestion)
+            self.ledger.settle(suggestion)
             return
-        left = self.trials.to_start([suggestion])
+        left = self.ledger.to_start([suggestion])
         # Of its own name: suggestions of a post-hoc method share their network.
         self.queue.extend(RayTrial(f"network-{t.spec.hash}", (t,)) for t in left)
         self.open.append(suggestion)
@@ -70,10 +70,10 @@ class StudySearcher(Feed):
     ) -> None:
         """Read the rows that the trial wrote; one that a scheduler stopped wrote none."""
         trial = self.running.pop(trial_id)
-        is_written = (self.trials.out / "trials" / f"{trial.name}.parquet").exists()
+        is_written = (self.ledger.out / "trials" / f"{trial.name}.parquet").exists()
         if not error and result and not is_written:
             self._write_stopped(trial, result)
-        self.trials.collect(trial, "the trial's process failed" if error else None)
+        self.ledger.collect(trial, "the trial's process failed" if error else None)
         self._settle()
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
@@ -86,30 +86,30 @@ class StudySearcher(Feed):
         except DamagedFileError:
             history = []
         epoch = int(result["epoch"])
-        outcome = Outcome(
+        stopped = TrialResult(
             "stopped", epoch, history[:epoch], f"by the scheduler after epoch {epoch}"
         )
         measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
         # Not of the driver, which did not train it.
         measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
         measured["threads"] = planned.spec.network.threads
-        rows = [trial_row(planned, outcome, self.circumstances, measured)]
+        rows = [trial_row(planned, stopped, self.circumstances, measured)]
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": rows,
-            "curves": curve_rows(planned, outcome),
+            "curves": curve_rows(planned, stopped),
         }
-        write_results(self.trials.out, trial.name, tables)
+        write_results(self.ledger.out, trial.name, tables)
         remove_folder(folder)
 
     def _settle(self) -> None:
-        over = [suggestion for suggestion in self.open if self.trials.is_over(suggestion)]
+        over = [suggestion for suggestion in self.open if self.ledger.is_over(suggestion)]
         for suggestion in over:
             self.open.remove(suggestion)
-            self.trials.settle(suggestion)
+            self.ledger.settle(suggestion)
 
 
 def search_networks(
-    trials: SearchTrials,
+    ledger: Ledger,
     planned: int,
     circumstances: Circumstances,
     resources: Resources,
@@ -119,17 +119,17 @@ def search_networks(
     """Run Ray trials until every suggestion has ended.
 
     Args:
-        trials: the search.
+        ledger: of the search.
         planned: number of suggestions.
         circumstances: what its rows say of where they are from.
         resources: of each Ray trial.
         at_once: Ray trials side by side; only one at a time repeats to the last digit.
         asha: stop trials that are behind at the same epoch.
     """
-    searcher = StudySearcher(trials, planned, circumstances)
-    first = trials.candidates.trials({}, 0)
+    searcher = StudySearcher(ledger, planned, circumstances)
+    first = ledger.candidates.trials({}, 0)
     scheduler = _asha(searcher, first[0].spec.network.epochs) if asha else None
-    kind = tune.with_resources(NetworkTrainable, resources.request())
+    kind = tune.with_resources(NetworkTrainable, resources.placement())
     total = planned * len(first)
     fit(
         "trials",

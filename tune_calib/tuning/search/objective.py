@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Standing:
     """How a suggestion ended, over all its seeds.
 
     Attributes:
@@ -52,20 +52,20 @@ class Objective:
         """
         for name in self.metrics:
             if name not in METRICS:
-                raise UserError(f"unknown --metric {name!r}{nearest(name, metrics_of_trials())}")
+                raise UserError(f"unknown `metric` {name!r}{nearest(name, metrics_of_trials())}")
             if not METRICS[name].is_of_trials:
-                raise UserError(f"--metric {name} needs shifted images; a search sees select alone")
+                raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
             if self.metrics.count(name) > 1:
-                raise UserError(f"--metric {name} is given twice")
+                raise UserError(f"`metric` {name} is given twice")
         if not 0 <= self.guard <= 1:
-            raise UserError(f"--guard must be within 0 and 1, got {self.guard:g}")
+            raise UserError(f"`guard` must be within 0 and 1, got {self.guard:g}")
 
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:
         """For Optuna."""
         return ["minimize" if METRICS[m].direction == "min" else "maximize" for m in self.metrics]
 
-    def verdict(self, rows: Sequence[Row | None], baseline: Mapping[int, float]) -> Verdict:
+    def standing(self, rows: Sequence[Row | None], baseline: Mapping[int, float]) -> Standing:
         """Sum the trials of one suggestion up.
 
         Args:
@@ -74,47 +74,47 @@ class Objective:
         """
         there = [row for row in rows if row is not None]
         if len(there) < len(rows):
-            return Verdict("crashed")
+            return Standing("crashed")
         for row in there:
             if row["status"] != "done":
-                return Verdict(row["status"], epoch=row["epoch"])
+                return Standing(row["status"], epoch=row["epoch"])
         values = tuple(_mean(row[column("select", name)] for row in there) for name in self.metrics)
         if not all(map(math.isfinite, values)):
-            return Verdict("diverged")
+            return Standing("diverged")
         drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
         at_chance = is_chance(row.get("flags") for row in there)
-        return Verdict("done", values, _mean(drops), at_chance=at_chance)
+        return Standing("done", values, _mean(drops), at_chance=at_chance)
 
-    def excess(self, verdict: Verdict) -> float:
+    def excess(self, standing: Standing) -> float:
         """How far the drop is beyond the guard; at most 0 if it is within.
 
         At chance it is beyond any guard, also where the baseline is at chance too.
         """
-        if verdict.at_chance:
+        if standing.at_chance:
             return 1.0
         # Accuracies of n images are multiples of 1/n: the last bits must not decide.
-        return verdict.drop - self.guard - 1e-9
+        return standing.drop - self.guard - 1e-9
 
-    def losses(self, verdict: Verdict) -> tuple[float, ...]:
+    def losses(self, standing: Standing) -> tuple[float, ...]:
         """The values, with the sign that makes less better."""
         signs = (1 if METRICS[name].direction == "min" else -1 for name in self.metrics)
-        return tuple(sign * v for sign, v in zip(signs, verdict.values, strict=True))
+        return tuple(sign * v for sign, v in zip(signs, standing.values, strict=True))
 
-    def within_guard(self, verdicts: Mapping[int, Verdict]) -> dict[int, Verdict]:
+    def within_guard(self, standings: Mapping[int, Standing]) -> dict[int, Standing]:
         """Those that are done and keep the accuracy."""
-        return {n: v for n, v in verdicts.items() if v.status == "done" and self.excess(v) <= 0}
+        return {n: v for n, v in standings.items() if v.status == "done" and self.excess(v) <= 0}
 
-    def pareto(self, verdicts: Mapping[int, Verdict]) -> list[int]:
+    def pareto(self, standings: Mapping[int, Standing]) -> list[int]:
         """Numbers of the trials within the guard that no other one beats, best metric first."""
-        losses = {n: self.losses(v) for n, v in self.within_guard(verdicts).items()}
+        losses = {n: self.losses(v) for n, v in self.within_guard(standings).items()}
         front = [n for n, own in losses.items() if not any(_beats(o, own) for o in losses.values())]
         # Of equal ones the earlier stays alone, so that the choice never depends on an order.
         first = {losses[n]: n for n in sorted(front, reverse=True)}
         return sorted(first.values(), key=lambda n: (losses[n], n))
 
-    def chosen(self, verdicts: Mapping[int, Verdict]) -> int | None:
+    def chosen(self, standings: Mapping[int, Standing]) -> int | None:
         """The declared rule: best first metric within the guard, ties to the next, then earlier."""
-        within = self.within_guard(verdicts)
+        within = self.within_guard(standings)
         return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
     def rule(self) -> str:

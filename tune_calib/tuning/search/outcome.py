@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 
 from tune_calib.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
-from tune_calib.tuning.search.ledger import SearchTrials
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
 TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
 
 
-def write_outcome(trials: SearchTrials, asked: int, planned: int) -> None:
+def write_outcome(ledger: Ledger, asked: int, planned: int) -> None:
     """Write ``outcome.json`` of a search, of what has ended.
 
     Args:
-        trials: the search; every suggestion that ended was judged.
+        ledger: of the search; every suggestion that ended was judged.
         asked: suggestions that the manifest asks for.
         planned: suggestions with those that are tried again, and no more than a grid has.
     """
-    candidates, objective = trials.candidates, trials.objective
+    candidates, objective = ledger.candidates, ledger.objective
     shown = dict.fromkeys([*objective.metrics, "accuracy"])
     defaults = candidates.space.active(candidates.defaults)
     SearchOutcome(
@@ -25,44 +25,44 @@ def write_outcome(trials: SearchTrials, asked: int, planned: int) -> None:
         asked=asked,
         planned=planned,
         metrics=list(objective.metrics),
-        baseline=dict(zip(shown, trials.baseline_means(shown), strict=True)),
+        baseline=dict(zip(shown, ledger.baseline_means(shown), strict=True)),
         settings={name: setting.plain() for name, setting in candidates.space.settings.items()},
         defaults=defaults,
         published=[point for point in candidates.first() if point != defaults],
-        suggestions=[_suggestion(trials, number) for number in sorted(trials.verdicts)],
-        front=objective.pareto(trials.verdicts),
-        chosen=objective.chosen(trials.verdicts),
-        importance=importance(trials),
-    ).write(trials.out)
+        suggestions=[_suggestion(ledger, number) for number in sorted(ledger.standings)],
+        front=objective.pareto(ledger.standings),
+        chosen=objective.chosen(ledger.standings),
+        importance=importance(ledger),
+    ).write(ledger.out)
 
 
-def _suggestion(trials: SearchTrials, number: int) -> SuggestionRecord:
-    suggestion: Suggestion = trials.study.suggestion(number)
-    verdict = trials.verdicts[number]
-    is_done = verdict.status == "done"
+def _suggestion(ledger: Ledger, number: int) -> SuggestionRecord:
+    suggestion: Suggestion = ledger.study.suggestion(number)
+    standing = ledger.standings[number]
+    is_done = standing.status == "done"
     return SuggestionRecord(
         number=number,
-        status=verdict.status,
+        status=standing.status,
         point=dict(suggestion.point),
-        drop=verdict.drop if is_done else None,
-        is_within=is_done and trials.objective.excess(verdict) <= 0,
-        specs=trials.hashes(suggestion),
+        drop=standing.drop if is_done else None,
+        is_within=is_done and ledger.objective.excess(standing) <= 0,
+        specs=ledger.hashes(suggestion),
     )
 
 
-def importance(trials: SearchTrials) -> Importance:
+def importance(ledger: Ledger) -> Importance:
     """How much each setting tells the best suggestions from the rest, by Optuna's PED-ANOVA.
 
     Suggestions beyond the guard count too.
     """
-    done = sum(verdict.status == "done" for verdict in trials.verdicts.values())
+    done = sum(standing.status == "done" for standing in ledger.standings.values())
     top = max(LEAST_TOP, round(TOP_SHARE * done))
     if done < LEAST_DONE:
         statement = f"{done} suggestions are done, and importance needs {LEAST_DONE}"
         return Importance(done=done, top=0, shares={}, statement=statement)
     found = {
-        metric: _shares(trials.study.divergences(index, top / done))
-        for index, metric in enumerate(trials.objective.metrics)
+        metric: _shares(ledger.study.divergences(index, top / done))
+        for index, metric in enumerate(ledger.objective.metrics)
     }
     shares = {metric: own for metric, own in found.items() if own}
     statement = "" if shares else "no setting tells the best suggestions from the rest"

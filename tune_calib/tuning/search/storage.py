@@ -56,7 +56,7 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
     except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"cannot open --study-storage {without_password(url)}: {without_password(reason)}"
+            f"cannot open `study_storage` {without_password(url)}: {without_password(reason)}"
         ) from None
 
 
@@ -68,7 +68,7 @@ def journal_file(out: Place) -> Path:
     """
     if not isinstance(out, Path):
         raise UserError(
-            f"{out} cannot hold the journal file of a study; name a database by --study-storage URL"
+            f"{out} cannot hold the journal file of a study; name a database by `study_storage` URL"
         )
     return out / JOURNAL
 
@@ -85,7 +85,7 @@ def lost_database(url: str | None) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"--study-storage {without_password(url or JOURNAL)} does not answer any more "
+            f"`study_storage` {without_password(url or JOURNAL)} does not answer any more "
             f"({without_password(reason)}); nothing that ended is lost: when it is back, run the "
             "same command again"
         ) from None
@@ -127,7 +127,7 @@ def _refuse_shared_sqlite(url: str) -> None:
     path = Path(rest.removeprefix("/").partition("?")[0]).resolve()
     if MOUNTS.exists() and is_network_path(path, MOUNTS.read_text()):
         raise UserError(
-            f"--study-storage {url}: SQLite loses data on a network path; leave the option out "
+            f"`study_storage` {url}: SQLite loses data on a network path; leave it out "
             "(a journal file) or name a postgresql:// or mysql:// database"
         )
 

@@ -22,7 +22,7 @@ from tune_calib.names import METRICS
 from tune_calib.seeds import child_seed
 from tune_calib.space import Choice, Point, Space
 from tune_calib.tuning.search.as_asked import StudyAsAsked
-from tune_calib.tuning.search.objective import Objective, Verdict
+from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.recent_tpe import RecentTPESampler
 
 SamplerName = Literal["tpe", "random", "nsga2", "grid"]
@@ -99,7 +99,7 @@ class SearchStudy:
 
         Args:
             number: of the suggestion.
-            known: number from which on the sampler may read no verdict yet; all unless given.
+            known: number from which on the sampler may read no standing yet; all unless given.
 
         Raises:
             UserError: another program writes to the study.
@@ -142,7 +142,7 @@ class SearchStudy:
     def _sampler_of(self, number: int, setting: str = "") -> BaseSampler:
         return _sampler(self._sampler, child_seed(self._seed, f"ask {setting}", number))
 
-    def tell(self, number: int, verdict: Verdict) -> None:
+    def tell(self, number: int, standing: Standing) -> None:
         """Finish a suggestion.
 
         Only a trial that is done gives values. One that was stopped is pruned, with the epoch
@@ -150,13 +150,13 @@ class SearchStudy:
         has the worst finite values as an attribute.
         """
         trial = Trial(self._study, self._trials()[number]._trial_id)
-        trial.set_user_attr(STATUS, verdict.status)
-        if verdict.status == "done":
+        trial.set_user_attr(STATUS, standing.status)
+        if standing.status == "done":
             if GUARD not in trial.constraints:
-                trial.set_constraint(GUARD, self._objective.excess(verdict))
-            self._study.tell(number, verdict.values)
-        elif verdict.status == "stopped":
-            trial.set_user_attr("epoch", verdict.epoch)
+                trial.set_constraint(GUARD, self._objective.excess(standing))
+            self._study.tell(number, standing.values)
+        elif standing.status == "stopped":
+            trial.set_user_attr("epoch", standing.epoch)
             self._study.tell(number, state=TrialState.PRUNED)
         else:
             trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
@@ -213,14 +213,14 @@ class SearchStudy:
         """State of every trial, by number: its status, or ``running`` or ``waiting``."""
         return [_state(trial) for trial in self._trials()]
 
-    def divergences(self, place: int, quantile: float) -> dict[str, float]:
+    def divergences(self, index: int, quantile: float) -> dict[str, float]:
         """How far each setting of the best trials is spread otherwise than that of all (PED-ANOVA).
 
         Args:
-            place: of the objective.
+            index: of the objective.
             quantile: share of the trials with values that are the best, in (0, 1).
         """
-        sign = 1 if self._objective.directions[place] == "minimize" else -1
+        sign = 1 if self._objective.directions[index] == "minimize" else -1
         tried = {name for trial in self._trials() if trial.values for name in trial.params}
         with warnings.catch_warnings():
             # That a target is to be made small, and that importances may be left unscaled.
@@ -229,7 +229,7 @@ class SearchStudy:
                 self._study,
                 evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
                 params=[name for name in self._space.settings if name in tried],
-                target=lambda trial: sign * trial.values[place],
+                target=lambda trial: sign * trial.values[index],
                 normalize=False,
             )
 

@@ -12,19 +12,19 @@ from tune_calib.places import Place
 from tune_calib.remarks import shown as shown_metric
 from tune_calib.results import read_table
 from tune_calib.tuning.search.driver import Found, study_so_far
-from tune_calib.tuning.search.ledger import OPEN, SearchTrials
+from tune_calib.tuning.search.ledger import OPEN, Ledger
 from tune_calib.tuning.search.storage import lost_database
 from tune_calib.wording import counted
 
 
-def describe(found: Found) -> str:
+def summarise(found: Found) -> str:
     """The end of a search, as text."""
-    trials, objective = found.trials, found.trials.objective
-    front = objective.pareto(trials.verdicts)
-    pictures = f"tables, figures and a page: tune-calib report {trials.out}"
-    lines = [_table(trials, front), "", found.counts, pictures]
-    lines += trials.remarks()
-    at_chance = sum(verdict.at_chance for verdict in trials.verdicts.values())
+    ledger, objective = found.ledger, found.ledger.objective
+    front = objective.pareto(ledger.standings)
+    pictures = f"tables, figures and a page: tune-calib report {ledger.out}"
+    lines = [_table(ledger, front), "", found.counts, pictures]
+    lines += ledger.remarks()
+    at_chance = sum(standing.at_chance for standing in ledger.standings.values())
     if at_chance:
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
     if not front:
@@ -32,26 +32,26 @@ def describe(found: Found) -> str:
             f"no trial kept the accuracy within {100 * objective.guard:g} points of the baseline"
         )
         return "\n".join(lines)
-    point = trials.study.suggestion(front[0]).point
+    point = ledger.study.suggestion(front[0]).point
     settings = " ".join(f"--set {name}={shown(value)}" for name, value in point.items())
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {settings}")
-    lines.append(f"on the test split, once: tune-calib evaluate {trials.out} --seeds 5")
+    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5")
     return "\n".join(lines)
 
 
-def _table(trials: SearchTrials, front: list[int]) -> str:
+def _table(ledger: Ledger, front: list[int]) -> str:
     """Baseline, the method's own defaults and the Pareto set, on ``select``."""
-    objective = trials.objective
+    objective = ledger.objective
     metrics = objective.metrics
-    means = zip(metrics, trials.baseline_means(metrics), strict=True)
+    means = zip(metrics, ledger.baseline_means(metrics), strict=True)
     rows = [["baseline", *(shown_metric(*each) for each in means), shown_metric("accuracy", 0.0)]]
     # Trial 0 has the method's own defaults.
     for number in dict.fromkeys([0, *front]):
-        verdict = trials.verdicts[number]
-        values = verdict.values or (float("nan"),) * len(metrics)
+        standing = ledger.standings[number]
+        values = standing.values or (float("nan"),) * len(metrics)
         told = [shown_metric(*each) for each in zip(metrics, values, strict=True)]
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *told, shown_metric("accuracy", verdict.drop)])
+        rows.append([name, *told, shown_metric("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
     text: str = tabulate(
         rows, headers=["", *titles, "accuracy lost"], disable_numparse=True, stralign="right"
@@ -59,7 +59,7 @@ def _table(trials: SearchTrials, front: list[int]) -> str:
     return text
 
 
-def status(out: Place, study_storage: str | None = None) -> str:
+def search_status(out: Place, study_storage: str | None = None) -> str:
     """What of a search is done; its driver may be at work, and nothing is written.
 
     Args:

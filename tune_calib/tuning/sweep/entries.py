@@ -21,8 +21,8 @@ from tune_calib.recipes import Settings
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.sweep.file import Place, ReadFile
-from tune_calib.tuning.sweep.format import Entry, Method, Search, SeedCounts, TrialResources
+from tune_calib.tuning.sweep.file import Position, ReadFile
+from tune_calib.tuning.sweep.format import Entry, Method, SearchOptions, SeedCounts, TrialResources
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Work:
 
     Attributes:
         name: of its folder in OUT.
-        place: of its entry in the file.
+        position: of its entry in the file.
         asked: settings, data set and backbone among them, and seeds.
         gpus: of one Ray trial.
         ladder: what is run, unless it is a search.
@@ -40,12 +40,12 @@ class Work:
     """
 
     name: str
-    place: Place
+    position: Position
     asked: Asked
     gpus: float
     ladder: Ladder | None = None
     method: str = ""
-    search: Search | None = None
+    search: SearchOptions | None = None
 
     def check(self) -> None:
         """Write every spec out once.
@@ -82,24 +82,24 @@ def works_of(file: ReadFile) -> list[Work]:
     """Everything that a sweep file asks for, in its order.
 
     Raises:
-        UserError: a setting is unknown or out of range, with its place in the file.
+        UserError: a setting is unknown or out of range, with its position in the file.
     """
     _refuse_unread(file)
     works = [work for name in file.content.entries for work in _of_entry(file, name)]
     names = [work.name for work in works]
     for work in works:
         if names.count(work.name) > 1:
-            raise file.error(work.place, f"two folders would be named {work.name!r}")
+            raise file.error(work.position, f"two folders would be named {work.name!r}")
         _check(file, work)
     return works
 
 
 def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     entry, whole = file.content.entries[name], file.content
-    place: Place = ("entries", name)
-    ladder = _ladder(file, place, entry)
+    position: Position = ("entries", name)
+    ladder = _ladder(file, position, entry)
     counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
-    seeds, own_recipes = _seeds(file, place, counts), _own_recipes(file, entry)
+    seeds, own_recipes = _seeds(file, position, counts), _own_recipes(file, entry)
     gpus = (entry.resources or whole.resources or TrialResources()).gpus
     for dataset in entry.datasets or whole.datasets or ("digits",):
         for backbone in entry.backbones or whole.backbones or (None,):
@@ -107,14 +107,14 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
             if entry.search is None:
                 given = _given(file, entry, _rungs(entry), dataset, backbone)
                 asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
-                yield Work(f"{name}-{tail}", place, asked.suited(), gpus, ladder)
+                yield Work(f"{name}-{tail}", position, asked.suited(), gpus, ladder)
                 continue
             for index, method in enumerate(entry.methods or ()):
                 given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
                 given = _merged(given, method.set.by_slot())
                 yield Work(
                     name=f"{name}-{method.method}-{tail}",
-                    place=(*place, "methods", index),
+                    position=(*position, "methods", index),
                     asked=Asked(given, seeds, own_recipes=own_recipes).suited(),
                     gpus=gpus,
                     method=method.method,
@@ -128,41 +128,41 @@ def _own_recipes(file: ReadFile, entry: Entry) -> bool:
     return bool(asked and entry.methods)
 
 
-def _seeds(file: ReadFile, place: Place, counts: SeedCounts) -> Seeds:
+def _seeds(file: ReadFile, position: Position, counts: SeedCounts) -> Seeds:
     """Seeds by their counts."""
     try:
         return Seeds.count(counts.both, counts.networks, counts.heads)
     except UserError as error:
-        raise file.error((*place, "seeds"), str(error)) from None
+        raise file.error((*position, "seeds"), str(error)) from None
 
 
-def _ladder(file: ReadFile, place: Place, entry: Entry) -> Ladder | None:
+def _ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder | None:
     """The ladder of an entry that is not a search."""
     if entry.ladder is not None:
         ladder: Ladder = LADDERS[entry.ladder]
         return ladder
     methods = entry.methods or ()
     if entry.search is not None:
-        _refuse_pipelines(file, place, methods)
+        _refuse_pipelines(file, position, methods)
         return None
     settings = [method.set.by_slot() for method in methods]
     for index, method in enumerate(methods):
-        at = (*place, "methods", index)
+        at = (*position, "methods", index)
         alone = partial(pipeline, method.method, kind="variant")
         _blamed(file, alone, settings[index], [(at, settings[index])], at)
     try:
         return side_by_side([method.method for method in methods], settings)
     except UserError as error:
-        raise file.error((*place, "methods"), str(error)) from None
+        raise file.error((*position, "methods"), str(error)) from None
 
 
-def _refuse_pipelines(file: ReadFile, place: Place, methods: Sequence[Method]) -> None:
+def _refuse_pipelines(file: ReadFile, position: Position, methods: Sequence[Method]) -> None:
     names = [method.method for method in methods]
     for index, name in enumerate(names):
         if "+" in name:
-            raise file.error((*place, "methods", index), f"{name!r}: a search takes one method")
+            raise file.error((*position, "methods", index), f"{name!r}: a search takes one method")
         if names.count(name) > 1:
-            raise file.error((*place, "methods", index), f"{name!r} is named twice")
+            raise file.error((*position, "methods", index), f"{name!r} is named twice")
 
 
 def _given(
@@ -218,31 +218,31 @@ def _refuse_unread(file: ReadFile) -> None:
     """Refuse a setting of the file that no entry knows, or of an entry that no method knows."""
     entries = file.content.entries
     every = [rung for entry in entries.values() for rung in _rungs(entry)]
-    asked: list[tuple[Place, Settings, Sequence[Rung]]] = [
+    asked: list[tuple[Position, Settings, Sequence[Rung]]] = [
         ((), file.content.set.by_slot(), every),
         *((("entries", k), e.set.by_slot(), _rungs(e)) for k, e in entries.items()),
     ]
-    for place, settings, rungs in asked:
+    for position, settings, rungs in asked:
         for slot, own in settings.items():
             for key, value in own.items():
                 try:
                     refuse_unused(rungs, {slot: {key: value}})
                 except UserError as error:
-                    raise file.error((*place, "set", slot, key), str(error)) from None
+                    raise file.error((*position, "set", slot, key), str(error)) from None
 
 
 def _check(file: ReadFile, work: Work) -> None:
-    entry = file.content.entries[str(work.place[1])]
-    sources: list[tuple[Place, Settings]] = [(work.place, {})]
+    entry = file.content.entries[str(work.position[1])]
+    sources: list[tuple[Position, Settings]] = [(work.position, {})]
     if work.search is not None and entry.methods:
-        sources = [(work.place, entry.methods[int(work.place[-1])].set.by_slot())]
-    sources += [(work.place[:2], entry.set.by_slot()), ((), file.content.set.by_slot())]
+        sources = [(work.position, entry.methods[int(work.position[-1])].set.by_slot())]
+    sources += [(work.position[:2], entry.set.by_slot()), ((), file.content.set.by_slot())]
     _blamed(
         file,
         lambda given: replace(work, asked=replace(work.asked, given=given).suited()).check(),
         work.asked.given,
         sources,
-        work.place,
+        work.position,
         {"data": {"dataset": work.asked.given["data"]["dataset"]}},
     )
 
@@ -251,18 +251,18 @@ def _blamed(
     file: ReadFile,
     build: Callable[[Settings], Any],
     given: Settings,
-    sources: Sequence[tuple[Place, Settings]],
-    place: Place,
+    sources: Sequence[tuple[Position, Settings]],
+    position: Position,
     always: Settings | None = None,
 ) -> None:
-    """Build something from settings; what fails alone is named with its place in the file.
+    """Build something from settings; what fails alone is named with its position in the file.
 
     Args:
         file: the sweep file.
         build: raises UserError where a setting is wrong.
         given: all settings.
-        sources: which settings stand below which place.
-        place: named where no single setting is to blame.
+        sources: which settings stand below which position.
+        position: named where no single setting is to blame.
         always: settings that every attempt needs.
     """
     try:
@@ -279,4 +279,4 @@ def _blamed(
                     build(_merged(always or {}, {slot: {key: asked[key]}}))
                 except UserError as error:
                     raise file.error((*below, "set", slot, key), str(error)) from None
-    raise file.error(place, str(whole)) from None
+    raise file.error(position, str(whole)) from None

@@ -9,14 +9,14 @@ import yaml
 from pydantic import ValidationError
 
 from tune_calib import places, plugins
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_key
 from tune_calib.tuning.sweep.format import SweepFile
 from tune_calib.wording import complaint, shown
 from tune_calib.yaml_text import UnfoldedError, compose, value_of
 
 LARGEST = 1_000_000
 
-Place = tuple[str | int, ...]
+Position = tuple[str | int, ...]
 """Keys and list positions from the top of the file, e.g. ``("entries", "losses", "seeds")``."""
 
 
@@ -32,7 +32,7 @@ class ReadFile:
 
     path: Path
     content: SweepFile
-    lines: Mapping[Place, int]
+    lines: Mapping[Position, int]
 
     @property
     def out(self) -> places.Place:
@@ -48,9 +48,9 @@ class ReadFile:
         """The same sweep on another Ray cluster."""
         return replace(self, content=self.content.model_copy(update={"address": address}))
 
-    def error(self, place: Place, message: str) -> UserError:
+    def error(self, at: Position, message: str) -> UserError:
         """A mistake in the file."""
-        return _error(self.path, self.lines, place, message)
+        return _error(self.path, self.lines, at, message)
 
 
 def read_sweep_file(path: Path) -> ReadFile:
@@ -83,13 +83,13 @@ def read_sweep_file(path: Path) -> ReadFile:
         return ReadFile(path, SweepFile.model_validate(plain), lines)
     except ValidationError as error:
         first = error.errors()[0]
-        place: Place = first["loc"]
+        at: Position = first["loc"]
         if first["type"] == "unknown_key":
-            place = (*place, first["ctx"]["key"])
-        raise _error(path, lines, place, _message(first)) from None
+            at = (*at, first["ctx"]["key"])
+        raise _error(path, lines, at, _message(first)) from None
 
 
-def _load_plugins(path: Path, given: Any, lines: Mapping[Place, int]) -> None:
+def _load_plugins(path: Path, given: Any, lines: Mapping[Position, int]) -> None:
     for index, each in enumerate(given if isinstance(given, list) else ()):
         if isinstance(each, str) and each.strip():
             try:
@@ -105,7 +105,7 @@ def _message(found: Any) -> str:
     return told if is_own or not is_plain else f"{told}, got {shown(found['input'])}"
 
 
-def _lines(node: yaml.Node, place: Place = ()) -> Iterator[tuple[Place, int]]:
+def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]:
     """The line of every key and list item."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
@@ -115,17 +115,17 @@ def _lines(node: yaml.Node, place: Place = ()) -> Iterator[tuple[Place, int]]:
                 problem = f"{key.value!r} stands twice" if is_word else "a key must be a word"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
-            yield (*place, key.value), key.start_mark.line + 1
-            yield from _lines(value, (*place, key.value))
+            yield (*at, key.value), key.start_mark.line + 1
+            yield from _lines(value, (*at, key.value))
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield (*place, index), value.start_mark.line + 1
-            yield from _lines(value, (*place, index))
+            yield (*at, index), value.start_mark.line + 1
+            yield from _lines(value, (*at, index))
 
 
-def _error(path: Path, lines: Mapping[Place, int], place: Place, message: str) -> UserError:
-    # What a validator added to the place stands nowhere in the file.
-    known = next((place[:end] for end in range(len(place), 0, -1) if place[:end] in lines), ())
+def _error(path: Path, lines: Mapping[Position, int], at: Position, message: str) -> UserError:
+    # What a validator added to the position stands nowhere in the file.
+    known = next((at[:end] for end in range(len(at), 0, -1) if at[:end] in lines), ())
     line = f" line {lines[known]}" if known else ""
-    where = ".".join(map(str, known))
+    where, message = ".".join(map(str, known)), as_key(message)
     return UserError(f"{path}{line}: {where}: {message}" if where else f"{path}: {message}")

@@ -1,169 +1,37 @@
 """What a sweep file may say; ``tune-calib schema`` prints these models as a JSON schema."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, NOT_SETTINGS
+from tune_calib.names import METRICS
 from tune_calib.places import refuse_no_path
-from tune_calib.registry import BACKBONES, DATASETS, LADDERS, METHODS, check_kind, nearest
-from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, PostHocSlot
+from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.search.study import SamplerName
+from tune_calib.tuning.sweep.parts import (
+    Backbone,
+    Dataset,
+    MethodSettings,
+    Name,
+    Part,
+    Settings,
+    Share,
+    listed,
+)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        known = list(cls.model_fields)
-        for key in given if isinstance(given, dict) else ():
-            if key not in known:
-                told = {"key": str(key), "hint": nearest(str(key), known)}
-                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
-        return given
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """What is empty, or a truth value for a number, was not meant."""
-        if isinstance(value, str) and not value.strip():
-            raise ValueError("must not be empty; leave it out")
-        if info.field_name is not None:
-            check_kind(value, cls, info.field_name)
-        return value
-
-
-@dataclass(frozen=True)
-class _Name:
-    """A string must be one of the known names.
-
-    Attributes:
-        what: is named, for messages.
-        known: the names; a registry may know more than it lists.
-        joint: what joins several of them.
-    """
-
-    what: str
-    known: Any
-    joint: str | None = None
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        names = {"enum": list(self.known)}
-        is_open = self.joint is not None or self.known is BACKBONES
-        return {"anyOf": [names, {"type": "string"}]} if is_open else names
-
-    def _check(self, value: str) -> str:
-        for name in value.split(self.joint):
-            if self.joint and not name.strip():
-                raise ValueError(f"{value!r} has an empty part")
-            try:
-                _ = self.known[name]
-            except KeyError:
-                hint = nearest(name, list(self.known))
-                raise ValueError(f"unknown {self.what} {name!r}{hint}") from None
-            except UserError as error:
-                raise ValueError(str(error)) from None
-        return value
-
-
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-def _share(value: Any) -> Any:
-    """``1/3`` as the number that it means."""
-    over = str(value).removeprefix("1/")
-    return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
-
-
-Dataset = Annotated[str, _Name("data set", DATASETS)]
-Backbone = Annotated[str, _Name("backbone", BACKBONES)]
-Share = Annotated[
-    float, BeforeValidator(_share, json_schema_input_type=float | str), Field(ge=0, le=1)
-]
-
-
-def _slot_schema(schema: dict[str, Any]) -> None:
-    """Tell an editor the keys of every slot: its own, and those of the methods that fill it."""
-    slots: dict[str, type[BaseModel]] = {
-        "data": DataSlot,
-        "network": NetworkSlot,
-        "head": HeadSlot,
-        "posthoc": PostHocSlot,
-    }
-    for slot in schema["properties"]:
-        keys = slots[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
-        allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
-        # What stands behind $ref is checked when the file is read.
-        plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
-        schema["properties"][slot] |= {"properties": plain, "additionalProperties": False}
-
-
-def _settings_of_methods(slot: str) -> dict[str, Any]:
-    """Settings by key; of one that several methods have, each with its own meaning and range."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name in METHODS:
-        if METHODS[name].kind == slot:
-            for key, value in METHODS[name].params.model_json_schema()["properties"].items():
-                found.setdefault(key, []).append(value | {"title": name})
-    return {key: one[0] if len(one) == 1 else {"anyOf": one} for key, one in found.items()}
-
-
-class MethodSettings(_Part):
-    """Settings of a pipeline's own slots."""
-
-    model_config = ConfigDict(json_schema_extra=_slot_schema)
-
-    network: dict[str, Any] = {}
-    """Of the network and its method."""
-    head: dict[str, Any] = {}
-    """Of the head and its method."""
-    posthoc: dict[str, Any] = {}
-    """Of the post-hoc method."""
-
-    @model_validator(mode="after")
-    def _refuse_names(self) -> "MethodSettings":
-        for slot, asked in self.by_slot().items():
-            for key in asked:
-                if key in NOT_SETTINGS:
-                    raise ValueError(f"{slot}.{key} is no setting; methods and seeds name it")
-        return self
-
-    def by_slot(self) -> dict[str, dict[str, Any]]:
-        """The settings of the slots that have any."""
-        return {slot: asked for slot, asked in self.model_dump().items() if asked}
-
-
-class Settings(MethodSettings):
-    """Settings by slot, as ``--set slot.key=value`` takes them."""
-
-    data: dict[str, Any] = {}
-    """Of the data: train_fraction, label_noise, imbalance."""
-
-
-class Method(_Part):
+class Method(Part):
     """A method or pipeline with values of its own."""
 
-    method: Annotated[str, _Name("method", METHODS, "+")]
+    method: Annotated[str, Name("method", METHODS, "+")]
     """A method, or several of different kinds as ls+mac_cal+temperature."""
     set: MethodSettings = MethodSettings()
     """Values of this method alone."""
@@ -177,7 +45,7 @@ def _as_counts(value: Any) -> Any:
     return value if isinstance(value, dict) else {"both": value}
 
 
-class SeedCounts(_Part):
+class SeedCounts(Part):
     """How many seeds; a plain number varies network and head together."""
 
     both: int | None = Field(None, ge=1)
@@ -197,7 +65,7 @@ class SeedCounts(_Part):
 Counts = Annotated[SeedCounts, BeforeValidator(_as_counts, json_schema_input_type=int | SeedCounts)]
 
 
-class TrialResources(_Part):
+class TrialResources(Part):
     """What one Ray trial may use."""
 
     gpus: Share = 0.0
@@ -212,7 +80,7 @@ class TrialResources(_Part):
         return given
 
 
-class Search(_Part):
+class SearchOptions(Part):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     trials: int | None = Field(None, ge=1)
@@ -226,8 +94,8 @@ class Search(_Part):
     sampler_seed: int = Field(0, ge=0)
     """Seed of the sampler."""
     metric: Annotated[
-        tuple[Annotated[str, _Name("metric", METRICS)], ...],
-        BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
+        tuple[Annotated[str, Name("metric", METRICS)], ...],
+        BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...]),
         Field(min_length=1),
     ] = ("ece",)
     """A metric on select, or several for a Pareto set."""
@@ -243,13 +111,13 @@ class Search(_Part):
     """Under which every suggestion is tried; those of the entry unless given."""
 
     @model_validator(mode="after")
-    def _one_budget(self) -> "Search":
+    def _one_budget(self) -> "SearchOptions":
         if sum(budget is not None for budget in (self.trials, self.heads, self.hours)) != 1:
             raise ValueError("a search takes exactly one of trials, heads, hours")
         return self
 
 
-class _Where(_Part):
+class _Where(Part):
     """What an entry may say otherwise than its file."""
 
     datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
@@ -277,11 +145,11 @@ class Entry(_Where):
         | None
     ) = Field(None, min_length=1)
     """Methods, or pipelines such as ls+mac_cal+temperature."""
-    ladder: Annotated[str, _Name("ladder", LADDERS)] | None = None
+    ladder: Annotated[str, Name("ladder", LADDERS)] | None = None
     """See tune-calib list ladders."""
     controls: bool = False
     """Add the ladder's controls."""
-    search: Search | None = None
+    search: SearchOptions | None = None
     """Search the methods instead of running them as they are."""
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError, told
+from tune_calib.errors import UserError, as_key, told
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
@@ -14,8 +14,7 @@ from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.backend.feed import resources_of
 from tune_calib.tuning.backend.launch import Resources, refuse_here
 from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.dry_run.clock import spent_s
-from tune_calib.tuning.folder import done, only_driver
+from tune_calib.tuning.folder import done, only_driver, spent_s
 from tune_calib.tuning.search.driver import Found, search, study_so_far
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
@@ -52,12 +51,12 @@ def planned_works(file: ReadFile) -> list[Work]:
     """
     works = works_of(file)
     for work in works:
-        own = file.content.entries[str(work.place[1])].resources
-        place = (*(work.place[:2] if own else ()), "resources", "gpus")
+        own = file.content.entries[str(work.position[1])].resources
+        position = (*(work.position[:2] if own else ()), "resources", "gpus")
         try:
             Resources(1, work.gpus)
         except UserError as error:
-            raise file.error(place, str(error)) from None
+            raise file.error(position, str(error)) from None
         try:
             DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
@@ -89,13 +88,13 @@ def run_sweep(
         try:
             refuse_here(file.content.address, _resources(work, out / work.name))
         except UserError as error:
-            raise file.error(work.place, str(error)) from None
+            raise file.error(work.position, str(error)) from None
     with only_driver(out):
         for work in works:
             try:
                 yield carry_out(file, work, command, retry)
             except UserError as error:
-                yield Ended(work.name, out / work.name, [str(error)], is_refused=True)
+                yield Ended(work.name, out / work.name, [as_key(error)], is_refused=True)
             except Exception as error:
                 if isinstance(error, OSError) and (line := told(error)) is not None:
                     yield Ended(work.name, out / work.name, [line])
@@ -121,10 +120,11 @@ def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> En
     """Do what is left of one ladder or search."""
     folder = file.out / work.name
     if work.search is None:
-        return Ended(work.name, folder, ablate(ladder_job(file, work, command)))
+        crashed = ablate(ladder_job(file, work, command))
+        return Ended(work.name, folder, [as_key(line) for line in crashed])
     job, hours = search_job(file, work, command), work.search.hours
     found = search(job, retry) if hours is None else _search_for(job, hours, retry)
-    return Ended(work.name, folder, found.crashed, found)
+    return Ended(work.name, folder, [as_key(line) for line in found.crashed], found)
 
 
 def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
@@ -209,9 +209,9 @@ def _search_for(job: SearchJob, hours: float, retry: str | None) -> Found:
         if found is not None and not more:
             return found
         found = search(replace(job, suggestions=max(1, ended + more)), retry)
-        if len(found.trials.verdicts) <= ended:  # of a grid that is at its end
+        if len(found.ledger.standings) <= ended:  # of a grid that is at its end
             return found
-        ended = len(found.trials.verdicts)
+        ended = len(found.ledger.standings)
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:

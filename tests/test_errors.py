@@ -1,0 +1,71 @@
+"""A mistake is told in the words of whoever made it: options, keys of a sweep file, or Python."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import tune_calib
+from tests.support import here
+from tune_calib.errors import SETTINGS, UserError, as_key, as_option
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.sweep.format import SearchOptions, SweepFile, TrialResources
+
+PACKAGE = Path(tune_calib.__path__[0])
+# A command to be typed, or what git is asked, is no name of a setting.
+COMMAND = re.compile(r"tune-calib|--set \{|\(\{command\}|_git\(|``--")
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]+")
+
+
+def test_the_library_names_no_option():
+    """Nothing but the command line knows how the command line spells a setting."""
+    found = [
+        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+        for path in PACKAGE.rglob("*.py")
+        if path.relative_to(PACKAGE).parts[0] != "cli"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if OPTION.search(line) and not COMMAND.search(line)
+    ]
+    assert found == []
+
+
+def test_one_mistake_in_three_spellings(tmp_path):
+    with pytest.raises(UserError, match=r"^`guard` must be within 0 and 1, got 2$") as raised:
+        Objective(("ece",), 2)
+    assert as_option(raised.value) == "--guard must be within 0 and 1, got 2"
+    assert as_key(raised.value) == "search.guard must be within 0 and 1, got 2"
+    assert here("search", "ls", "--guard", 2, "--out", tmp_path / "out").stderr == (
+        "error: --guard must be within 0 and 1, got 2\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("search", "option", "key"),
+    [
+        (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
+        (("--metric", "auroc"), "--metric auroc needs", "search.metric auroc needs"),
+        (("--scheduler", "asha"), "--scheduler asha stops", "search.scheduler asha stops"),
+    ],
+)
+def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):
+    """The method trains heads alone; nothing is made."""
+    name, value = search
+    told = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
+    assert told.startswith(f"error: {option}")
+    file = tmp_path / "sweep.yaml"
+    setting = f"{name[2:].replace('-', '_')}: {value}"
+    file.write_text(
+        f"out: {tmp_path / 'out'}\n"
+        f"entries: {{a: {{methods: [mac_cal], search: {{trials: 2, {setting}}}}}}}"
+    )
+    ended = here("run", file)
+    assert key in ended.stderr + ended.stdout
+    assert "--" + name[2:] not in ended.stderr + ended.stdout
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name not in ("extend", "plugin")])
+def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
+    """``extend`` is of evaluate, which no sweep file does."""
+    part, _, key = SETTINGS[name].rpartition(".")
+    model = {"": SweepFile, "search": SearchOptions, "resources": TrialResources}[part]
+    assert key in model.model_fields

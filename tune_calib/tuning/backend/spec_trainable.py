@@ -1,0 +1,138 @@
+"""What the Trainables share: reading a configuration, and writing the rows of its trials."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import torch
+from ray import tune
+
+from tune_calib import plugins
+from tune_calib.columns import TableName
+from tune_calib.data.base import Split
+from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.machine import require_environment
+from tune_calib.engine.store import Store
+from tune_calib.ladder import PlannedTrial
+from tune_calib.names import SLOTS
+from tune_calib.places import place
+from tune_calib.plugins import Plugin
+from tune_calib.recipes import effective, suited_to
+from tune_calib.registry import METHODS
+from tune_calib.results import write_results
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.rows import (
+    Circumstances,
+    TrialResult,
+    bin_rows,
+    curve_rows,
+    trial_row,
+)
+
+
+class SpecTrainable(tune.Trainable):
+    """What the Trainables share: reading a configuration, writing the rows of its trials.
+
+    Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
+    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
+    its slot's or in ``params``; ``own_recipes`` (train each method as its authors do; else all by
+    the recipe of the data set); and ``run`` (``rows.Circumstances``).
+    """
+
+    method: ClassVar[str | None] = None
+    plugins: ClassVar[Sequence[Plugin]] = ()
+
+    def _setup_logdir(self) -> None:
+        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
+        if self._storage:
+            super()._setup_logdir()  # type: ignore[no-untyped-call]
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Read the configuration; everything of an earlier trial is replaced."""
+        self.started = time.monotonic()
+        self.resets = getattr(self, "resets", 0)
+        self.circumstances = Circumstances(**config["run"])
+        # Before anything is looked up; the process may have served a run with others.
+        plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
+        work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
+        self.name: str = work["name"]
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.device = torch.device(self.circumstances.device)
+        self.store = Store(place(self.circumstances.store))
+        self.trials = [_trial(plain) for plain in work["trials"]]
+        self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
+        require_environment(self.spec)
+        torch.set_num_threads(self._threads())
+
+    @classmethod
+    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The only trial of a class that is used alone.
+
+        Raises:
+            UserError: a setting is unknown or out of range.
+        """
+        slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
+        if cls.method is not None:
+            slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
+        spec = effective(slots, suited_to(slots), config.get("own_recipes", False))
+        plain = spec.model_dump(mode="json")
+        return {"spec": plain, "rung": 0, "label": cls.method or "network"}
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial; equal to a fresh actor."""
+        self.cleanup()  # type: ignore[no-untyped-call]
+        self.resets += 1
+        self.setup(new_config)
+        return True
+
+    def _threads(self) -> int:
+        """Torch threads, on which the last digits depend."""
+        raise NotImplementedError
+
+    @property
+    def spec(self) -> TrialSpec:
+        """A spec that names the network of this Ray trial."""
+        return (self.trials or self.dependents)[0].spec
+
+    def development(self) -> Development:
+        """The splits for training and selection."""
+        return load_development(self.spec.data, self._data_root(), self._cache())
+
+    def test_split(self) -> Split:
+        """The test split, for the evaluation at the end; a search may not open it."""
+        if self.circumstances.is_search:
+            raise ValueError("a search tried to read the test split")
+        return load_test(self.spec.data, self._data_root(), self._cache())
+
+    def _data_root(self) -> Path | None:
+        return Path(self.circumstances.data_root) if self.circumstances.data_root else None
+
+    def _cache(self) -> Path:
+        return self.store.images
+
+    def write(
+        self,
+        results: list[tuple[PlannedTrial, TrialResult]],
+        samples: pa.Table | None = None,
+        trained_on: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Write the rows of this Ray trial at once."""
+        measured = {
+            "wall_s": time.monotonic() - self.started,
+            "population": len(results),
+            "actor_resets": self.resets,
+            **trained_on,
+        }
+        tables: dict[TableName, list[dict[str, Any]]] = {
+            "trials": [trial_row(t, o, self.circumstances, measured) for t, o in results],
+            "curves": [row for t, o in results for row in curve_rows(t, o)],
+            "bins": [row for t, o in results for row in bin_rows(t, o)],
+        }
+        write_results(place(self.circumstances.out), self.name, tables, samples)
+
+
+def _trial(plain: Mapping[str, Any]) -> PlannedTrial:
+    return PlannedTrial(TrialSpec.build(**plain["spec"]), plain["rung"], plain["label"])
