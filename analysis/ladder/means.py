@@ -6,19 +6,30 @@ import pandas as pd
 
 from analysis.load import Sweep
 from analysis.published import published
-from tune_calib.names import column, count_flags
+from tune_calib.names import METRICS, column, count_flags
 
-TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
+_TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
+
+
+def table_metrics(columns: Iterable[object]) -> tuple[str, ...]:
+    """The metrics of a ladder's table: five, and those of plug-ins that its trials have.
+
+    Args:
+        columns: of the trials.
+    """
+    given = (name for name in METRICS if METRICS[name].compute is not None)
+    there = set(columns)
+    return (*_TABLE_METRICS, *(name for name in given if column("test", name) in there))
 
 
 def ladder_table(
-    sweep: Sweep, metrics: Sequence[str] = TABLE_METRICS, split: str = "test"
+    sweep: Sweep, metrics: Sequence[str] | None = None, split: str = "test"
 ) -> pd.DataFrame:
     """Mean and spread of every rung and metric.
 
     Args:
         sweep: the sweep.
-        metrics: names of ``names.METRICS``.
+        metrics: names of ``names.METRICS``; those of the table unless given.
         split: ``select`` or ``test``.
 
     Returns:
@@ -29,7 +40,7 @@ def ladder_table(
         none). Fractions. Only trials that are done enter; a change is a difference of means.
     """
     rows = []
-    for metric in metrics:
+    for metric in table_metrics(sweep.trials) if metrics is None else metrics:
         base = before = float("nan")
         printed = published_columns(sweep, metric)
         for index, rung in enumerate(sweep.rungs):

@@ -9,7 +9,7 @@ from analysis.compare import significance_tables
 from analysis.compare.significance import Verdict
 from analysis.ladder import recipes as recipes_of
 from analysis.ladder import samples, tables
-from analysis.ladder.means import TABLE_METRICS
+from analysis.ladder.means import table_metrics
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.page.table import Table
@@ -140,7 +140,7 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
 
 def _shown(rows: pd.DataFrame) -> list[str]:
     """Metric columns of the trials' table: those of the ladder on test, and of shifted sets."""
-    order = (*TABLE_METRICS, *OOD_METRICS)
+    order = (*table_metrics(rows), *OOD_METRICS)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     shown = [(split, metric) for split, metric in parts if split != "select" and metric in order]
     shown.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))

@@ -5,7 +5,7 @@ from typing import Any
 
 from tabulate import SEPARATING_LINE, tabulate
 
-from analysis.ladder.means import TABLE_METRICS, ladder_table, mean_over, published_columns
+from analysis.ladder.means import ladder_table, mean_over, published_columns, table_metrics
 from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
 from analysis.published import published_titles
@@ -35,7 +35,7 @@ def records(sweep: Sweep) -> list[Record]:
     printed, papers = published_columns(sweep), _paper_heads(sweep)
     at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
     ranks = {}
-    for metric in TABLE_METRICS:
+    for metric in table_metrics(sweep.trials):
         means = table[(table["metric"] == metric) & ~table["rung"].isin(at_chance)]["mean"]
         values = (rounded(metric, mean) for mean in means)
         ranks[metric] = best_two(values, METRICS[metric].direction)
@@ -44,7 +44,7 @@ def records(sweep: Sweep) -> list[Record]:
         of_rung: Any = table[table["rung"] == rung.index].set_index("metric")
         absent = Cell(failures) if (failures := sweep.failures(rung.index)) else NOTHING
         cells = {"rung": Cell(sweep.label(rung))}
-        for metric in TABLE_METRICS:
+        for metric in ranks:
             known = {} if rung.index in at_chance else ranks[metric]
             row = of_rung.loc[metric]
             cells[title(metric)] = _mean(metric, row, known) if row["n"] else absent

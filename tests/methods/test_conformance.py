@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support import drive, small_spec
+from tests.support import drive, here, small_spec
 from tune_calib import plugins
 from tune_calib.conformance import suite
 from tune_calib.conformance.bench import Bench, toy_batch, toy_method, toy_network
@@ -161,6 +161,20 @@ def test_an_error_of_any_text_is_one_line_of_a_check(text, said, bench, monkeypa
     monkeypatch.setattr(suite, "checks_of", lambda info: (Check("any", "what it must do", fails),))
     (found,) = results("ce", bench)
     assert (found.outcome, found.reason) == ("failed", said)
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+def test_the_command_says_what_failed_and_ends_so(is_broken, tmp_path):
+    body = BROKEN["a temperature for all"][1] if is_broken else "pass"
+    (tmp_path / "plugin.py").write_text(POSTHOC.format(body=body))
+    done = here("check-method", "broken", "--plugin", tmp_path / "plugin.py")
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(checks_of(METHODS["temperature"])) + 1
+    assert done.returncode == int(is_broken)
+    failed = [line.split()[1] for line in lines if line.startswith("FAILED")]
+    assert failed == (["independent"] if is_broken else [])
+    # A method of no space: nothing to try of it.
+    assert [line.split()[1] for line in lines if line.startswith("-")] == ["space", "ends"]
 
 
 @pytest.mark.gpu

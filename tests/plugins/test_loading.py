@@ -9,12 +9,13 @@ import pytest
 
 from tests.support import CPU, drive, here, rows, run_of
 from tune_calib import plugins
+from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.plugins import Plugin
-from tune_calib.registry import METHODS, REGISTRIES
+from tune_calib.registry import DATASETS, METHODS, REGISTRIES
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import NetworkTrainable
@@ -235,6 +236,20 @@ def test_two_versions_never_share_a_network(tmp_path):
         run.close()
         assert store.holds("networks", spec.network_id)
     assert len({network for network, _ in found}) == len({loss for _, loss in found}) == 2
+
+
+def test_two_versions_never_share_images_in_the_cache(tmp_path):
+    text = (EXAMPLES / "plugin_dataset.py").read_text()
+    (tmp_path / "images").write_text("the files of the data set")
+    found = []
+    for brightness in (255, 128):
+        changed = text.replace("lambda root: ()", "lambda root: (root / 'images',)")
+        path = written(tmp_path / "lab.py", changed.replace("255", str(brightness)))
+        plugins.use([plugins.read(path)])
+        info = DATASETS["digits5"]
+        found += [load_source(info, tmp_path, tmp_path / "cache").train.images for _ in range(2)]
+    assert [int(images.max()) for images in found] == [255, 255, 128, 128]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 def test_a_worker_serves_one_version_after_the_other(tmp_path, trained):

@@ -12,6 +12,7 @@ from ray.cluster_utils import Cluster
 
 from tests.support import QUICK, cli, command_line, here, rows
 from tune_calib import plugins
+from tune_calib.registry import METHODS
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NAMES = ("loss", "head", "metric")
@@ -79,6 +80,9 @@ def test_a_folder_finds_its_plug_ins_again(command, lost, copied):
     done = here(command, copied, *(["--metric", "ks"] if command == "ranks" else []))
     assert done.returncode == 0, done.stderr
     assert "poly" in done.stdout
+    if command == "report":
+        assert "KS" in done.stdout
+        assert "KS error" in (copied / "report.html").read_text()
 
 
 READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
@@ -138,6 +142,13 @@ def file(tmp_path) -> Path:
     path = tmp_path / "sweep.yaml"
     path.write_text(FILE.format(broken=""))
     return path
+
+
+def test_a_sweep_file_is_forecast(file):
+    done = here("run", file, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "losses" in done.stdout
+    assert "poly" not in METHODS
 
 
 def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.registry import DATASETS
 
 # Raise it when a loader gives other pixels for the same files.
 CACHE_VERSION = 1
@@ -38,7 +39,7 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     files = info.locate(root)
     if cache is None or not files:
         return info.load(root)
-    path = cache / f"{info.name}-{_key(files)}.safetensors"
+    path = cache / f"{info.name}-{_key(files, DATASETS.origin(info.name))}.safetensors"
     if path.exists():
         try:
             return _read(path)
@@ -49,11 +50,13 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     return _read(path)
 
 
-def _key(files: Sequence[Path]) -> str:
-    """Digest of name, size and modification time of every source file."""
+def _key(files: Sequence[Path], plugin: str | None) -> str:
+    """Digest of name, size and modification time of every source file, and of who reads them."""
     # Not by content: that would be to read all of it at every start.
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(json.dumps([CACHE_VERSION, stats]).encode()).hexdigest()[:16]
+    # Another version of a plug-in may make other images of the same files.
+    content = [CACHE_VERSION, stats, *([plugin] if plugin else [])]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def _checksum(tensor: Tensor) -> str:

@@ -131,7 +131,8 @@ class Clock:
 
     def _batch(self, spec: TrialSpec, threads: int) -> tuple[float, float]:
         """Seconds of a training step with cross entropy, and of one image in evaluation."""
-        fields = spec.network.model_dump(exclude={"method", "params", "seed", "milestones"})
+        own = {"method", "params", "plugin", "seed", "milestones"}
+        fields = spec.network.model_dump(exclude=own)
         slots = {"data": spec.data.model_dump(), "network": {**fields, "epochs": 3}}
         plain = TrialSpec.build(**slots)
         key = f"{plain.network_id} {threads}"
