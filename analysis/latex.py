@@ -130,9 +130,15 @@ def _with_notes(table: Table) -> tuple[list[str], list[list[str]]]:
         for row in rows:
             is_long = len(_bare(row[index])) >= _NOTE_FROM
             if is_number and is_long and not _NUMBER.match(_bare(row[index])):
-                mark = marks.setdefault(row[index], chr(ord("a") + len(marks) % 26))
+                mark = marks.setdefault(row[index], _letters(len(marks)))
                 row[index] = rf"--\textsuperscript{{{mark}}}"
     return [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()], rows
+
+
+def _letters(number: int) -> str:
+    """``a`` to ``z``, then ``aa`` and so on: two notes never share a mark."""
+    before, last = divmod(number, 26)
+    return (_letters(before - 1) if before else "") + chr(ord("a") + last)
 
 
 def _even_blocks(columns: Sequence[_Column]) -> list[list[int]]:

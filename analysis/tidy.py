@@ -62,13 +62,6 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
     return {str(method): cells.tolist() for method, cells in groups}
 
 
-def unfinished(sweep: Sweep) -> pd.DataFrame:
-    """The planned trials without numbers: method, seeds, status, note (why), spec_hash."""
-    rows = planned_trials(sweep)
-    names = ["method", "network_seed", "head_seed", "status", "note", "spec_hash"]
-    return rows.loc[rows["status"] != "done", names].reset_index(drop=True)
-
-
 def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     """One line for each way in which planned trials of a method have no numbers.
 

@@ -214,6 +214,13 @@ def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
     assert f"{flag.name} (1 trial)" in (out / "report.html").read_text()
 
 
+def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
+    fake_results.write(tmp_path, kinds=RIVALS, seeds=1, flags=dict.fromkeys(range(4), CHANCE))
+    told = write_report(tmp_path)
+    assert "blocks left out" not in told
+    assert 'id="friedman"' not in (tmp_path / "report.html").read_text()
+
+
 @pytest.mark.parametrize("kind", [kind for kind in rank_tables.RENDERERS if kind != "csv"])
 def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, _ = collect([out], None, "ece")

@@ -113,6 +113,20 @@ class PlannedRecord(_Record):
     head_seed: int | None
 
 
+class PluginRecord(_Record):
+    """A plug-in behind the results.
+
+    Attributes:
+        name: of its file or module.
+        content: hash of its text.
+        where: path of its file, or its module.
+    """
+
+    name: str
+    content: str
+    where: str
+
+
 class SweepManifest(_Manifest):
     """``sweep.json``: what was asked of a ladder or comparison, and every trial of it.
 
@@ -130,6 +144,7 @@ class SweepManifest(_Manifest):
         paired_seeds: seeds of networks and heads vary together.
         planned: every trial.
         titles: printed names of its data set and backbones, by their registry names.
+        plugins: behind it.
         is_lost: the file is lost, and this is what the rows tell; never written.
     """
 
@@ -148,6 +163,7 @@ class SweepManifest(_Manifest):
     paired_seeds: bool
     planned: list[PlannedRecord]
     titles: dict[str, str] = {}
+    plugins: list[PluginRecord] = []
     is_lost: bool = Field(False, exclude=True)
 
 
@@ -205,6 +221,7 @@ class QuestionRecord(_Record):
     population: int = 8
     lag: int = 2
     own_recipes: bool = False
+    plugins: list[str] = []
 
     def plain(self) -> dict[str, Any]:
         """As it stands in the file."""
@@ -241,6 +258,7 @@ class SearchManifest(_Manifest):
         at_once: Ray trials side by side.
         study_storage: URL of the study, without its password; None is a journal file.
         titles: printed names of its data set and backbone, by their registry names.
+        plugins: behind it.
     """
 
     file_name = SEARCH_MANIFEST
@@ -259,6 +277,7 @@ class SearchManifest(_Manifest):
     at_once: int = 1
     study_storage: str | None = None
     titles: dict[str, str] = {}
+    plugins: list[PluginRecord] = []
 
     @property
     def can_go_on(self) -> bool:

@@ -59,17 +59,18 @@ _in_use: dict[str, Plugin] = {}  # by content
 _kept: dict[str, list[tuple[Any, Any]]] = {}  # what was registered, so that it runs once
 
 
-def read(given: str) -> Plugin:
+def read(given: str, folder: Path = Path()) -> Plugin:
     """The plug-in that a user names.
 
     Args:
         given: path of a file that ends in ``.py``, or the dotted name of a module.
+        folder: from which the path starts.
 
     Raises:
         UserError: there is none.
     """
     if given.endswith(".py") or "/" in given:
-        return _read_file(Path(given))
+        return _read_file(folder / given)
     content, _ = _of_module(given)
     return Plugin(given, content, given)
 
@@ -128,16 +129,23 @@ def in_use() -> tuple[Plugin, ...]:
     return tuple(_in_use.values())
 
 
-def load(*given: str) -> None:
+def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
+    """Those in use that have one of some contents, or compute a metric, which every row has."""
+    wanted = set(contents) | {METRICS.origin(name) for name in METRICS}
+    return tuple(plugin for plugin in in_use() if plugin.content in wanted)
+
+
+def load(*given: str, folder: Path = Path()) -> None:
     """Register plug-ins besides those that are in use.
 
     Args:
         given: files or modules, as for ``--plugin``.
+        folder: from which paths start.
 
     Raises:
         UserError: one is not there, or is broken.
     """
-    use([*in_use(), *map(read, given)])
+    use([*in_use(), *(read(each, folder) for each in given)])
 
 
 def use(plugins: Iterable[Plugin]) -> None:

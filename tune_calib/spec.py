@@ -269,6 +269,12 @@ class TrialSpec(StrictModel):
         return content_hash(self)
 
     @property
+    def plugins(self) -> set[str]:
+        """Content hashes of the plug-ins that fill its slots."""
+        slots = (self.data, self.network, self.head, self.posthoc)
+        return {each for slot in slots if slot and slot.plugin for each in slot.plugin.split("+")}
+
+    @property
     def network_id(self) -> str:
         """Identity of the trained network: hash of the data and network slots."""
         # As a trial: one without head and post-hoc has the network's identity for its hash.

@@ -55,6 +55,8 @@ def friedman(matched: Matched) -> Friedman:
     absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
     # Rounded as in paired tests: the last bit of a mean over head seeds must not break a tie.
     complete = values.dropna().round(12)
+    if not len(values.columns):  # of no method at all every block would count as complete
+        complete = complete.iloc[:0]
     notes = list(matched.notes)
     notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
     notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []

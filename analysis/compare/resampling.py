@@ -52,8 +52,13 @@ def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
             "head_seed": trial["head_seed"],
         }
         rows.append((rung, {**row, **_intervals(own)}))
-    rows.sort(key=lambda pair: (pair[0], pair[1]["network_seed"], str(pair[1]["head_seed"])))
+    # A network's own head has no seed, which sorts nowhere among numbers.
+    rows.sort(key=lambda pair: (pair[0], pair[1]["network_seed"], _or_first(pair[1]["head_seed"])))
     return pd.DataFrame([row for _, row in rows])
+
+
+def _or_first(seed: Any) -> int:
+    return -1 if pd.isna(seed) else int(seed)
 
 
 def _intervals(bins: pd.DataFrame) -> dict[str, float]:

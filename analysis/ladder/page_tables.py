@@ -12,7 +12,6 @@ from analysis.ladder import samples, tables
 from analysis.ladder.means import TABLE_METRICS
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from analysis.page import table
 from analysis.page.table import Table
 from analysis.settings import by_rung
 from analysis.text import (
@@ -47,8 +46,8 @@ def significance(verdicts: Sequence[Verdict]) -> list[Table]:
         lines = significance_tables.sentences(verdict)
         note = " ".join(full_stops(lines))
         if verdict.friedman is not None:
-            rows = significance_tables.ranked_rows(verdict.friedman)
-            found.append(Table("friedman", f"Mean ranks. {note}", rows))
+            if rows := significance_tables.ranked_rows(verdict.friedman):
+                found.append(Table("friedman", f"Mean ranks. {note}", rows))
         else:
             spread = significance_tables.spread_rows(verdict)
             compared = significance_tables.compared_rows(verdict)
@@ -63,6 +62,8 @@ def single_samples(results: LadderResults) -> list[Table]:
     if results.statistics.empty:
         return []
     last = samples.last_epochs(sweep, results.statistics)
+    if last.empty:
+        return []
     records = samples.records(last)
     return [Table("samples", samples.caption(sweep, last), records, chosen_by=("split",))]
 
@@ -104,13 +105,11 @@ def trials(sweep: Sweep) -> Table:
     """Every planned trial with its numbers."""
     rows = planned_trials(sweep)
     names = _shown(rows)
-    records = [_trial(row, names) for _, row in rows.head(table.MAX_ROWS).iterrows()]
+    records = [_trial(row, names) for _, row in rows.iterrows()]
     if all(record["flags"].is_blank for record in records):
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
     note = "One row a planned trial; time is of the Ray trial that ran it, alone or with others."
     note += "".join(f" {line}." for line in legend(rows["flags"]))
-    if len(rows) > table.MAX_ROWS:
-        note += f" The first {table.MAX_ROWS} of {len(rows)}; the Parquet files hold all."
     return Table("trial-rows", note, records, chosen_by=("rung", "status"))
 
 
@@ -119,7 +118,7 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
     if rows.empty:
         return []
     records = []
-    for row in rows.head(table.MAX_ROWS).to_dict("records"):
+    for row in rows.to_dict("records"):
         cells = {
             "rung": Cell(row["rung"]),
             "network seed": cell(row["network_seed"]),

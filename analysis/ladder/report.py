@@ -110,6 +110,8 @@ def _sample_texts(results: LadderResults) -> dict[str, str]:
     if results.statistics.empty:
         return {}
     last = last_epochs(sweep, results.statistics)
+    if last.empty:
+        return {}
     rows, told = records(last), caption(sweep, last)
     body = tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True)
     label = latex.label_of("samples", sweep.manifest.dataset)

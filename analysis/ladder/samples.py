@@ -29,6 +29,7 @@ QUANTITIES = {
 }
 SPLITS = {"train": "train, as the loss saw it", "select": "select, after the epoch"}
 SHARES = ("over", "under", "flipped")
+LAST_EPOCH = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
 
 
 def sample_statistics(out: Place) -> pd.DataFrame:
@@ -112,7 +113,8 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
                 key = {"rung": rung.index, "label": rung.label, "split": split}
                 numbers = {"n": len(values), "mean": values.mean(), "sd": values.std(ddof=1)}
                 rows.append({**key, "quantity": quantity, **numbers})
-    return pd.DataFrame(rows)
+    # Named, for a table without rows: a trial that diverged may be the only one with records.
+    return pd.DataFrame(rows, columns=LAST_EPOCH)
 
 
 def records(table: pd.DataFrame) -> list[Record]:

@@ -35,6 +35,13 @@ class Table:
         return list(self.records[0])
 
     @property
+    def told(self) -> str:
+        """The caption, and that rows are left out, if some are."""
+        cut = len(self.records) > MAX_ROWS
+        more = f" The first {MAX_ROWS} of {len(self.records)}; the Parquet files hold all."
+        return f"{self.caption}{more if cut else ''}"
+
+    @property
     def rows(self) -> list[list[Cell]]:
         """Cells of the rows that the page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]

@@ -3,7 +3,7 @@ import pytest
 from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.published import beside, published, published_tables
-from analysis.tidy import COLUMNS, choose, complaints, tidy, unfinished
+from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
 from tests import fake_results
 from tune_calib.errors import UserError
 
@@ -44,7 +44,7 @@ def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
     frame = tidy(sweep, metrics=["ece"], split="test")
     assert len(frame) == 12
     assert frame["value"].notna().equals(frame["status"] == "done")
-    missing = unfinished(sweep).query("status == 'missing'").iloc[0]
+    missing = planned_trials(sweep).query("status == 'missing'").iloc[0]
     assert missing[["method", "network_seed", "spec_hash"]].tolist() == ["+ one", 2, "1-2"]
     assert complaints(sweep) == [
         "+ one: 1 of 3 missing (network seed/head seed 2/2)",

@@ -8,7 +8,8 @@ from tune_calib.errors import UserError, as_option
 from tune_calib.folders import is_search
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import SEARCH_MANIFEST
-from tune_calib.places import Place
+from tune_calib.places import Place, place
+from tune_calib.plugin_folders import take_up
 
 
 def entries(folder: Place) -> list[Place]:
@@ -24,6 +25,17 @@ def entries(folder: Place) -> list[Place]:
     return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
 
 
+def opened(out: str) -> Place:
+    """A folder of results, and the plug-ins behind it registered.
+
+    Raises:
+        UserError: one of them is not there any more, or has changed.
+    """
+    folder = place(out)
+    take_up(folder)
+    return folder
+
+
 def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     """Print what is to be said of a folder, or of each entry of a sweep file.
 
@@ -32,11 +44,13 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     """
     below = entries(folder)
     if not below:
+        take_up(folder)
         typer.echo(as_option(describe(folder)))
         return
     refused = 0
     for entry in below:
         try:
+            take_up(entry)
             text = as_option(describe(entry))
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1

@@ -152,7 +152,8 @@ def _printed(entry: Entry) -> dict[str, str]:
         if isinstance(value, dict):
             row[key] = ", ".join(f"{k}={v}" for k, v in value.items())
         elif key != "url":
-            row[key] = ", ".join(value) if isinstance(value, list) else str(value)
+            told = "" if value is None else str(value)
+            row[key] = ", ".join(value) if isinstance(value, list) else told
     return row
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib import plugins
 from tune_calib.cli import searches
 from tune_calib.cli.options import DataRoot, StoreRoot
 from tune_calib.errors import UserError
@@ -46,11 +47,12 @@ def pictures(
     data_root: DataRoot = None,
 ) -> None:
     """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
+    from tune_calib.cli.folders import opened
     from tune_calib.places import place
     from tune_calib.portable import PORTABLE, is_portable_process
     from tune_calib.results import read_table
 
-    folder = place(out)
+    folder = opened(out)
     slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
     if not is_portable_process() and any(
         json.loads(slot).get("portable") for slot in slots if slot
@@ -59,6 +61,7 @@ def pictures(
         command = [sys.executable, "-m", "tune_calib.cli", "pictures", out]
         command += ["--store", store] if store else []
         command += ["--data-root", str(data_root)] if data_root else []
+        command += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
         done = subprocess.run(command, env={**os.environ, **PORTABLE}, check=False)
         raise typer.Exit(done.returncode)
 

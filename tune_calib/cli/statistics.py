@@ -45,9 +45,9 @@ def ranks(
     from analysis.compare.rank_tables import RENDERERS, latex
     from analysis.compare.ranks import collect, rank
     from analysis.tidy import choose
-    from tune_calib.places import place
+    from tune_calib.cli.folders import opened
 
-    found = collect([place(each) for each in dirs or []], published, metric, split)
+    found = collect([opened(each) for each in dirs or []], published, metric, split)
     chosen = choose(found.frame, **_wanted(where or []))
     table = rank(chosen, metric, ranking, found.notes, found.titles)
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
@@ -83,13 +83,13 @@ def significance(
     from analysis.compare.significance_tables import RENDERERS, latex
     from analysis.load import load
     from analysis.tidy import check_metric
-    from tune_calib.places import place
+    from tune_calib.cli.folders import opened
 
     check_metric(metric, is_printed=published is not None)
     if dirs and len(dirs) == 1 and published is None:
-        matched = over_seeds(load(place(dirs[0])), metric, split or "test")
+        matched = over_seeds(load(opened(dirs[0])), metric, split or "test")
     else:
-        found = collect([place(each) for each in dirs or []], published, metric, split)
+        found = collect([opened(each) for each in dirs or []], published, metric, split)
         matched = over_columns(rank(found.frame, metric, notes=found.notes))
     verdict = judge(matched, test, baseline)
     typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib import plugins
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.searches import Retry
 
@@ -34,6 +35,8 @@ def run(
     from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
     again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
+    given = [own for own in plugins.in_use() if own not in plugins.installed()]
+    again += "".join(f" --plugin {own.where}" for own in given)
     with _in_keys():
         read = read_sweep_file(file)
         if address is not None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tune_calib import plugins
 from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
@@ -18,7 +19,9 @@ from tune_calib.manifests import (
     SweepManifest,
 )
 from tune_calib.places import Place, environment, require_writable
-from tune_calib.registry import DATASETS
+from tune_calib.plugin_folders import joined, keep, records, take_up
+from tune_calib.plugins import Plugin
+from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
@@ -67,7 +70,10 @@ def ablate(job: LadderJob) -> list[str]:
     Raises:
         UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
-    site, planned = job.site, job.planned()
+    site = job.site
+    take_up(site.out)
+    planned = job.planned()
+    used = _plugins(job.ladder, planned)
     data = planned[0].spec.data
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(site.data_root)
@@ -85,13 +91,20 @@ def ablate(job: LadderJob) -> list[str]:
         if lacks := lacking(plan, store, is_search=False):
             require_writable(site.store, lacks[0])
         manifest.write(site.out)
+        keep(site.out, used)
         if not plan.networks:
             return []
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)
-            circumstances = site.circumstances(manifest.sweep, job.ladder.name)
+            circumstances = site.circumstances(manifest.sweep, job.ladder.name, used)
             return run_plan("networks and heads", plan, circumstances, site.gpus)
+
+
+def _plugins(ladder: Ladder, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
+    """The plug-ins behind a ladder and its trials."""
+    own = LADDERS.origin(ladder.name) if ladder.name in LADDERS else None
+    return plugins.used([own, *(each for trial in planned for each in trial.spec.plugins)])
 
 
 def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
@@ -119,7 +132,8 @@ def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest
 def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) -> SweepManifest:
     ladder, seeds = job.ladder, job.asked.seeds
     used = sorted({trial.rung for trial in planned})
-    return SweepManifest(
+    needs = _plugins(ladder, planned)
+    manifest = SweepManifest(
         version=VERSION,
         sweep=identity,
         ladder=ladder.name,
@@ -135,6 +149,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
         planned=[_planned(trial) for trial in planned],
         titles=titles(planned),
     )
+    return manifest.model_copy(update={"plugins": records(needs)}) if needs else manifest
 
 
 def _rung(rung: Rung, index: int) -> RungRecord:
@@ -171,6 +186,7 @@ def _extend(old: SweepManifest, new: SweepManifest, out: Place) -> SweepManifest
         "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
         "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
         "titles": {**old.titles, **new.titles},
+        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=both).over(old)
 

@@ -1,9 +1,11 @@
 """Where a ladder or a search is carried out."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tune_calib.places import Place
+from tune_calib.plugins import Plugin
 from tune_calib.tuning.backend.rows import Circumstances
 
 
@@ -27,12 +29,15 @@ class Site:
     gpus: float = 0.0
     command: str = ""
 
-    def circumstances(self, sweep: str, ladder: str, is_search: bool = False) -> Circumstances:
+    def circumstances(
+        self, sweep: str, ladder: str, used: Iterable[Plugin] = (), is_search: bool = False
+    ) -> Circumstances:
         """What every row of the job says of it.
 
         Args:
             sweep: identity of the question.
             ladder: its name.
+            used: plug-ins that its trials need.
             is_search: the test split stays shut.
         """
         # Workers stand in folders of their own: paths are absolute there.
@@ -44,4 +49,5 @@ class Site:
             ladder=ladder,
             device="cuda" if self.gpus else "cpu",
             is_search=is_search,
+            plugins=[plugin.plain() for plugin in used],
         )

@@ -5,7 +5,9 @@ import pyarrow as pa
 import pytest
 import torch
 
+from analysis.ladder.report import write_report
 from analysis.ladder.samples import sample_statistics
+from tests import fake_results
 from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
@@ -89,10 +91,11 @@ def test_an_epoch_that_is_absent_is_one_line(tmp_path):
         read_epochs(store, spec.network_id, EPOCHS, spec.hash)
 
 
-def test_statistics_of_a_table_worked_by_hand(tmp_path):
+def seen(spec_hash) -> pa.Table:
+    """The record of four and four samples in two epochs."""
     frame = pd.DataFrame(
         {
-            "spec_hash": "a",
+            "spec_hash": spec_hash,
             "split": "train",
             "epoch": [1] * 4 + [2] * 4,
             "sample": [0, 1, 2, 3, 0, 1, 2, 9],
@@ -102,8 +105,20 @@ def test_statistics_of_a_table_worked_by_hand(tmp_path):
             "correct": [False, False, True, True, True, True, False, True],
         }
     )
-    table = pa.table({name: frame[name].to_numpy() for name in frame}).cast(SCHEMAS["samples"])
-    write_results(tmp_path, "one", {"trials": []}, table)
+    columns = {name: frame[name].to_numpy() for name in frame}
+    return pa.table(columns).cast(SCHEMAS["samples"])
+
+
+def test_records_of_no_trial_that_is_done_are_no_table(tmp_path):
+    fake_results.write(tmp_path)
+    write_results(tmp_path, "one", {"trials": []}, seen("of a trial that diverged"))
+    write_report(tmp_path)
+    assert (tmp_path / "report.html").exists()
+    assert not (tmp_path / "tables" / "samples.md").exists()
+
+
+def test_statistics_of_a_table_worked_by_hand(tmp_path):
+    write_results(tmp_path, "one", {"trials": []}, seen("a"))
     first, second = sample_statistics(tmp_path).to_dict("records")
     assert (first["n"], first["accuracy"], first["over"], first["under"]) == (4, 0.5, 0.5, 0.25)
     assert pd.isna(first["flipped"])

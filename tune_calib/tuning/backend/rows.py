@@ -6,18 +6,19 @@ import platform
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tune_calib import plugins
 from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.machine import machine
 from tune_calib.ladder import PlannedTrial
 from tune_calib.results import SCHEMA_VERSION
-from tune_calib.spec import canonical_json
+from tune_calib.spec import TrialSpec, canonical_json
 
 _LIBRARIES = (
     "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
@@ -58,6 +59,7 @@ class Circumstances:
         ladder: its ladder.
         device: ``cpu`` or ``cuda``.
         is_search: whether the test split stays shut.
+        plugins: what workers must register, as ``Plugin.plain`` gives it.
         versions: library versions, as JSON.
         git_revision: of the program, where it is a git checkout.
     """
@@ -69,6 +71,7 @@ class Circumstances:
     ladder: str = ""
     device: str = "cpu"
     is_search: bool = False
+    plugins: Sequence[dict[str, Any]] = ()
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
 
@@ -151,6 +154,7 @@ def trial_row(
         "versions": circumstances.versions,
         "git_revision": circumstances.git_revision,
         "own_s": result.own_s,
+        "plugins": _plugins(spec),
         **measured,
         **(result.evaluation.metrics if result.evaluation else {}),
     }
@@ -187,6 +191,11 @@ def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _plugins(spec: TrialSpec) -> str | None:
+    used = {plugin.name: plugin.content for plugin in plugins.used(spec.plugins)}
+    return json.dumps(used, sort_keys=True) if used else None
 
 
 def _peak_memory(device: str) -> int:

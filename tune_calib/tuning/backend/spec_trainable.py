@@ -1,7 +1,7 @@
 """What the Trainables share: reading a configuration, and writing the rows of its trials."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ import pyarrow as pa
 import torch
 from ray import tune
 
+from tune_calib import plugins
 from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
@@ -18,6 +19,7 @@ from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import SLOTS
 from tune_calib.places import place
+from tune_calib.plugins import Plugin
 from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import METHODS
 from tune_calib.results import write_results
@@ -41,6 +43,7 @@ class SpecTrainable(tune.Trainable):
     """
 
     method: ClassVar[str | None] = None
+    plugins: ClassVar[Sequence[Plugin]] = ()
 
     def _setup_logdir(self) -> None:
         """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
@@ -52,6 +55,8 @@ class SpecTrainable(tune.Trainable):
         self.started = time.monotonic()
         self.resets = getattr(self, "resets", 0)
         self.circumstances = Circumstances(**config["run"])
+        # Before anything is looked up; the process may have served a run with others.
+        plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -24,6 +24,7 @@ import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
 
+from tune_calib import plugins
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
@@ -241,7 +242,11 @@ def trainable(name: str) -> type[tune.Trainable]:
     """
     base = HeadTrainable if METHODS[name].kind == "head" else NetworkTrainable
     title = "".join(part.capitalize() for part in name.split("_"))
-    return type(f"{title}Trainable", (base,), {"method": name, "__doc__": METHODS[name].title})
+    return type(
+        f"{title}Trainable",
+        (base,),
+        {"method": name, "plugins": plugins.in_use(), "__doc__": METHODS[name].title},
+    )
 
 
 def _result(

@@ -6,7 +6,7 @@ from typing import Any
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
-from tune_calib.registry import METHODS, SPACES
+from tune_calib.registry import BACKBONES, METHODS, SPACES
 from tune_calib.space import Choice, Point, Space
 from tune_calib.spec import TrialSpec
 
@@ -34,6 +34,17 @@ class Candidates:
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
+
+    def plugins(self) -> set[str]:
+        """Content hashes of the plug-ins that it rests on."""
+        backbones = self.space.settings.get("network.backbone")
+        origins = {
+            SPACES.origin(self.method),
+            *(BACKBONES.origin(str(name)) for name in (backbones and backbones.values()) or ()),
+        }
+        specs = [trial.spec for trial in (*self.baseline(), *self.trials({}, 0))]
+        own = {each for spec in specs for each in spec.plugins}
+        return own | {origin for origin in origins if origin is not None}
 
     def refuse_empty(self) -> None:
         """Refuse a search that has nothing to choose.

@@ -10,6 +10,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
+from tune_calib.plugin_folders import keep, take_up
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.backend.feed import run_plan
 from tune_calib.tuning.backend.launch import (
@@ -63,6 +64,7 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
             its choice was evaluated on test already.
         MismatchError: trials, rows and study disagree at the end.
     """
+    take_up(job.out)
     job = as_begun(job)
     question = job.question
     _refuse(question, job)
@@ -89,6 +91,7 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
             require_writable(job.site.store, lacks[0] if lacks else "the networks of the search")
         ledger = open_ledger(job, candidates)
         manifest.write(job.out)
+        keep(job.out, job.plugins())
         if retry is not None:
             ledger.study.retry(retry)
         planned = ledger.study.planned(asked)
@@ -179,7 +182,8 @@ def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
 
 def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str) -> None:
     question, baseline, gpus = job.question, ledger.candidates.baseline(), job.site.gpus
-    circumstances = job.site.circumstances(identity, f"search {question.method}", is_search=True)
+    name, used = f"search {question.method}", job.plugins()
+    circumstances = job.site.circumstances(identity, name, used, is_search=True)
     plan = make_plan(baseline, set(ledger.rows))
     run_plan("baseline", plan, circumstances, gpus)
     ledger.read()

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from tune_calib import plugins
 from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
 from tune_calib.folders import search_of
@@ -12,8 +13,10 @@ from tune_calib.manifests import (
     QuestionRecord,
     SearchManifest,
 )
-from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.names import METRICS, SEARCH_MANIFEST
 from tune_calib.places import Place, place
+from tune_calib.plugin_folders import take_up
+from tune_calib.plugins import Plugin
 from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
@@ -64,9 +67,18 @@ class Question:
             "population": self.population,
             "lag": self.lag,
             **({"own_recipes": True} if asked.own_recipes else {}),
+            # Two versions of a plug-in are two questions, also for a study in one database.
+            **({"plugins": sorted(needs)} if (needs := self.plugins()) else {}),
         }
         # Through JSON: the file has lists where Python has tuples, and must equal what is read.
         return QuestionRecord(**json.loads(json.dumps(plain)))
+
+    def plugins(self) -> set[str]:
+        """Content hashes of the plug-ins that it rests on."""
+        if not plugins.in_use():
+            return set()
+        metrics = {METRICS.origin(name) for name in self.objective.metrics}
+        return self.candidates().plugins() | {each for each in metrics if each is not None}
 
     @property
     def identity(self) -> str:
@@ -90,6 +102,7 @@ class Question:
         )
         objective = Objective(tuple(record.objective.metrics), record.objective.guard)
         del plain["seeds"]
+        plain.pop("plugins", None)  # said again by those that are in use now
         return cls(**{**plain, "asked": asked, "objective": objective})
 
     def candidates(self) -> Candidates:
@@ -120,6 +133,10 @@ class SearchJob:
         """Folder of the search."""
         return self.site.out
 
+    def plugins(self) -> tuple[Plugin, ...]:
+        """The plug-ins that its trials need."""
+        return plugins.used(self.question.plugins())
+
 
 def job_of(out: Place, study_storage: str | None) -> SearchJob:
     """The search that a folder holds.
@@ -131,6 +148,7 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
     Raises:
         UserError: it holds none.
     """
+    take_up(out)
     manifest = search_of(out)
     if not manifest.can_go_on:
         raise _unknown(out, manifest)

@@ -15,6 +15,7 @@ from tune_calib.manifests import (
 )
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.places import Place
+from tune_calib.plugin_folders import joined, records
 from tune_calib.results import read_table
 from tune_calib.tuning.caption import titles
 from tune_calib.tuning.folder import holds_another, refuse_foreign
@@ -56,6 +57,7 @@ def search_manifest(job: SearchJob) -> SearchManifest:
         "command": old.command,
         "commands": _commands(old, new),
         "trials": max(old.trials, new.trials),
+        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=further).over(old)
 
@@ -79,6 +81,7 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
         at_once=job.at_once,
         study_storage=job.study_storage and without_password(job.study_storage),
         titles=titles(candidates.baseline()),
+        **({"plugins": records(needs)} if (needs := job.plugins()) else {}),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from tune_calib import places
+from tune_calib import places, plugins
 from tune_calib.errors import UserError, as_key
 from tune_calib.tuning.sweep.format import SweepFile
 from tune_calib.wording import complaint, shown
@@ -78,6 +78,7 @@ def read_sweep_file(path: Path) -> ReadFile:
         raise UserError(
             f"{path} is no sweep file; it needs entries; tune-calib schema tells what it may say"
         )
+    _load_plugins(path, plain.get("plugins"), lines)  # before names are looked up
     try:
         return ReadFile(path, SweepFile.model_validate(plain), lines)
     except ValidationError as error:
@@ -86,6 +87,15 @@ def read_sweep_file(path: Path) -> ReadFile:
         if first["type"] == "unknown_key":
             at = (*at, first["ctx"]["key"])
         raise _error(path, lines, at, _message(first)) from None
+
+
+def _load_plugins(path: Path, given: Any, lines: Mapping[Position, int]) -> None:
+    for index, each in enumerate(given if isinstance(given, list) else ()):
+        if isinstance(each, str) and each.strip():
+            try:
+                plugins.load(each, folder=path.parent)
+            except UserError as error:
+                raise _error(path, lines, ("plugins", index), str(error)) from None
 
 
 def _message(found: Any) -> str:

@@ -179,6 +179,8 @@ class SweepFile(_Where):
     """URL of a database for the studies; a journal file in each search's folder unless given."""
     address: str | None = None
     """A running Ray cluster; auto finds it; this machine unless given."""
+    plugins: tuple[str, ...] = ()
+    """Files (from where this one lies) and modules that register own methods and the like."""
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
     """By name, which is part of the names of their folders."""
 

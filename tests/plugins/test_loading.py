@@ -1,0 +1,262 @@
+"""A plug-in is taken whole or not at all, and each version of it is another one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import CPU, drive, here, rows, run_of
+from tune_calib import plugins
+from tune_calib.data.splits import load_development
+from tune_calib.engine.artifacts import NetworkTraining
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.plugins import Plugin
+from tune_calib.registry import METHODS, REGISTRIES
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.tuning.backend.trainables import NetworkTrainable
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+GOOD = """
+from dataclasses import replace
+from tune_calib.registry import METHODS
+
+METHODS.register(replace(METHODS["fl"], name="mine"))
+"""
+METRIC = """
+from tune_calib.names import METRICS, Metric
+
+METRICS.register(Metric("x", "X", "min", "score"))
+"""
+# The text of a plug-in, and what is said of it behind its path.
+BROKEN = {
+    "syntax": ("x = 1\ny = (\n", " line 2: SyntaxError: '(' was never closed"),
+    "import": ("\nimport nothing_there\n", " line 2: ModuleNotFoundError"),
+    "exception": (GOOD + "1 / 0\n", " line 6: ZeroDivisionError: division by zero"),
+    "deep": ("import json\njson.loads('')\n", " line 2: JSONDecodeError"),
+    "exit": ("raise SystemExit(3)\n", " line 1: SystemExit: 3"),
+    "taken": (
+        GOOD.replace('"mine"', '"ls"'),
+        " line 5: ValueError: method 'ls' is registered already",
+    ),
+    "taken early": (
+        "from tune_calib.registry import METHODS\nfrom tune_calib.methods import fl\n"
+        "METHODS.register(METHODS['fl'])\n",
+        " line 3: ValueError: method 'fl' is registered already",
+    ),
+    "taken of a family": (
+        "from dataclasses import replace\nfrom tune_calib.registry import BACKBONES as B\n"
+        "B.register(replace(B['small_cnn'], name='resnet18'))\n",
+        " line 3: ValueError: backbone 'resnet18' is registered already",
+    ),
+    "nothing": ("x = 1\n", ": it registers nothing"),
+    "a text": (
+        "from tune_calib.registry import LADDERS\nLADDERS.register('x')\n",
+        " line 2: TypeError: a ladder is a Ladder, got 'x'",
+    ),
+    "a wrong record": (
+        "from tune_calib.registry import LADDERS, METHODS\nLADDERS.register(METHODS['ce'])\n",
+        " line 2: TypeError: a ladder is a Ladder, got MethodInfo",
+    ),
+    "a wrong name": (GOOD.replace('"mine"', '"a+b"'), " line 5: ValueError: 'a+b' names no method"),
+    "a metric": (METRIC, ": metric 'x' has no compute"),
+    "no text": ("# \udcff", " is no text"),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    before = plugins.in_use()
+    yield
+    plugins.use(before)
+
+
+def everything() -> dict[str, list[str]]:
+    return {registry.kind: list(registry) for registry in REGISTRIES}
+
+
+def written(path: Path, text: str = GOOD) -> str:
+    path.write_bytes(text.encode(errors="surrogateescape"))
+    return str(path)
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plug_in_is_one_line_and_leaves_nothing(case, tmp_path):
+    text, said = BROKEN[case]
+    before = everything()
+    for _ in range(2):
+        with pytest.raises(UserError) as told:
+            plugins.load(written(tmp_path / "lab.py", text))
+        assert str(told.value).startswith(f"plug-in {tmp_path / 'lab.py'}{said}")
+        assert "\n" not in str(told.value)
+    assert everything() == before
+    assert plugins.in_use() == ()
+
+
+@pytest.mark.parametrize(
+    "given", ["nothing.py", "nothing/here.py", "no.such.module", "tests.nothing"]
+)
+def test_what_is_not_there_is_one_line_at_the_command(given, refusal):
+    assert given.removesuffix(".py") in refusal("list", "methods", "--plugin", given)
+
+
+def test_the_same_twice_is_one_and_a_command_leaves_none(tmp_path):
+    given = ("--plugin", written(tmp_path / "lab.py")) * 2
+    assert "mine" in here("list", "methods", *given).stdout
+    assert "mine" not in METHODS
+    assert "unknown method 'mine'" in here("list", "methods", "mine").stderr
+
+
+def test_two_of_one_name_are_refused(tmp_path):
+    plugins.load(written(tmp_path / "lab.py"))
+    with pytest.raises(UserError, match="two plug-ins are named lab"):
+        plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
+
+
+def test_what_it_makes_python_import_stays_the_programs(tmp_path):
+    """In a process that has looked nothing up yet."""
+    text = "from tune_calib.methods import fl\n" + GOOD
+    program = (
+        "from tune_calib import plugins; from tune_calib.registry import METHODS\n"
+        f"plugins.load({written(tmp_path / 'lab.py', text)!r})\n"
+        "plugins.use([]); assert 'fl' in METHODS and 'mine' not in METHODS"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_is_registered_outside_a_plug_in_makes_no_spec(tmp_path):
+    path = written(tmp_path / "lab.py")
+    exec(compile(Path(path).read_text(), path, "exec"), {"__name__": "lab"})
+    try:
+        with pytest.raises(UserError, match="registered outside a plug-in"):
+            TrialSpec.build(network={"method": "mine"})
+        plugins.load(path)  # which may register it once more
+        assert TrialSpec.build(network={"method": "mine"}).network.plugin
+    finally:
+        METHODS.remove("outside")
+
+
+@pytest.mark.parametrize("is_package", [True, False])
+def test_a_module_is_known_by_all_of_its_package(is_package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / ("lab_pack/calib/methods.py" if is_package else "lab_module.py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_package:
+        (tmp_path / "lab_pack/__init__.py").touch()
+        (tmp_path / "lab_pack/calib/__init__.py").touch()
+    name = "lab_pack.calib.methods" if is_package else "lab_module"
+    written(path)
+    contents = []
+    for change in (path, tmp_path / "lab_pack/helper.py" if is_package else path):
+        plugins.use([plugins.read(name)])
+        assert METHODS.origin("mine") == plugins.read(name).content
+        contents.append(plugins.read(name).content)
+        change.write_text(path.read_text() + "# changed\n")
+        assert plugins.read(name).content not in contents
+    with pytest.raises(UserError, match="is another version on this machine"):
+        plugins.use([Plugin(name, contents[0], name)])
+
+
+def test_an_installed_package_is_always_there(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    written(tmp_path / "lab_installed.py")
+    about = tmp_path / "lab-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: lab\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[tune_calib.plugins]\nlab = lab_installed\n")
+    assert "mine" in here("list", "methods").stdout
+    given = here("list", "methods", "mine", "--plugin", "lab_installed")
+    assert given.returncode == 0
+
+
+def test_the_slot_that_it_fills_carries_its_content(tmp_path):
+    plain = TrialSpec.build(network={}, head={"method": "tst"})
+    plugins.load(
+        str(EXAMPLES / "plugin_loss.py"),
+        str(EXAMPLES / "plugin_head.py"),
+        str(EXAMPLES / "plugin_dataset.py"),
+        str(EXAMPLES / "plugin_backbone.py"),
+    )
+    assert TrialSpec.build(network={}, head={"method": "tst"}) == plain
+    loss, head, dataset, backbone = (plugin.content for plugin in plugins.in_use())
+    spec = TrialSpec.build(
+        data={"dataset": "digits5"},
+        network={"method": "poly", "backbone": "perceptron"},
+        head={"method": "cosine"},
+    )
+    assert spec.data.plugin == dataset
+    assert spec.network.plugin == f"{loss}+{backbone}"
+    assert spec.head.plugin == head
+    assert spec.plugins == {loss, head, dataset, backbone}
+    stored = json.loads(spec.canonical_json())
+    assert TrialSpec.build(**stored) == spec
+    plugins.use(
+        [
+            *plugins.in_use()[1:],
+            plugins.read(
+                written(
+                    tmp_path / "plugin_loss.py",
+                    (EXAMPLES / "plugin_loss.py").read_text() + "# changed",
+                )
+            ),
+        ]
+    )
+    with pytest.raises(UserError, match="network slot is of plug-in"):
+        TrialSpec.build(**stored)
+
+
+@pytest.mark.parametrize("how", ["--set", "set"])
+def test_it_is_no_setting(how, refusal, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    file.write_text("set: {network: {plugin: x}}\nentries: {a: {methods: [ls]}}\n")
+    given = ("run", file) if how == "set" else ("compare", "ls", "--set", "network.plugin=x")
+    assert "plugin" in refusal(*given)
+
+
+def two_versions(folder: Path) -> list[Plugin]:
+    text = (EXAMPLES / "plugin_loss.py").read_text()
+    for name, loss in (("a", "epsilon *"), ("b", "epsilon * 3 *")):
+        (folder / name).mkdir()
+        (folder / name / "lab.py").write_text(text.replace("epsilon *", loss))
+    return [plugins.read(str(folder / name / "lab.py")) for name in "ab"]
+
+
+def test_two_versions_never_share_a_network(tmp_path):
+    store, found = Store(tmp_path / "store"), []
+    for plugin in two_versions(tmp_path):
+        plugins.use([plugin])
+        spec = TrialSpec.build(network={"method": "poly", "epochs": 1, "augment": "none"})
+        run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+        found.append((spec.network_id, run.step()["train/loss"]))
+        assert run.step() is None
+        run.close()
+        assert store.holds("networks", spec.network_id)
+    assert len({network for network, _ in found}) == len({loss for _, loss in found}) == 2
+
+
+def test_a_worker_serves_one_version_after_the_other(tmp_path, trained):
+    """The same process, reset, as Ray reuses its actors; and none after them."""
+    base = Circumstances(**run_of(tmp_path / "out", trained)).plain()
+    actor = None
+    for index, plugin in enumerate([*two_versions(tmp_path), None]):
+        plugins.use([plugin] if plugin else [])
+        slots = {"network": {"method": "poly" if plugin else "ls", "epochs": 1, "augment": "none"}}
+        spec = TrialSpec.build(**slots, data={"train_fraction": 0.2}).model_dump(mode="json")
+        trial = {"spec": spec, "rung": index, "label": str(index)}
+        own = [plugin.plain()] if plugin else []
+        config = {"run": {**base, "plugins": own}, "work": {"name": f"n{index}", "trials": [trial]}}
+        plugins.use([])
+        if actor is None:
+            actor = NetworkTrainable(config)
+        else:
+            actor.reset(config)
+        drive(actor)
+    actor.cleanup()
+    first, second, last = sorted(rows(tmp_path / "out"), key=lambda row: row["rung"])
+    assert [set(json.loads(row["plugins"])) for row in (first, second)] == [{"lab"}] * 2
+    assert first["plugins"] != second["plugins"]
+    assert first["test/nll"] != second["test/nll"]
+    assert last["plugins"] is None

@@ -1,0 +1,178 @@
+"""Plug-ins at work: in one process, on two nodes, in a sweep file, and when they have changed."""
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from tests.support import QUICK, cli, command_line, here, rows
+from tune_calib import plugins
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+NAMES = ("loss", "head", "metric")
+SHORT = ["--epochs", "1", "--head-epochs", "1", *QUICK[4:]]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory) -> Path:
+    """A comparison with a loss, a head method and a metric of plug-ins."""
+    folder = tmp_path_factory.mktemp("lab")
+    for name in NAMES:
+        shutil.copy(EXAMPLES / f"plugin_{name}.py", folder)
+    done = here(*compare(folder))
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def compare(folder: Path, out: str = "out") -> list[object]:
+    given = [word for name in NAMES for word in ("--plugin", folder / f"plugin_{name}.py")]
+    return ["compare", "ce", "poly", "cosine", *given, *SHORT, "--out", folder / out]
+
+
+@pytest.fixture
+def copied(lab, tmp_path) -> Path:
+    """The folder of the comparison; its plug-ins lie where they did."""
+    shutil.copytree(lab / "out", tmp_path / "out")
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def changed(lab):
+    """The loss after a change in place."""
+    path = lab / "plugin_loss.py"
+    text = path.read_text()
+    path.write_text(text + "# changed\n")
+    yield path
+    path.write_text(text)
+
+
+@pytest.mark.ray
+def test_a_row_names_the_plug_ins_behind_it(lab):
+    content = {name: plugins.read(str(lab / f"plugin_{name}.py")).content for name in NAMES}
+    found = {row["rung_label"]: row for row in rows(lab / "out")}
+    assert {label: set(json.loads(row["plugins"])) for label, row in found.items()} == {
+        "ce": {"plugin_metric"},
+        "poly": {"plugin_loss", "plugin_metric"},
+        "cosine": {"plugin_head", "plugin_metric"},
+    }
+    assert json.loads(found["poly"]["network"])["plugin"] == content["loss"]
+    assert json.loads(found["cosine"]["head"])["plugin"] == content["head"]
+    for row in found.values():
+        assert 0 < row["test/ks"] < 1
+    manifest = json.loads((lab / "out/sweep.json").read_text())
+    assert {each["name"]: each["content"] for each in manifest["plugins"]} == {
+        f"plugin_{name}": each for name, each in content.items()
+    }
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("lost", [False, True], ids=["whole", "without a manifest"])
+@pytest.mark.parametrize("command", ["status", "report", "ranks"])
+def test_a_folder_finds_its_plug_ins_again(command, lost, copied):
+    if lost:
+        (copied / "sweep.json").unlink()
+    done = here(command, copied, *(["--metric", "ks"] if command == "ranks" else []))
+    assert done.returncode == 0, done.stderr
+    assert "poly" in done.stdout
+
+
+READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+def test_a_changed_plug_in_is_refused_where_there_are_rows_of_the_old_one(
+    command, copied, changed, refusal
+):
+    said = refusal(*command, copied)
+    assert f"holds results of plug-in {changed.stem} as it was before a change" in said
+    assert "another --out" in said
+    old = said.strip().rpartition("--plugin ")[2]
+    assert here("status", copied, "--plugin", old).returncode == 0
+
+
+@pytest.mark.ray
+def test_the_command_itself_refuses_a_changed_plug_in_too(lab, changed, refusal):
+    assert "as it was before a change" in refusal(*compare(lab))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+def test_a_plug_in_that_is_gone_is_named(command, copied, lab, refusal):
+    path = lab / "plugin_head.py"
+    path.rename(lab / "away.py")
+    try:
+        said = refusal(*command, copied)
+    finally:
+        (lab / "away.py").rename(path)
+    assert "needs the plug-in plugin_head, which was at" in said
+    assert Path(said.strip().rpartition("--plugin ")[2]).read_text() == path.read_text()
+
+
+@pytest.mark.ray
+def test_what_is_done_is_not_done_again(lab):
+    before = rows(lab / "out")
+    assert here(*compare(lab)).returncode == 0
+    assert rows(lab / "out") == before
+
+
+FILE = """
+plugins: [lab/plugin_loss.py, lab/plugin_head.py, {broken}lab/plugin_metric.py]
+set: {{network: {{epochs: 1, augment: none}}, head: {{epochs: 1, augment: none}}}}
+entries:
+  losses: {{methods: [ce, poly]}}
+  heads: {{methods: [cosine], search: {{trials: 2, metric: ks, population: 2, guard: 1}}}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    (tmp_path / "lab").mkdir()
+    for name in NAMES:
+        shutil.copy(EXAMPLES / f"plugin_{name}.py", tmp_path / "lab")
+    path = tmp_path / "sweep.yaml"
+    path.write_text(FILE.format(broken=""))
+    return path
+
+
+def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal):
+    file.write_text(FILE.format(broken="lab/broken.py, "))
+    (file.parent / "lab/broken.py").write_text("\n1 / 0\n")
+    said = refusal("run", file, "--dry-run")
+    assert f"{file} line 2: plugins" in said
+    assert "broken.py line 2: ZeroDivisionError" in said
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(file, refusal):
+    """The files go as soon as the driver has read them; all work is the other node's."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    cluster.add_node(num_cpus=2)
+    out, lab = file.parent / "out", file.parent / "lab"
+    file.write_text(file.read_text() + f"out: {out}\n")
+    try:
+        command = command_line("run", file, "--address", cluster.address)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        while not list(out.glob("losses*/sweep.json")) and process.poll() is None:
+            time.sleep(0.01)
+        lab.rename(file.parent / "away")
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        (found,) = out.glob("heads*")
+        assert "needs the plug-in plugin_head" in refusal("resume", found, "--trials", "4")
+        (file.parent / "away").rename(lab)
+        assert {row["status"] for row in rows(found)} == {"done"}
+        assert all(row["select/ks"] > 0 for row in rows(found))
+        longer = cli("resume", found, "--trials", "4")
+        assert longer.returncode == 0, longer.stderr
+        assert len({row["rung"] for row in rows(found)}) == 5  # the baseline among them
+        assert here("evaluate", found, "--seeds", "1").returncode == 0
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
