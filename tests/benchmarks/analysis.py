@@ -25,6 +25,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tune_calib import results
+from tune_calib.columns import TableName
 from tune_calib.manifests import PlannedRecord, RungRecord, SweepManifest
 
 METHODS, EPOCHS, POPULATION = 20, 25, 50
@@ -101,7 +102,7 @@ def _curves(rng: np.random.Generator, hashes: "pd.Series[str]") -> pd.DataFrame:
     )
 
 
-def _write(path: Path, table: results.TableName, frame: pd.DataFrame) -> None:
+def _write(path: Path, table: TableName, frame: pd.DataFrame) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = results._schema(table, [dict.fromkeys(frame)])
     full = frame.reindex(columns=schema.names)

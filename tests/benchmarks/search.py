@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.asked import Asked
-from tune_calib.ladder import Settings
+from tune_calib.recipes import Settings
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.search.driver import MIN_SHARE, open_ledger, search
 from tune_calib.tuning.search.job import Question, SearchJob
@@ -43,24 +43,24 @@ def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -
 def floor(asked: SearchJob) -> float:
     """Heads per second of the bare loop over the same populations, without a harness."""
     ledger = open_ledger(asked, asked.question.candidates())
-    suggestions = [ledger.study.suggestion(n) for n in range(asked.trials)]
+    suggestions = [ledger.study.suggestion(n) for n in range(asked.suggestions)]
     size = asked.question.population
     # Heads of later suggestions may cost less: some batches from all of the search.
-    step = max(1, asked.trials // (FLOOR_BATCHES * size)) * size
+    step = max(1, asked.suggestions // (FLOOR_BATCHES * size)) * size
     batches = []
-    for first in range(0, asked.trials, step):
+    for first in range(0, asked.suggestions, step):
         batch = suggestions[first : first + size]
         planned = [ledger.candidates.trials(s.point, s.number)[0] for s in batch]
         populations = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).populations
         batches += [population.trials for population in populations]
-    return bare_loops(asked.store, batches)
+    return bare_loops(asked.site.store, batches)
 
 
 def ask_seconds(asked: SearchJob) -> float:
     """Mean time of an ask behind the last trial."""
     ledger = open_ledger(asked, asked.question.candidates())
     start = time.perf_counter()
-    for number in range(asked.trials, asked.trials + 16):
+    for number in range(asked.suggestions, asked.suggestions + 16):
         ledger.study.suggestion(number)
     return (time.perf_counter() - start) / 16
 
@@ -70,8 +70,9 @@ def row(name: str, asked: SearchJob) -> str:
     search(asked)
     reached, bare = steady_rate(asked.out), floor(asked)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    size = asked.question.population
     return (
-        f"{name:8s} {asked.trials:6d} {asked.question.population:4d} {reached:9.1f} {bare:9.1f}"
+        f"{name:8s} {asked.suggestions:6d} {size:4d} {reached:9.1f} {bare:9.1f}"
         f" {bare / reached:7.2f} {1e3 * ask_seconds(asked):13.0f} ms {memory:12.0f} MiB"
     )
 

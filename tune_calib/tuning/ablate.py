@@ -90,6 +90,7 @@ def ablate(job: LadderJob) -> list[str]:
         plan = make_plan(planned, done(site.out))
         if lacks := lacking(plan, store, is_search=False):
             require_writable(site.store, lacks[0])
+        # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
         if not plan.networks:
@@ -131,6 +132,7 @@ def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest
 
 def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) -> SweepManifest:
     ladder, seeds = job.ladder, job.asked.seeds
+    # Controls that were not asked for are rungs of the ladder, and none of this sweep.
     used = sorted({trial.rung for trial in planned})
     needs = _plugins(ladder, planned)
     manifest = SweepManifest(

@@ -38,6 +38,7 @@ def done(out: Place) -> set[str]:
 
 def spent_s(out: Place) -> float:
     """Seconds that the Ray trials of a folder took, one after the other."""
+    # Each row of a population has the seconds of all of it.
     rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 

@@ -11,7 +11,7 @@ from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
-from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated
+from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
 from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, metrics_of_trials
 from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
@@ -103,7 +103,7 @@ def test_a_baseline_at_chance_is_told(tmp_path, flags):
     assert (search.remarks() == [BASELINE_AT_CHANCE]) == is_chance
 
 
-def asked(out, *lengths) -> dict:
+def asked(out, *lengths) -> SearchManifest:
     """The manifest of a search that was asked for in some lengths, each by a command."""
     question = question_of("mac_cal")
     for count in lengths:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import cli, rows
 from tune_calib.results import read_table
-from tune_calib.tuning.dry_run.clock import spent_s
+from tune_calib.tuning.folder import spent_s
 from tune_calib.tuning.search.driver import study_so_far
 from tune_calib.tuning.sweep.run import affordable
 

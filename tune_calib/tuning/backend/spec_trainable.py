@@ -53,12 +53,13 @@ class SpecTrainable(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Read the configuration; everything of an earlier trial is replaced."""
         self.started = time.monotonic()
-        self.resets = getattr(self, "resets", 0)
+        self.resets = getattr(self, "resets", 0)  # a reset calls setup again
         self.circumstances = Circumstances(**config["run"])
         # Before anything is looked up; the process may have served a run with others.
         plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
+        # Some backward passes have no deterministic kernel on a GPU; there the last digits differ.
         torch.use_deterministic_algorithms(True, warn_only=True)
         self.device = torch.device(self.circumstances.device)
         self.store = Store(place(self.circumstances.store))

@@ -90,6 +90,7 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
         if lacks or candidates.kind == "network":
             require_writable(job.site.store, lacks[0] if lacks else "the networks of the search")
         ledger = open_ledger(job, candidates)
+        # Behind what refuses: a search that cannot go on keeps the manifest that it has.
         manifest.write(job.out)
         keep(job.out, job.plugins())
         if retry is not None:

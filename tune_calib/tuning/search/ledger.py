@@ -95,6 +95,7 @@ class Ledger:
         rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
         standing = self.objective.standing(rows, self.baseline)
         self.standings[suggestion.number] = standing
+        # A study that knows is not told twice: Optuna would refuse.
         if not suggestion.is_finished:
             self.study.tell(suggestion.number, standing)
 

@@ -50,9 +50,11 @@ def search_manifest(job: SearchJob) -> SearchManifest:
     """
     old = begun(job.out)
     new = _new_manifest(job)
+    # None also where it is lost: what was asked for then stands in the outcome.
     if old is None:
         return new.model_copy(update={"trials": _restored(job, new.search)})
     _refuse_other(old, new, job.out)
+    # The command that began it, since the page tells how the search came about.
     further = {
         "command": old.command,
         "commands": _commands(old, new),

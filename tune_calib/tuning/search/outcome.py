@@ -39,6 +39,7 @@ def write_outcome(ledger: Ledger, asked: int, planned: int) -> None:
 def _suggestion(ledger: Ledger, number: int) -> SuggestionRecord:
     suggestion: Suggestion = ledger.study.suggestion(number)
     standing = ledger.standings[number]
+    # A drop of what diverged is NaN, which is no JSON.
     is_done = standing.status == "done"
     return SuggestionRecord(
         number=number,
