@@ -4,7 +4,7 @@ from pydantic import Field
 from torch import Tensor, bmm
 from torch.nn.functional import normalize
 
-from tune_calib.methods._base import HeadContext, HeadMethod
+from tune_calib.methods import HeadContext, HeadMethod
 from tune_calib.models.heads import init_stack
 from tune_calib.registry import METHODS, SPACES, MethodInfo, Params
 from tune_calib.space import Space, log_uniform

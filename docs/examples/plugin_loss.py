@@ -3,8 +3,7 @@
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._functional import label_log_probs
+from tune_calib.methods import NetworkMethod, label_log_probs
 from tune_calib.registry import METHODS, SPACES, MethodInfo, Params
 from tune_calib.space import Space, uniform
 

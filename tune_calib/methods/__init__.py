@@ -1,0 +1,27 @@
+"""What a method is made of; every other file of this package is a method."""
+
+from tune_calib.methods._base import (
+    Batch,
+    EpochFeedback,
+    EpochStatistics,
+    HeadContext,
+    HeadMethod,
+    NetworkContext,
+    NetworkMethod,
+    PostHocMethod,
+    Step,
+)
+from tune_calib.methods._functional import label_log_probs
+
+__all__ = [
+    "Batch",
+    "EpochFeedback",
+    "EpochStatistics",
+    "HeadContext",
+    "HeadMethod",
+    "NetworkContext",
+    "NetworkMethod",
+    "PostHocMethod",
+    "Step",
+    "label_log_probs",
+]
