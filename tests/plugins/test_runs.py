@@ -178,6 +178,7 @@ def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal)
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(file, refusal):
     """The files go as soon as the driver has read them; all work is the other node's."""
