@@ -7,6 +7,7 @@ is kept in it, so that nobody who changed a file in place has lost what made the
 import contextlib
 import json
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from tune_calib import plugins
 from tune_calib.errors import DamagedFileError, UserError
@@ -51,16 +52,12 @@ def take_up(out: Place) -> None:
         here = {plugin.name: plugin for plugin in plugins.in_use()}
         if record.content in {plugin.content for plugin in here.values()}:
             continue
-        if record.name not in here:
-            try:
-                found = plugins.read(record.where)
-            except UserError:
-                raise UserError(
-                    f"{out} needs the plug-in {record.name}, which was at {record.where}: give "
-                    f"`plugin` {_way(out, record)}"
-                ) from None
-            here[record.name] = found
-        found = here[record.name]
+        found = here.get(record.name) or _found(out, record)
+        if found is None:
+            raise UserError(
+                f"{out} needs the plug-in {record.name}, which was at {record.where}: give "
+                f"`plugin` {_way(out, record)}"
+            )
         if found.content != record.content:
             raise UserError(
                 f"{out} holds results of plug-in {record.name} as it was before a change "
@@ -68,6 +65,20 @@ def take_up(out: Place) -> None:
                 f"`out`, or read and resume these with the old one, `plugin` {_way(out, record)}"
             )
         plugins.use([*plugins.in_use(), found])
+
+
+def _found(out: Place, record: PluginRecord) -> Plugin | None:
+    """A plug-in where it was; None if it is not there."""
+    is_file = record.where.endswith(".py")
+    # Results may come from anybody: what came with them is run only where a user names it.
+    if is_file and (
+        not Path(record.where).is_absolute() or record.where.startswith(f"{out.resolve()}/")
+    ):
+        return None
+    try:
+        return plugins.read(record.where)
+    except UserError:
+        return None
 
 
 def _way(out: Place, record: PluginRecord) -> str:

@@ -72,17 +72,35 @@ def test_a_row_names_the_plug_ins_behind_it(lab):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("lost", [False, True], ids=["whole", "without a manifest"])
 @pytest.mark.parametrize("command", ["status", "report", "ranks"])
-def test_a_folder_finds_its_plug_ins_again(command, lost, copied):
-    if lost:
-        (copied / "sweep.json").unlink()
+def test_a_folder_finds_its_plug_ins_again(command, copied):
     done = here(command, copied, *(["--metric", "ks"] if command == "ranks" else []))
     assert done.returncode == 0, done.stderr
     assert "poly" in done.stdout
     if command == "report":
         assert "KS" in done.stdout
         assert "KS error" in (copied / "report.html").read_text()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("how", ["no manifest", "a relative path", "a path in the folder"])
+def test_what_came_with_results_runs_only_where_it_is_named(how, copied, monkeypatch, refusal):
+    monkeypatch.chdir(copied.parent)
+    path = copied / "sweep.json"
+    manifest = json.loads(path.read_text())
+    for each in manifest["plugins"]:
+        folder = copied if "folder" in how else Path(copied.name)
+        each["where"] = str(folder / "plugins" / each["content"] / f"{each['name']}.py")
+    path.write_text(json.dumps(manifest))
+    if how == "no manifest":
+        path.unlink()
+    said = refusal("status", copied)
+    assert "needs the plug-in" in said
+    assert plugins.in_use() == ()
+    files = sorted(copied.glob("plugins/*/*.py"))
+    assert str(files[0].parent.parent) in said
+    given = [word for file in files for word in ("--plugin", file)]
+    assert here("status", copied, *given).returncode == 0
 
 
 READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
@@ -160,6 +178,7 @@ def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal)
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(file, refusal):
     """The files go as soon as the driver has read them; all work is the other node's."""
