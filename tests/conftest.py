@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
 
@@ -22,8 +23,10 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def one_format(monkeypatch):
-    """Figures in one format: to draw them is most of the time of many tests."""
+    """Figures in one format: to draw them is most of the time of many tests; none stays open."""
     monkeypatch.setattr(style, "FORMATS", ("svg",))
+    yield
+    plt.close("all")
 
 
 @pytest.fixture
