@@ -1,6 +1,5 @@
 """Fixtures shared by the suite: one small real network on digits, and its feature bank."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -33,16 +32,6 @@ def one_format(monkeypatch):
 def every_format(one_format, monkeypatch):
     """Figures as they are written for a user."""
     monkeypatch.setattr(style, "FORMATS", FORMATS)
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[str]:
-    """Address of a Ray that several tests share: a start takes longer than many of their runs."""
-    from ray.cluster_utils import Cluster
-
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
-    yield nodes.address
-    nodes.shutdown()
 
 
 @pytest.fixture(scope="session")

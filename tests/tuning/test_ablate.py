@@ -82,11 +82,11 @@ def test_another_question_in_the_same_folder_is_refused(whole):
 
 
 @pytest.mark.ray
-def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path, cluster):
+def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
     reference, _ = whole
     out = tmp_path / "diverged"
     setting = ["--set", "head.lr=1e30", "--set", "head.clip_grad_norm=null"]
-    where = ["--store", reference / "store", "--address", cluster]
+    where = ["--store", reference / "store"]
     done = here("ablate", "mac_cal", "--seeds", 2, *QUICK, *setting, *where, "--out", out)
     assert done.returncode == 0, done.stderr
     statuses = {(row["rung"] == 0, row["status"]) for row in rows(out)}
@@ -95,10 +95,10 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path, cluster):
 
 
 @pytest.mark.ray
-def test_a_diverging_network_takes_its_heads_with_it(tmp_path, cluster):
+def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
     out = tmp_path / "diverged"
     setting = ["--set", "network.lr=1e30", "--set", "network.clip_grad_norm=null"]
-    done = here("ablate", "mac_cal", *QUICK, *setting, "--address", cluster, "--out", out)
+    done = here("ablate", "mac_cal", *QUICK, *setting, "--out", out)
     assert done.returncode == 0, done.stderr
     assert {row["status"] for row in rows(out)} == {"diverged"}
     assert len(rows(out)) == 6

@@ -25,10 +25,10 @@ def stamps(out: Path) -> dict[Path, int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, cluster):
+def whole(tmp_path_factory):
     """An uninterrupted search of heads, and what it printed."""
     out = tmp_path_factory.mktemp("searches") / "whole"
-    done = here(*HEADS, "--address", cluster, "--out", out)
+    done = here(*HEADS, "--out", out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -236,12 +236,10 @@ def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
 
 
 @pytest.mark.ray
-def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path, cluster):
+def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
     setting = ["--set", "network.clip_grad_norm=null", "--at-once", 2]
     command = ["search", "brier", "--epochs", 1, *setting, "--trials", 2]
-    done = here(
-        *command, "--set", "network.lr=1e30", "--address", cluster, "--out", tmp_path / "all"
-    )
+    done = here(*command, "--set", "network.lr=1e30", "--out", tmp_path / "all")
     assert done.returncode == 2
     assert "the baseline network diverged" in done.stderr
 
@@ -253,7 +251,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(
 ):
     setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
     command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
-    done = here(*command, "--address", cluster, "--out", tmp_path)
+    done = here(*command, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
     assert "no trial kept the accuracy" in done.stdout
