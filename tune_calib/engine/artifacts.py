@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from tune_calib.data.base import Split
+from tune_calib.data.base import Split, info_of
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
 from tune_calib.engine.machine import machine
@@ -21,7 +21,6 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.places import Place, remove_folder
-from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
 
 
@@ -239,7 +238,7 @@ def _build(
         key,
         trained.method,
         trained.network,
-        DATASETS[spec.data.dataset],
+        info_of(spec.data),
         development.to(device),
         test.to(device) if test is not None else None,
         # The accuracies are copied so that a head (gamma = val_ratio) needs the bank alone.
