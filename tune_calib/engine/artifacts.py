@@ -10,7 +10,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from tune_calib.data.base import Split
+from tune_calib.data.base import Split, info_of
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
 from tune_calib.engine.machine import machine
@@ -23,7 +23,6 @@ from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
 from tune_calib.places import Place, remove_folder
-from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
 
 
@@ -244,7 +243,7 @@ def _build(
         key,
         trained.method,
         trained.network,
-        DATASETS[spec.data.dataset],
+        info_of(spec.data),
         development.to(device),
         test.to(device) if test is not None else None,
         {**copied, "key": key.model_dump()},

@@ -58,12 +58,12 @@ def network_logits(
     trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
     """Logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
-    splits = {"select": development.select, "calib": development.calib}
+    splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
-        splits["test"] = test
+        splits["test"] = (test, info.of_test())
     logits = {}
-    for name, split in splits.items():
-        outputs = predict(trained.method, trained.network, split, info)
+    for name, (split, normalised_by) in splits.items():
+        outputs = predict(trained.method, trained.network, split, normalised_by)
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 

@@ -26,6 +26,7 @@ from ray import tune
 from safetensors.torch import load_file, save_file
 
 from tune_calib import plugins
+from tune_calib.data.base import info_of
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
@@ -48,7 +49,7 @@ from tune_calib.engine.samples import read_epochs
 from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, WATCHED, column
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import (
     TrialResult,
@@ -93,7 +94,7 @@ class NetworkTrainable(SpecTrainable):
 
     def _end(self) -> dict[str, Any]:
         trained = load_network(self.spec, self.store, self.device)
-        about, info = trained.about, DATASETS[self.spec.data.dataset]
+        about, info = trained.about, info_of(self.spec.data)
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
         test = None if self.circumstances.is_search else self.test_split().to(self.device)
