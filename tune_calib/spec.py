@@ -77,12 +77,33 @@ class DataSlot(Slot):
     imbalance: float = Field(1.0, ge=1)
     """Size of the largest class over the smallest; classes in between follow an exponential
     profile (Cui et al., CVPR 2019)."""
+    # Left out of the JSON at their default: specs of before they were settings keep their hash.
+    split: str = Field("default", exclude_if=lambda split: split == "default")
+    """Published rule that cuts the data set: `default` is that of its page, `whole` trains on all
+    of the training part and takes `select` and `calib` from the test part; others are those of
+    some papers (docs/pages/data.md#splits)."""
+    labels: Literal["fine", "coarse"] = Field("fine", exclude_if=lambda labels: labels == "fine")
+    """`coarse`: the 20 superclasses of CIFAR-100."""
+    norm: str | None = Field(None, exclude_if=lambda norm: norm is None)
+    """Constants that pixels are normalised by, those of the data set if absent
+    (docs/pages/data.md#constants)."""
+    test_norm: Literal["same", "legacy_imagenet"] = Field(
+        "same", exclude_if=lambda norm: norm == "same"
+    )
+    """`legacy_imagenet` normalises test images, and they alone, by ImageNet's constants, as the
+    programs of several papers do on CIFAR-100."""
 
     @field_validator("dataset")
     @classmethod
     def _known(cls, value: str) -> str:
         DATASETS[value]
         return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse options that the data set does not have."""
+        DATASETS[self.dataset].as_asked(self)
+        return self
 
 
 class MethodSlot(Slot):

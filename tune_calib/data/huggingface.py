@@ -1,7 +1,7 @@
 """Reads labelled images from Parquet files in the Hugging Face layout.
 
 A column ``img`` or ``image`` is a struct whose field ``bytes`` is an image in any encoding that
-Pillow reads (PNG, WebP, JPEG, ...); a column ``label`` is an integer.
+Pillow reads (PNG, WebP, JPEG, ...); a column ``label`` (``fine_label``) is an integer.
 """
 
 import io
@@ -20,11 +20,42 @@ from tune_calib.data.base import Split
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 IMAGE_COLUMNS = ("img", "image")
+LABEL_COLUMNS = ("label", "fine_label")
 
 # Pillow hands these to programs of the system, which must not see what a user was handed.
 _RUN_PROGRAMS = frozenset({"EPS", "WMF"})
 
-_SHARD = re.compile(r"-\d+-of-(\d+)\.parquet$")
+# Some are named by a part of their hash too.
+_SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
+
+_FOLDERS = ("", "plain_text", "data")
+
+
+def find_parts(
+    name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
+) -> tuple[tuple[Path, ...], ...]:
+    """Find the files of the training and test part of a data set.
+
+    Args:
+        name: of the data set, whose folder they may lie in.
+        root: where they are looked for.
+        hint: how to get the data.
+        parts: how its files call the two.
+
+    Returns:
+        The files of both, or nothing if there are none.
+
+    Raises:
+        DataNotFoundError: they are there in part only.
+    """
+    for folder in (parent / below for parent in (root, root / name) for below in _FOLDERS):
+        found = tuple(find_shards(folder, part) for part in parts)
+        if all(found):
+            return found
+        if any(found):
+            absent = parts[0] if found[1] else parts[1]
+            raise DataNotFoundError(f"{name}: {folder} has no {absent}.parquet; {hint}")
+    return ()
 
 
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
@@ -90,26 +121,27 @@ def _read_columns(file: Path) -> tuple[pa.Array, Tensor]:
         with pq.ParquetFile(file) as parquet:
             schema = parquet.schema_arrow
             image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
-            if image is None or not _is_layout(schema, image):
+            label = next((name for name in LABEL_COLUMNS if name in schema.names), None)
+            if image is None or label is None or not _is_layout(schema, image, label):
                 raise DamagedFileError(
                     f"{file} has the columns {', '.join(schema.names)}; expected img or image "
-                    "(struct with the field bytes) and label (integer)"
+                    "(struct with the field bytes) and label or fine_label (integer)"
                 )
-            table = parquet.read(columns=[f"{image}.bytes", "label"])
+            table = parquet.read(columns=[f"{image}.bytes", label])
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(
             f"{file} is not a whole Parquet file ({reason}); download it again"
         ) from None
     encoded = table[image].combine_chunks().field("bytes")
-    labels = table["label"]
+    labels = table[label]
     if encoded.null_count or labels.null_count:
         raise DamagedFileError(f"{file} has rows without image bytes or label; download it again")
     return encoded, torch.from_numpy(labels.to_numpy().astype("int64"))
 
 
-def _is_layout(schema: pa.Schema, image: str) -> bool:
-    if "label" not in schema.names or not pa.types.is_integer(schema.field("label").type):
+def _is_layout(schema: pa.Schema, image: str, label: str) -> bool:
+    if not pa.types.is_integer(schema.field(label).type):
         return False
     kind = schema.field(image).type
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:

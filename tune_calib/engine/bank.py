@@ -153,9 +153,11 @@ def build_bank(
         outputs_of_views = train_outputs(key, method, network, info, development.train)
         for view, outputs in enumerate(outputs_of_views):
             _write_split(path / f"train-{view:03d}.arrow", *outputs, development.train.labels)
-        clean = {"select": development.select, "calib": development.calib}
-        for name, split in (clean if test is None else {**clean, TEST: test}).items():
-            outputs = predict(method, network, split, info)
+        clean = {"select": (development.select, info), "calib": (development.calib, info)}
+        if test is not None:
+            clean[TEST] = (test, info.of_test())
+        for name, (split, normalised_by) in clean.items():
+            outputs = predict(method, network, split, normalised_by)
             _write_split(path / f"{name}.arrow", *outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})

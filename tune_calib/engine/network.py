@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.splits import Development
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.schedule import learning_rate
@@ -38,7 +38,7 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.models.build import build_network
 from tune_calib.models.network import Network
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 from tune_calib.seeds import child_seed
 from tune_calib.spec import NetworkSlot, TrialSpec
 
@@ -69,7 +69,7 @@ class NetworkTrainer:
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
-        self.info: DatasetInfo = DATASETS[spec.data.dataset]
+        self.info: DatasetInfo = info_of(spec.data)
         self.device = device
         self.train = development.train.to(device)
         self.select = development.select.to(device)
@@ -261,7 +261,7 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
         spec: data and network slots are read.
         samples: size of the training split.
     """
-    info: DatasetInfo = DATASETS[spec.data.dataset]
+    info = info_of(spec.data)
     slot = spec.network
     network = build_network(
         slot.backbone,
