@@ -1,5 +1,7 @@
 """Normalisation and augmentation of whole batches of raw images, on the device where they live."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -32,30 +34,74 @@ def _constants(
     return tuple(torch.tensor(x, device=device)[:, None, None] for x in (mean, std))  # type: ignore[return-value]
 
 
-def random_crop_flip(
-    images: Tensor, padding: int, flip: bool, generator: torch.Generator
-) -> Tensor:
-    """Crop each image at random from itself with a black border, then mirror half of them.
+@dataclass(frozen=True)
+class Draws:
+    """Crops and flips of N images.
+
+    Attributes:
+        offsets: (2, N), rows and columns in [0, 2 * padding]; None where nothing is cropped.
+        mirrored: (N, 1, 1, 1), 0 or 1; None where nothing is mirrored.
+        padding: width of the black border in pixels.
+    """
+
+    offsets: Tensor | None
+    mirrored: Tensor | None
+    padding: int
+
+    def to(self, device: torch.device) -> "Draws":
+        """The same on a device."""
+        offsets = self.offsets.to(device) if self.offsets is not None else None
+        mirrored = self.mirrored.to(device) if self.mirrored is not None else None
+        return Draws(offsets, mirrored, self.padding)
+
+    def part(self, first: int, last: int) -> "Draws":
+        """Those of the images [first, last)."""
+        offsets = self.offsets[:, first:last] if self.offsets is not None else None
+        mirrored = self.mirrored[first:last] if self.mirrored is not None else None
+        return Draws(offsets, mirrored, self.padding)
+
+
+def draw_views(
+    batches: Sequence[int], padding: int, flip: bool, generator: torch.Generator
+) -> Draws:
+    """Draw how the images of some batches are cropped and mirrored.
+
+    Args:
+        batches: how many images each batch has.
+        padding: width of the border in pixels; 0 is no crop, and draws nothing.
+        flip: whether to mirror left and right with probability 1/2; false draws nothing.
+        generator: of the CPU, so that the draws do not depend on the device. It gives, for each
+            batch of N in this order, N rows and N columns in [0, 2 * padding], then N bits.
+    """
+    offsets, mirrored = [], []
+    for samples in batches:
+        if padding:
+            offsets.append(torch.randint(0, 2 * padding + 1, (2, samples), generator=generator))
+        if flip:
+            mirrored.append(torch.randint(0, 2, (samples, 1, 1, 1), generator=generator))
+    return Draws(
+        torch.cat(offsets, 1) if offsets else None,
+        torch.cat(mirrored) if mirrored else None,
+        padding,
+    )
+
+
+def crop_flip(images: Tensor, draws: Draws) -> Tensor:
+    """Crop each image from itself with a black border, then mirror some of them, as drawn.
 
     The border is black in raw pixels, before normalisation, as in the published recipes.
 
     Args:
         images: (N, C, H, W), uint8.
-        padding: width of the border in pixels; 0 is no crop, and draws nothing.
-        flip: whether to mirror left and right with probability 1/2; false draws nothing.
-        generator: of the CPU, so that the draws do not depend on the device. It gives, in this
-            order, N rows and N columns in [0, 2 * padding], then N bits.
+        draws: of the N images, on their device.
 
     Returns:
         (N, C, H, W), uint8, on the same device; ``images`` is not changed.
     """
-    samples, device = len(images), images.device
-    if padding:
-        offsets = torch.randint(0, 2 * padding + 1, (2, samples), generator=generator).to(device)
-        images = _crop(images, padding, offsets)
-    if flip:
-        mirrored = torch.randint(0, 2, (samples, 1, 1, 1), generator=generator).to(device)
-        images = torch.where(mirrored.bool(), images.flip(3), images)
+    if draws.offsets is not None:
+        images = _crop(images, draws.padding, draws.offsets)
+    if draws.mirrored is not None:
+        images = torch.where(draws.mirrored.bool(), images.flip(3), images)
     return images
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tune_calib.data.augment import random_crop_flip
+from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import EVALUATION_BATCH, predict
@@ -188,7 +188,13 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:
     # The size of the chunks is part of the draw: another one would give other views under the same
     # key.
     chunks = train.images.split(EVALUATION_BATCH)
-    images = [random_crop_flip(chunk, info.padding, info.flip, chance) for chunk in chunks]
+    draws = draw_views([len(chunk) for chunk in chunks], info.padding, info.flip, chance)
+    draws = draws.to(train.images.device)
+    firsts = range(0, len(train), EVALUATION_BATCH)
+    images = [
+        crop_flip(chunk, draws.part(first, first + len(chunk)))
+        for first, chunk in zip(firsts, chunks, strict=True)
+    ]
     return Split(torch.cat(images), train.labels, train.indices)
 
 

@@ -15,6 +15,7 @@ Settings that are not given are those that the command line would take (``recipe
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ from tune_calib.engine.evaluate import (
     evaluate_one,
     network_logits,
     population_logits,
+    regime_of_bank,
+    regime_of_base,
+    regime_of_train,
 )
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.samples import read_epochs
@@ -96,11 +100,14 @@ class NetworkTrainable(SpecTrainable):
         test = None if self.circumstances.is_search else self.test_split().to(self.device)
         started = time.monotonic()
         logits = network_logits(trained, info, self.splits, test)
+        on_train = regime_of_train(trained, info, self.splits)
+        base = regime_of_base(logits, on_train)
         predict_s = time.monotonic() - started
         results = []
         for trial in self.trials:
             started = time.monotonic()
-            result = _result(logits, trial, about["epoch"], about["history"])
+            known = base if trial.spec.posthoc is not None else on_train
+            result = _result(logits, trial, about["epoch"], about["history"], known)
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # else the network is that of another trial
                 trained_s = about.get("train_s")
@@ -166,6 +173,7 @@ class HeadTrainable(SpecTrainable):
             splits = lambda: (self.development(), self.test_split())  # noqa: E731
             bank = ensure_bank(self.spec, key, self.store, splits, self.device)
         self.opened = wanted
+        self.base = regime_of_bank(bank, key)
         return bank
 
     def _train_network(self) -> None:
@@ -208,7 +216,8 @@ class HeadTrainable(SpecTrainable):
                 result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
             else:
                 own = {name: split.one(k) for name, split in logits.items()}
-                result = _result(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
+                epoch = int(self.trainer.best_epoch[k]) + 1
+                result = _result(own, trial, epoch, curves, self.base)
             results.append((trial, result))
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
@@ -251,9 +260,13 @@ def trainable(name: str) -> type[tune.Trainable]:
 
 
 def _result(
-    logits: dict[str, SplitLogits], trial: PlannedTrial, epoch: int, curves: list[dict[str, float]]
+    logits: dict[str, SplitLogits],
+    trial: PlannedTrial,
+    epoch: int,
+    curves: list[dict[str, float]],
+    known: Mapping[str, float],
 ) -> TrialResult:
-    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc)
+    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc, known)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
     return TrialResult("done", epoch, curves, evaluation=evaluation)
