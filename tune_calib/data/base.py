@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.constants import NORMS, Constants
-from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.data.images import Images, LazyImages
+from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, nearest
 
@@ -43,9 +43,9 @@ class Split:
 
     def take(self, positions: Tensor) -> "Split":
         """The images at some positions of this split, (M,) int64, in that order."""
-        lazy = isinstance(self.images, LazyImages)
-        images = self.images.take(positions) if lazy else self.images[positions]
-        return Split(images, self.labels[positions], self.indices[positions])
+        images = self.images
+        taken = images.take(positions) if isinstance(images, LazyImages) else images[positions]
+        return Split(taken, self.labels[positions], self.indices[positions])
 
     def resident(self) -> "Split":
         """The same split with all of its images in memory."""
@@ -86,6 +86,7 @@ class DatasetInfo:
         stored: height and width of an image as it is kept, of which training sees random windows
             of ``size`` and evaluation the one in the middle; as ``size`` if absent.
         load_at: as ``load``, with images kept at another ``stored``; none where they have one size.
+        reading: what else than the files decides the pixels, e.g. a size.
         rule: name of the rule in force.
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
@@ -111,6 +112,7 @@ class DatasetInfo:
     coarse: tuple[int, ...] | None = None
     stored: int | None = None
     load_at: Callable[[Path | None, int], Source] | None = None
+    reading: str = ""
     rule: str = DEFAULT
     relabel: tuple[int, ...] | None = None
     test_constants: Constants | None = None
@@ -126,6 +128,11 @@ class DatasetInfo:
         if self.rule in known:
             return known[self.rule](train, test)
         return Cut(*self.split(len(train)))
+
+    @property
+    def spare(self) -> int:
+        """Pixels by which an image is kept larger than a network sees it."""
+        return (self.stored or self.size) - self.size
 
     def of_test(self) -> "DatasetInfo":
         """The same as it holds for test images, which a published quirk normalises otherwise."""

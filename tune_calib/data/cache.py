@@ -135,7 +135,9 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
             raise DamagedFileError(f"{path} does not match its checksum")
         columns[name] = np.frombuffer(bytearray(content), np.int64)
     about = header[f"{part}.images"]
-    rows = MappedRows(path, start + about["data_offsets"][0], tuple(about["shape"]), columns["checks"])
+    rows = MappedRows(
+        path, start + about["data_offsets"][0], tuple(about["shape"]), columns["checks"]
+    )
     labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
     return Split(LazyImages.all_of(rows), labels, indices)
 
@@ -180,11 +182,14 @@ def _fill(file: BinaryIO, source: Source) -> None:
 
 
 def _numbers(split: Split) -> dict[str, Places]:
-    return {"labels": split.labels.contiguous().numpy(), "indices": split.indices.contiguous().numpy()}
+    return {
+        "labels": split.labels.contiguous().numpy(),
+        "indices": split.indices.contiguous().numpy(),
+    }
 
 
 def _head(splits: dict[str, Split], numbers: dict[str, dict[str, Places]]) -> bytes:
-    """Length and header of a safetensors file: first all numbers, which are aligned, then images."""
+    """Length and header of a safetensors file: first numbers, then images."""
     header: dict[str, Any] = {"__metadata__": {}}
     offset = 0
     for part, split in splits.items():
