@@ -5,7 +5,7 @@ the epoch alone to give the numbers of an uninterrupted one.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,7 +142,9 @@ class NetworkTrainer:
         self.network.train()
         self.method.train()
         is_augmented = self.slot.augment == "standard"
-        padding, flip = (self.info.padding, self.info.flip) if is_augmented else (0, False)
+        info = self.info
+        drawn = (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
+        padding, flip, spare = drawn
         chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
         order = self._batches()
         moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
@@ -154,7 +156,7 @@ class NetworkTrainer:
                 group["lr"] = lr
             return self._step(positions, images, frozen)
 
-        batches = batches_of(self.train.images, order, padding, flip, chance, self.device)
+        batches = batches_of(self.train.images, order, padding, flip, chance, self.device, spare)
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
@@ -281,7 +283,6 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     return network.to(memory_format=torch.channels_last), method
 
 
-@torch.no_grad()
 def predict(
     method: NetworkMethod, network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
 ) -> tuple[Tensor, Tensor]:
@@ -295,13 +296,25 @@ def predict(
         bn_mode: ``train`` normalises by the statistics of each batch and lets the running
             ones drift, as TST's code does.
     """
+    return outputs_of(method, network, split.images.split(EVALUATION_BATCH), info, bn_mode)
+
+
+@torch.no_grad()
+def outputs_of(
+    method: NetworkMethod,
+    network: Network,
+    chunks: Iterable[Tensor],
+    info: DatasetInfo,
+    bn_mode: str = "eval",
+) -> tuple[Tensor, Tensor]:
+    """As ``predict``, of raw images that come some at a time, (M, C, H, W) uint8."""
     network.eval()
     method.eval()
     if bn_mode == "train":
         for module in network.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.train()
-    outputs = [method(network, normalise(x, info)) for x in split.images.split(EVALUATION_BATCH)]
+    outputs = [method(network, normalise(images, info)) for images in chunks]
     return torch.cat([o.features for o in outputs]), torch.cat([o.logits for o in outputs])
 
 

@@ -103,6 +103,7 @@ def batches_of(
     flip: bool,
     chance: torch.Generator,
     device: torch.device,
+    spare: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and augmented raw images of each batch of an epoch.
 
@@ -111,12 +112,13 @@ def batches_of(
     Args:
         images: of the training split.
         order: positions of each batch, on the device.
-        padding: as ``draw_views``; 0 with ``flip`` false augments nothing.
+        padding: as ``draw_views``; 0 with ``spare`` 0 and ``flip`` false augments nothing.
         flip: as ``draw_views``.
         chance: of the epoch.
         device: where the images go.
+        spare: as ``draw_views``.
     """
-    draws = draw_views([len(batch) for batch in order], padding, flip, chance).to(device)
+    draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare).to(device)
     first = 0
     for batch in order:
         last = first + len(batch)
