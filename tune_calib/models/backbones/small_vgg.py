@@ -1,7 +1,7 @@
 """A small VGG with batch normalisation, from 8x8 grey to 32x32 colour.
 
-About as fast on a CPU as ``small_cnn`` and with 17 times its weights, so that it fits a few thousand
-images wholly in a dozen epochs: the cheapest network in the papers' regime.
+About as fast on a CPU as ``small_cnn`` and with ten times its weights, so that it fits a few
+thousand images wholly in a dozen epochs: the cheapest network in the papers' regime.
 """
 
 from functools import partial
