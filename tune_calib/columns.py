@@ -79,6 +79,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "processor": Column(pa.string(), "model of the processor"),
         "instruction_set": Column(pa.string(), "what torch computes with on it"),
         "gpu": Column(pa.string(), "model of the GPU, or null"),
+        "deterministic": Column(
+            pa.bool_(),
+            "whether only deterministic algorithms computed it, as on a CPU always; null in "
+            "results of before it was recorded",
+        ),
         "actor_resets": Column(pa.int32(), "Ray trials that its process had run before"),
         "versions": Column(pa.string(), "of Python and of libraries, as JSON"),
         "git_revision": Column(

@@ -126,6 +126,7 @@ class SpecTrainable(tune.Trainable):
             "wall_s": time.monotonic() - self.started,
             "population": len(results),
             "actor_resets": self.resets,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
             **trained_on,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {
