@@ -45,7 +45,7 @@ def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
         Asked(
             given={"network": {"epochs": 7}},
             seeds=TWO,
-            defaults={"head": {"lr": 0.05, "gamma": 0.8}},
+            recipe=replace(RECIPES["quick"], settings={"head": {"lr": 0.05, "views": 3}}),
             own_recipes=own_recipes,
         ),
     )

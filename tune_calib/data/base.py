@@ -1,12 +1,13 @@
 """What a data set is to the rest of the program: splits of uint8 images and a record."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from tune_calib.recipe import Quick
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ class DatasetInfo:
         split: published rule; from the length of the training part to the positions of the
             train split and of the validation split in it, (N,) int64 each.
         hint: how to get the data, for error messages.
-        cpu_defaults: slot settings that suit a computer without a GPU, by slot.
+        quick: the cheapest setting that is worth a table; it holds where no recipe is named.
     """
 
     name: str
@@ -80,4 +81,4 @@ class DatasetInfo:
     locate: Callable[[Path | None], tuple[Path, ...]]
     split: Callable[[int], tuple[Tensor, Tensor]]
     hint: str = "nothing to download"
-    cpu_defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quick: Quick | None = None

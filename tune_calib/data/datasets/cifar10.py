@@ -14,6 +14,7 @@ from torch import Tensor
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.huggingface import find_shards, read_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 CLASSES, CHANNELS, SIZE = 10, 3, 32
@@ -121,15 +122,19 @@ DATASETS.register(
         split=split,
         hint=HINT,
         # Over-fitted on purpose, to be as miscalibrated as a large network on all of the data.
-        cpu_defaults={
-            "data": {"train_fraction": 0.3},
-            "network": {
-                "backbone": "small_cnn",
-                "epochs": 30,
-                "augment": "none",
-                "weight_decay": 1e-4,
+        quick=Quick(
+            title="over-fitted on 30 % of the images, without augmentation",
+            settings={
+                "data": {"train_fraction": 0.3},
+                "network": {
+                    "backbone": "small_cnn",
+                    "epochs": 30,
+                    "augment": "none",
+                    "weight_decay": 1e-4,
+                },
+                "head": {"augment": "none"},
             },
-            "head": {"augment": "none"},
-        },
+            backbones=("small_cnn",),
+        ),
     ),
 )
