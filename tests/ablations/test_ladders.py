@@ -1,6 +1,7 @@
 """Every ladder of the registry expands to what it says."""
 
 import pkgutil
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,7 @@ from analysis.published import published
 from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
 from tune_calib.ladder import expand, side_by_side
-from tune_calib.registry import DATASETS, LADDERS
+from tune_calib.registry import DATASETS, LADDERS, RECIPES
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
