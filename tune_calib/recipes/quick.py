@@ -7,7 +7,7 @@ RECIPES.register(
     Recipe(
         name=QUICK,
         title="the data set's own quick setting",
-        source="tune-calib",
+        source="",
         settings={},
         datasets=(),
     )
