@@ -94,6 +94,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "seconds of training and evaluation, without setting up and waiting; null where they "
             "are not known, as in results of before they were recorded",
         ),
+        "recipe": Column(
+            pa.string(),
+            "name of the recipe, and what was asked for instead of what it sets; null where "
+            "there was none, and in results of before there were any",
+        ),
         "plugins": Column(
             pa.string(),
             "plug-ins behind it, as JSON of their names and content hashes; null without any, and "

@@ -20,6 +20,7 @@ from tune_calib.cli.options import (
     Out,
     OwnRecipes,
     Portable,
+    Recipe,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -47,6 +48,7 @@ def ablate(
     head_seeds: HeadSeeds = None,
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
+    recipe: Recipe = None,
     set_: Set = None,
     controls: Controls = False,
     out: Out = None,
@@ -60,7 +62,7 @@ def ablate(
     given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
-    asked = Asked(given, pairs, controls=controls).suited()
+    asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{dataset}"
     _run(record, asked, site_of(folder, store, data_root, address, gpus, typed()))
 
@@ -77,6 +79,7 @@ def compare(
     head_seeds: HeadSeeds = None,
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
+    recipe: Recipe = None,
     set_: Set = None,
     own_recipes: OwnRecipes = False,
     out: Out = None,
@@ -90,7 +93,7 @@ def compare(
     given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
-    asked = Asked(given, pairs, own_recipes=own_recipes).suited()
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{dataset}"
     _run(record, asked, site_of(folder, store, data_root, address, gpus, typed()))
 

@@ -38,6 +38,9 @@ HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
 Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
 HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
+Recipe = Annotated[
+    str | None, typer.Option(help="see: tune-calib list recipes; quick unless named")
+]
 OwnRecipes = Annotated[
     bool,
     typer.Option("--own-recipes", help="each method as its authors train it"),

@@ -30,13 +30,19 @@ class Site:
     command: str = ""
 
     def circumstances(
-        self, sweep: str, ladder: str, used: Iterable[Plugin] = (), is_search: bool = False
+        self,
+        sweep: str,
+        ladder: str,
+        recipe: str | None = None,
+        used: Iterable[Plugin] = (),
+        is_search: bool = False,
     ) -> Circumstances:
         """What every row of the job says of it.
 
         Args:
             sweep: identity of the question.
             ladder: its name.
+            recipe: its name, and what was asked for instead (``Asked.recipe_told``).
             used: plug-ins that its trials need.
             is_search: the test split stays shut.
         """
@@ -49,5 +55,6 @@ class Site:
             ladder=ladder,
             device="cuda" if self.gpus else "cpu",
             is_search=is_search,
+            recipe=recipe,
             plugins=[plugin.plain() for plugin in used],
         )

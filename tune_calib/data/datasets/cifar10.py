@@ -9,6 +9,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo
 from tune_calib.data.cifar import Cifar
 from tune_calib.data.constants import NORMS
+from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 FILES = Cifar(
@@ -39,15 +40,19 @@ DATASETS.register(
         rules=rules.CIFAR10,
         hint=FILES.hint,
         # Over-fitted on purpose, to be as miscalibrated as a large network on all of the data.
-        cpu_defaults={
-            "data": {"train_fraction": 0.3},
-            "network": {
-                "backbone": "small_cnn",
-                "epochs": 30,
-                "augment": "none",
-                "weight_decay": 1e-4,
+        quick=Quick(
+            title="over-fitted on 30 % of the images, without augmentation",
+            settings={
+                "data": {"train_fraction": 0.3},
+                "network": {
+                    "backbone": "small_cnn",
+                    "epochs": 30,
+                    "augment": "none",
+                    "weight_decay": 1e-4,
+                },
+                "head": {"augment": "none"},
             },
-            "head": {"augment": "none"},
-        },
+            backbones=("small_cnn",),
+        ),
     ),
 )

@@ -8,6 +8,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo
 from tune_calib.data.cifar import Cifar
 from tune_calib.data.constants import NORMS
+from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 # The superclass of each class; the files say the same, but torchvision does not read it.
@@ -51,15 +52,19 @@ DATASETS.register(
         coarse=COARSE,
         hint=FILES.hint,
         # As for CIFAR-10.
-        cpu_defaults={
-            "data": {"train_fraction": 0.3},
-            "network": {
-                "backbone": "small_cnn",
-                "epochs": 30,
-                "augment": "none",
-                "weight_decay": 1e-4,
+        quick=Quick(
+            title="over-fitted on 30 % of the images, without augmentation",
+            settings={
+                "data": {"train_fraction": 0.3},
+                "network": {
+                    "backbone": "small_cnn",
+                    "epochs": 30,
+                    "augment": "none",
+                    "weight_decay": 1e-4,
+                },
+                "head": {"augment": "none"},
             },
-            "head": {"augment": "none"},
-        },
+            backbones=("small_cnn",),
+        ),
     ),
 )
