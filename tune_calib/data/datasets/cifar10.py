@@ -7,9 +7,8 @@ from Parquet they pick an equally random split. Keep one artifact store for one 
 
 from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo
-from tune_calib.data.cifar import Cifar
+from tune_calib.data.cifar import Cifar, over_fitted
 from tune_calib.data.constants import NORMS
-from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 FILES = Cifar(
@@ -39,20 +38,6 @@ DATASETS.register(
         split=rules.mukhoti,
         rules=rules.CIFAR10,
         hint=FILES.hint,
-        # Over-fitted on purpose, to be as miscalibrated as a large network on all of the data.
-        quick=Quick(
-            title="over-fitted on 30 % of the images, without augmentation",
-            settings={
-                "data": {"train_fraction": 0.3},
-                "network": {
-                    "backbone": "small_cnn",
-                    "epochs": 30,
-                    "augment": "none",
-                    "weight_decay": 1e-4,
-                },
-                "head": {"augment": "none"},
-            },
-            backbones=("small_cnn",),
-        ),
+        quick=over_fitted(epochs=14),
     ),
 )

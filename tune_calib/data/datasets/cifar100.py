@@ -6,9 +6,8 @@ see ``cifar10``.
 
 from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo
-from tune_calib.data.cifar import Cifar
+from tune_calib.data.cifar import Cifar, over_fitted
 from tune_calib.data.constants import NORMS
-from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 # The superclass of each class; the files say the same, but torchvision does not read it.
@@ -51,20 +50,6 @@ DATASETS.register(
         rules=rules.CIFAR100,
         coarse=COARSE,
         hint=FILES.hint,
-        # As for CIFAR-10.
-        quick=Quick(
-            title="over-fitted on 30 % of the images, without augmentation",
-            settings={
-                "data": {"train_fraction": 0.3},
-                "network": {
-                    "backbone": "small_cnn",
-                    "epochs": 30,
-                    "augment": "none",
-                    "weight_decay": 1e-4,
-                },
-                "head": {"augment": "none"},
-            },
-            backbones=("small_cnn",),
-        ),
+        quick=over_fitted(epochs=16),
     ),
 )
