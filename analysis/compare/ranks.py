@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from analysis.compare.regime import name_of, regime_of, withheld
 from analysis.load import load
 from analysis.published import published, published_titles
 from analysis.text import rounded
@@ -216,13 +217,16 @@ class Collected(NamedTuple):
 
     Attributes:
         frame: of the form of ``tidy.tidy``.
-        notes: a line for each way in which planned trials have no numbers.
+        notes: the regime of each sweep, and a line for each way in which planned trials have no
+            numbers.
         titles: printed names of data sets and backbones.
+        withheld: why no verdict may be given; empty if one may.
     """
 
     frame: pd.DataFrame
     notes: list[str]
     titles: dict[str, str]
+    withheld: str = ""
 
 
 def collect(
@@ -244,7 +248,9 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
-    notes = [line for sweep in sweeps for line in incomplete(sweep, metric)]
+    regimes = [(name_of(sweep), regime_of(sweep)) for sweep in sweeps]
+    notes = [f"{named}: {regime.sentence}" for named, regime in regimes]
+    notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
     # Sweeps of before titles were recorded are named as the papers do.
     titles = published_titles()
     for sweep in sweeps:
@@ -258,4 +264,4 @@ def collect(
         frame = choose(frame, split=split)
     else:
         frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
-    return Collected(frame, notes, titles)
+    return Collected(frame, notes, titles, withheld(regimes))

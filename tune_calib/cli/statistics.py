@@ -90,7 +90,8 @@ def significance(
         matched = over_seeds(load(opened(dirs[0])), metric, split or "test")
     else:
         found = collect([opened(each) for each in dirs or []], published, metric, split)
-        matched = over_columns(rank(found.frame, metric, notes=found.notes))
+        table = rank(found.frame, metric, notes=found.notes)
+        matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
     typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
     if figure is not None:
