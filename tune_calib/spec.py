@@ -31,6 +31,8 @@ from tune_calib.registry import (
 from tune_calib.wording import complaint, shown
 
 Optimizer = Literal["sgd", "adam", "adamw"]
+Precision = Literal["fp32", "tf32", "bf16"]
+Schedule = Literal["steps", "cosine", "one_cycle"]
 
 
 class Slot(StrictModel):
@@ -177,14 +179,32 @@ class NetworkSlot(OptimisedSlot):
     """Shares of the epochs at which the learning rate is multiplied by `lr_decay`."""
     lr_decay: float = Field(0.1, gt=0, le=1)
     """Factor at each milestone."""
+    # What came later is left out of the JSON at its default, so that specs of before it was a
+    # setting keep their hash.
+    schedule: Schedule = Field("steps", exclude_if=lambda schedule: schedule == "steps")
+    """How the learning rate falls: in `steps` at `milestones`; `cosine`, to 0 at the end; or
+    `one_cycle` (Smith and Topin, 2019): it rises from `lr`/25 over `warmup` and falls to
+    `lr`/250,000, both as half a cosine, as torch's `OneCycleLR`, without a cycle of momentum."""
+    warmup: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: share == 0)
+    """Share of the epochs over which the learning rate rises, batch by batch; with `steps` and
+    `cosine` linearly from 0."""
+    nesterov: bool = Field(False, exclude_if=lambda nesterov: not nesterov)
+    """Nesterov's momentum (of SGD)."""
     drop_last: bool = False
     """Leave the incomplete last batch of an epoch out (docs/pages/readings.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
     """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
     clip_grad_norm: float | None = Field(2.0, gt=0)
     """Largest L2 norm of the gradient; none if absent."""
-    # Both are left out of the JSON at their default, so that specs of before they were settings
-    # keep their hash.
+    precision: Precision = Field("fp32", exclude_if=lambda precision: precision == "fp32")
+    """Of the backbone's products, in training and in banks; the linear head, losses, statistics of
+    batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere on) rounds factors to
+    10 bits of mantissa, `bf16` also stores maps with 7 (autocast)."""
+    compile: bool = Field(False, exclude_if=lambda compiled: not compiled)
+    """Compile the backbone by `torch.compile` (on a GPU with CUDA graphs); losses are not. The
+    first epoch then takes a minute or more longer, and last digits differ."""
+    deterministic: bool = Field(False, exclude_if=lambda deterministic: not deterministic)
+    """Only deterministic algorithms on a GPU too, where they are slower; a CPU has no others."""
     threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
     """Torch threads, and CPU cores that Ray keeps for it; another number sums in another order
     and gives other digits, hence it is part of the spec."""
@@ -196,6 +216,16 @@ class NetworkSlot(OptimisedSlot):
     def _one_thread(self) -> Self:
         if self.portable and self.threads > 1:
             raise ValueError("portable numbers need threads=1")
+        if self.portable and (self.precision != "fp32" or self.compile):
+            raise ValueError("portable numbers need precision=fp32 and compile=false")
+        return self
+
+    @model_validator(mode="after")
+    def _rises_and_falls(self) -> Self:
+        if self.schedule == "one_cycle" and not self.warmup:
+            raise ValueError("schedule=one_cycle rises over warmup; give it, e.g. warmup=0.3")
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov needs optimizer=sgd with momentum")
         return self
 
     @field_validator("backbone")

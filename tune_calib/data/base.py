@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.constants import NORMS, Constants
+from tune_calib.data.images import Images, LazyImages
 from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, nearest
@@ -22,12 +23,13 @@ class Split:
     """Images of one split.
 
     Attributes:
-        images: (N, C, H, W), uint8, raw pixels in [0, 255].
+        images: (N, C, H, W), uint8, raw pixels in [0, 255]; of a large set they are gathered when
+            they are asked for.
         labels: (N,), int64, in [0, classes).
         indices: (N,), int64, position of each image in the set as it is stored.
     """
 
-    images: Tensor
+    images: Images
     labels: Tensor
     indices: Tensor
 
@@ -41,7 +43,15 @@ class Split:
 
     def take(self, positions: Tensor) -> "Split":
         """The images at some positions of this split, (M,) int64, in that order."""
-        return Split(self.images[positions], self.labels[positions], self.indices[positions])
+        images = self.images
+        taken = images.take(positions) if isinstance(images, LazyImages) else images[positions]
+        return Split(taken, self.labels[positions], self.indices[positions])
+
+    def resident(self) -> "Split":
+        """The same split with all of its images in memory."""
+        if isinstance(self.images, LazyImages):
+            return replace(self, images=self.images.resident())
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +71,7 @@ class DatasetInfo:
         title: how it is printed; heads of tables leave out what stands in parentheses.
         classes: number of classes C.
         channels: colour channels of an image.
-        size: height and width of an image, in pixels.
+        size: height and width of an image as a network sees it, in pixels.
         mean: per channel, of pixels scaled to [0, 1].
         std: per channel, of pixels scaled to [0, 1].
         padding: pixels of black border before a random crop of the old size; 0 is no crop.
@@ -73,6 +83,10 @@ class DatasetInfo:
             positions of the train split and of the validation split in it, (N,) int64 each.
         rules: further published rules, by the name that ``data.split`` gives.
         coarse: for each class, the class that holds it in a coarser labelling, if there is one.
+        stored: height and width of an image as it is kept, of which training sees random windows
+            of ``size`` and evaluation the one in the middle; as ``size`` if absent.
+        load_at: as ``load``, with images kept at another ``stored``; none where they have one size.
+        reading: what else than the files decides the pixels, e.g. a size.
         rule: name of the rule in force.
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
@@ -96,6 +110,9 @@ class DatasetInfo:
     cpu_defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
     coarse: tuple[int, ...] | None = None
+    stored: int | None = None
+    load_at: Callable[[Path | None, int], Source] | None = None
+    reading: str = ""
     rule: str = DEFAULT
     relabel: tuple[int, ...] | None = None
     test_constants: Constants | None = None
@@ -111,6 +128,11 @@ class DatasetInfo:
         if self.rule in known:
             return known[self.rule](train, test)
         return Cut(*self.split(len(train)))
+
+    @property
+    def spare(self) -> int:
+        """Pixels by which an image is kept larger than a network sees it."""
+        return (self.stored or self.size) - self.size
 
     def of_test(self) -> "DatasetInfo":
         """The same as it holds for test images, which a published quirk normalises otherwise."""
