@@ -79,8 +79,8 @@ def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
     found = averages_of(tmp_path / "bad")
     assert "+ two" not in found.values.index
     assert "left out, without any number: + two" in found.notes
-    with pytest.raises(UserError, match="no O-ECE"):
-        averages_of(tmp_path / "whole", metrics=("ece", "o_ece"))
+    with pytest.raises(UserError, match="no Classwise ECE"):
+        averages_of(tmp_path / "whole", metrics=("ece", "cece"))
 
 
 @pytest.mark.parametrize("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
