@@ -58,6 +58,9 @@ Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser
 Portable = Annotated[
     bool, typer.Option("--portable", help="the same numbers on x86 machines, a little slower")
 ]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="write where the time of an epoch of a network went")
+]
 
 
 def settings(

@@ -20,6 +20,7 @@ class Site:
         address: of a Ray cluster, or None for this machine.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
+        profile: whether networks write where the time of an epoch went.
     """
 
     out: Place
@@ -28,6 +29,7 @@ class Site:
     address: str | None = None
     gpus: float = 0.0
     command: str = ""
+    profile: bool = False
 
     def circumstances(
         self,
@@ -55,6 +57,7 @@ class Site:
             ladder=ladder,
             device="cuda" if self.gpus else "cpu",
             is_search=is_search,
+            profile=self.profile,
             recipe=recipe,
             plugins=[plugin.plain() for plugin in used],
         )

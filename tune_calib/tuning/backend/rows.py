@@ -59,6 +59,7 @@ class Circumstances:
         ladder: its ladder.
         device: ``cpu`` or ``cuda``.
         is_search: whether the test split stays shut.
+        profile: whether networks write where the time of an epoch went.
         plugins: what workers must register, as ``Plugin.plain`` gives it.
         versions: library versions, as JSON.
         git_revision: of the program, where it is a git checkout.
@@ -72,6 +73,7 @@ class Circumstances:
     ladder: str = ""
     device: str = "cpu"
     is_search: bool = False
+    profile: bool = False
     plugins: Sequence[dict[str, Any]] = ()
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
