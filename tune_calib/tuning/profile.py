@@ -41,9 +41,8 @@ def write_profile(out: Place, spec: TrialSpec, samples: int, seconds: dict[str, 
 
 def profiles_told(out: Place) -> str:
     """A table for the networks that were profiled: a phase a row, shares of the epoch."""
-    found = [
-        json.loads(path.read_bytes()) for path in sorted((out / FOLDER).glob("*.json"), key=str)
-    ]
+    texts = {str(path): path.read_bytes() for path in (out / FOLDER).glob("*.json")}
+    found = [json.loads(texts[name]) for name in sorted(texts)]
     if not found:
         return "no network was trained, so that nothing was profiled"
     frame = pd.DataFrame([each["seconds"] for each in found]).T
