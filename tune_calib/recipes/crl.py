@@ -18,8 +18,13 @@ RECIPES.register(
                 "milestones": (0.5, 5 / 6),
             },
         },
+        on={
+            "cifar10": {"data": {"split": "whole", "norm": "cifar10_crl"}},
+            "cifar100": {"data": {"split": "whole", "norm": "cifar100_crl"}},
+        },
         datasets=("cifar10", "cifar100", "svhn"),
-        note="It trains on all images and has no validation split; here one is held out. Its "
+        note="It trains on all images and has no validation split: `select` and `calib` are cut "
+        "from the test part, and the rest is tested. Its "
         "ResNet-110 of 1.7 million weights is not among the backbones: the default is the "
         "ResNet-56 of that family.",
     )

@@ -21,8 +21,8 @@ RECIPES.register(
             },
         },
         on={
-            "cifar10": {"network": {"drop_last": True}},
-            "cifar100": {"network": {"epochs": 200}},
+            "cifar10": {"data": {"split": "mdca"}, "network": {"drop_last": True}},
+            "cifar100": {"data": {"split": "mdca"}, "network": {"epochs": 200}},
         },
         datasets=("cifar10", "cifar100"),
         backbones=("resnet20", "resnet32", "resnet56"),

@@ -17,6 +17,10 @@ PLP = RECIPES.register(
                 "clip_grad_norm": None,
             },
         },
+        on={
+            "cifar10": {"data": {"split": "plp", "norm": "imagenet"}},
+            "cifar100": {"data": {"split": "plp", "norm": "cifar100_crl"}},
+        },
         methods={"plp": {"": {"weight_decay": 5e-4}, "tiny_imagenet": {"weight_decay": 1e-4}}},
         datasets=("cifar10", "cifar100"),
     )

@@ -30,6 +30,10 @@ RECIPES.register(
             },
             "head": {"epochs": 40, **_ADAM},
         },
+        on={
+            "cifar10": {"data": {"split": "tst", "norm": "cifar10_tst"}},
+            "cifar100": {"data": {"split": "tst", "norm": "cifar100_tst"}},
+        },
         datasets=("cifar10", "cifar100", "svhn"),
         backbones=("wrn28_10",),
         note="Its loaders keep one order and augment the validation images "
