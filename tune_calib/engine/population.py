@@ -136,7 +136,7 @@ class PopulationTrainer:
             # hide what it takes away.
             norms = self._gradient_norms() if number == batches - 1 else {}
             self.method.restrict_gradients()
-            self.optimizer.step(self.method.update_masks())
+            self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
             top, predicted = log_probs.detach().max(-1)
             correct = (predicted == labels).sum(-1)
             totals += torch.stack([loss.detach() * size, correct, top.exp().sum(-1)])

@@ -221,6 +221,13 @@ class HeadMethod:
     def restrict_gradients(self) -> None:
         """Change ``.grad`` of the parameters in place after the backward pass."""
 
+    def gradient_masks(self) -> dict[str, Tensor]:
+        """Parameters whose gradient is multiplied by a mask of the same shape, before the step.
+
+        A restriction that is a mask costs less here than in ``restrict_gradients``.
+        """
+        return {}
+
     def update_masks(self) -> dict[str, Tensor]:
         """Parameters of which only some entries may move: 1 where they may, same shape."""
         return {}

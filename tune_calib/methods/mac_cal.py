@@ -243,14 +243,11 @@ class MacCal(HeadMethod):
             return self._apply(self.parameters, features)
         return self._apply(self._masked(self.masks), features)
 
-    def restrict_gradients(self) -> None:
+    def gradient_masks(self) -> dict[str, Tensor]:
         """W <- W - lr M grad (eq. 11)."""
         # With functional masks autograd has multiplied by the mask already.
-        if self.params.gradient == "masked" and self.params.masking == "destructive":
-            for name, mask in self.masks.items():
-                gradient = self.parameters[name].grad
-                if gradient is not None:
-                    gradient.mul_(mask)
+        is_masked = self.params.gradient == "masked" and self.params.masking == "destructive"
+        return self.masks if is_masked else {}
 
     def update_masks(self) -> dict[str, Tensor]:
         """Masked weights stand still under ``masked_update`` = ``freeze``."""
