@@ -305,6 +305,17 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
     return highest + total.log() - math.log(count)
 
 
+def stacked_on(drawn: Sequence[Tensor], device: torch.device) -> Tensor:
+    """What was drawn for each head on the CPU, as one tensor on a device.
+
+    A GPU is not waited for: a plain copy to it would wait until all work before it is done.
+    """
+    stacked = torch.stack(list(drawn))
+    if device.type == "cpu":
+        return stacked
+    return stacked.pin_memory().to(device, non_blocking=True)
+
+
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:
     """Mean negative log-likelihood of each head: (K, B, C) and (B,) or (K, B) to (K,), in nats."""
     targets = labels.expand(log_probs.shape[:2])
