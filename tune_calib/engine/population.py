@@ -61,18 +61,7 @@ class PopulationTrainer:
         self.select = replace(
             select, features=select.features.to(device), labels=select.labels.to(device)
         )
-        weight, bias = bank.own_head()
-        accuracies = bank.about["accuracy"]
-        context = HeadContext(
-            width=weight.shape[1],
-            classes=weight.shape[0],
-            epochs=self.slot.epochs,
-            weight=weight.to(device),
-            bias=bias.to(device),
-            # At most 1, as every gamma; a network that is never right on train has no ratio.
-            val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
-            device=device,
-        )
+        context = head_context(self.slot, bank, device)
         self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
         self.epoch = 0
@@ -258,6 +247,22 @@ class PopulationTrainer:
         # Copied, since they are changed in place.
         self.best_score, self.best_epoch = state["best_score"].clone(), state["best_epoch"].clone()
         self.diverged_epoch = state["diverged_epoch"].clone()
+
+
+def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
+    """What a method may know of the network of a bank."""
+    weight, bias = bank.own_head()
+    accuracies = bank.about["accuracy"]
+    return HeadContext(
+        width=weight.shape[1],
+        classes=weight.shape[0],
+        epochs=slot.epochs,
+        weight=weight.to(device),
+        bias=bias.to(device),
+        # At most 1, as every gamma; a network that is never right on train has no ratio.
+        val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
+        device=device,
+    )
 
 
 def population_key(slot: HeadSlot) -> str:

@@ -1,4 +1,4 @@
-"""The views of a bank as a training of heads reads them: gathered in order, some batches at once."""
+"""The views of a bank as a training of heads reads them: in order, some batches at once."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,9 @@ class Views:
         free, _ = torch.cuda.mem_get_info(self.device)
         return split.features.nbytes < SHARE_OF_FREE * free
 
-    def batches(self, split: FeatureSplit, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(
+        self, split: FeatureSplit, order: Tensor, size: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and labels of each batch, on the device.
 
         Args:

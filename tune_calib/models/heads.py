@@ -71,7 +71,8 @@ def apply_stack(
     Returns:
         Logits (K, B, C).
     """
-    return _Perceptrons.apply(features, tuple(activations), *parameters.values())  # type: ignore[no-untyped-call, no-any-return]
+    logits: Tensor = _Perceptrons.apply(features, tuple(activations), *parameters.values())
+    return logits
 
 
 class _Perceptrons(torch.autograd.Function):
@@ -83,8 +84,8 @@ class _Perceptrons(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[no-untyped-def]
-        ctx, features: Tensor, activations: tuple[Activation, ...], *tensors: Tensor
+    def forward(
+        ctx: Any, features: Tensor, activations: tuple[Activation, ...], *tensors: Tensor
     ) -> Tensor:
         """Logits (K, B, C); ``tensors`` are weight and bias of each layer."""
         # A view: K heads read one tensor.
@@ -101,12 +102,12 @@ class _Perceptrons(torch.autograd.Function):
         return hidden
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx, gradient: Tensor) -> tuple[Any, ...]:  # type: ignore[no-untyped-def]
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         """Gradients of features, weights and biases."""
         layers = (len(ctx.saved_tensors) + 1) // 3
         inputs = ctx.saved_tensors[:layers]
-        before, weights = ctx.saved_tensors[layers : -layers], ctx.saved_tensors[-layers:]
+        before, weights = ctx.saved_tensors[layers:-layers], ctx.saved_tensors[-layers:]
         found: list[Tensor] = []
         for layer in reversed(range(layers)):
             # In the order (weight, bias) from the first layer on.
@@ -124,15 +125,23 @@ class _Perceptrons(torch.autograd.Function):
 
 
 def _activate(hidden: Tensor, kind: Activation) -> Tensor:
-    # The rectifier in place: where it passes nothing it is zero, which is all its gradient asks.
-    return {"relu": F.relu_, "gelu": F.gelu, "none": lambda x: x}[kind](hidden)
+    if kind == "relu":
+        # In place: where it passes nothing it is zero, which is all that its gradient asks.
+        return hidden.relu_()
+    return F.gelu(hidden) if kind == "gelu" else hidden
 
 
 def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
-    """Gradient in front of an activation, given what it was applied to."""
-    if kind == "relu":
-        return torch.ops.aten.threshold_backward.grad_input(gradient, before, 0, grad_input=gradient)  # type: ignore[no-any-return]
-    return torch.ops.aten.gelu_backward(gradient, before) if kind == "gelu" else gradient
+    """Gradient in front of an activation, given what it was applied to; takes the other one's."""
+    if kind == "none":
+        return gradient
+    aten = torch.ops.aten
+    found: Tensor = (
+        aten.threshold_backward.grad_input(gradient, before, 0, grad_input=gradient)
+        if kind == "relu"
+        else aten.gelu_backward(gradient, before)
+    )
+    return found
 
 
 def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
