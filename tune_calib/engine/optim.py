@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tune_calib.spec import HeadSlot
+if TYPE_CHECKING:  # what is left is torch alone, for the benchmark on a bare machine
+    from tune_calib.spec import HeadSlot
 
 CACHE_BYTES = 2**20
 """What a processor core has of fast memory, at least about."""
@@ -38,7 +40,7 @@ class StackedOptimizer:
         parameters: stacked leaves, each (K, ...).
     """
 
-    def __init__(self, slots: Sequence[HeadSlot], parameters: dict[str, Tensor]) -> None:
+    def __init__(self, slots: Sequence["HeadSlot"], parameters: dict[str, Tensor]) -> None:
         self.kind = slots[0].optimizer
         self.momentum = slots[0].momentum
         self.clip = slots[0].clip_grad_norm

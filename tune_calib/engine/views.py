@@ -1,11 +1,14 @@
 """The views of a bank as a training of heads reads them: in order, some batches at once."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+if TYPE_CHECKING:  # what is left is torch alone, for the benchmark on a bare machine
+    from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 
 # Features that are gathered together: many batches of one head's, which fit a processor's cache.
 GATHERED_BYTES = 2**20
@@ -22,11 +25,11 @@ class Views:
         device: where batches are handed out.
     """
 
-    def __init__(self, bank: DevelopmentBank, device: torch.device) -> None:
+    def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
         self.bank, self.device = bank, device
         self.held: dict[int, FeatureSplit] = {}
 
-    def view(self, index: int) -> FeatureSplit:
+    def view(self, index: int) -> "FeatureSplit":
         """One view: on a CPU a map of its file, on a GPU a copy where there is room for one."""
         if index not in self.held:
             split = self.bank.train(index)
@@ -36,17 +39,22 @@ class Views:
             elif not self._fits(split):
                 return split
             else:
-                features, labels = split.features.to(self.device), split.labels.to(self.device)
+                features = split.features.to(self.device)
                 # No logits: training does not read them.
-                self.held[index] = FeatureSplit(features, features[:, :0], labels)
+                self.held[index] = replace(
+                    split,
+                    features=features,
+                    logits=features[:, :0],
+                    labels=split.labels.to(self.device),
+                )
         return self.held[index]
 
-    def _fits(self, split: FeatureSplit) -> bool:
+    def _fits(self, split: "FeatureSplit") -> bool:
         free, _ = torch.cuda.mem_get_info(self.device)
         return split.features.nbytes < SHARE_OF_FREE * free
 
     def batches(
-        self, split: FeatureSplit, order: Tensor, size: int
+        self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and labels of each batch, on the device.
 
@@ -69,7 +77,7 @@ class Views:
             else:
                 yield from zip(features.split(size), labels.split(size), strict=True)
 
-    def chunks(self, split: FeatureSplit, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, split: "FeatureSplit", size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Features and labels in their own order, so many at a time, on the device."""
         for features, labels in zip(
             split.features.split(size), split.labels.split(size), strict=True
