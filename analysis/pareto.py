@@ -17,7 +17,7 @@ def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     Returns:
         Those rows for which no other is at least as good in all metrics and better in one.
     """
-    signs = [1 if METRICS[name].direction == "min" else -1 for name in metrics]
+    signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
     losses: NDArray[np.float64] = rows[metrics].to_numpy(dtype=float) * signs
     is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]
     best = rows[~np.array(is_beaten, dtype=bool)]

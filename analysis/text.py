@@ -117,13 +117,15 @@ def significant_cell(value: float, digits: int) -> Cell:
     return Cell(text, float(text))
 
 
-def best_two(values: Iterable[float], direction: str) -> dict[float, int]:
+def best_two(values: Iterable[float], direction: str | None) -> dict[float, int]:
     """Ranks of the best (1) and the second (2) by value; equal values share one.
 
     Args:
         values: as of ``rounded``; NaN has no rank.
-        direction: of the metric, ``min`` or ``max``.
+        direction: of the metric, ``min`` or ``max``; with None, no value is the best.
     """
+    if direction is None:
+        return {}
     known = {value for value in values if not math.isnan(value)}
     best = sorted(known, reverse=direction == "max")[:2]
     return {value: rank for rank, value in enumerate(best, start=1)}
@@ -142,7 +144,8 @@ def title(metric: str) -> str:
     """Head of a metric's column, with unit and direction."""
     record = METRICS[metric]
     unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[record.unit]
-    return f"{record.title}{unit} {'↓' if record.direction == 'min' else '↑'}"
+    arrow = {"min": " ↓", "max": " ↑", None: ""}[record.direction]
+    return f"{record.title}{unit}{arrow}"
 
 
 def capital(text: str) -> str:

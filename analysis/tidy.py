@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.load import Sweep
 from tune_calib.errors import UserError
 from tune_calib.folders import LOST
-from tune_calib.names import METRICS, column, metrics_of_trials
+from tune_calib.names import METRICS, NO_BEST, column, rankable_metrics
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
 from tune_calib.spec import DataSlot
@@ -94,19 +94,22 @@ def incomplete(sweep: Sweep, metric: str) -> list[str]:
 
 
 def check_metric(metric: str, is_printed: bool = False) -> None:
-    """Refuse a metric that no row can have.
+    """Refuse a metric that no row can have, or that ranks no rows.
 
     Args:
         metric: what was asked for.
         is_printed: the rows are of a published table, which may have metrics that no trial has.
 
     Raises:
-        UserError: ``names.METRICS`` lacks it (the nearest is suggested), or no trial has it.
+        UserError: ``names.METRICS`` lacks it (the nearest is suggested), no trial has it, or no
+            value of it is the best.
     """
-    known = list(METRICS) if is_printed else metrics_of_trials()
     if metric not in METRICS:
+        known = list(METRICS) if is_printed else rankable_metrics()
         raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}")
-    if metric not in known:
+    if METRICS[metric].direction is None:
+        raise UserError(f"metric {metric} {NO_BEST}")
+    if not is_printed and not METRICS[metric].is_of_trials:
         raise UserError(f"no trial has {METRICS[metric].title}; published tables alone print it")
 
 

@@ -22,7 +22,8 @@ class Metric:
     Attributes:
         name: column name behind ``<split>/``.
         title: how it is printed.
-        direction: whether a smaller or a larger value is better.
+        direction: whether a smaller or a larger value is better; None of what tells how a
+            classifier is, and no value of which is the best: it is not ranked or searched for.
         unit: ``fraction`` (printed in percent), ``nats`` or ``score``.
         lower: smallest possible value.
         upper: largest possible value.
@@ -33,7 +34,7 @@ class Metric:
 
     name: str
     title: str
-    direction: Literal["min", "max"]
+    direction: Literal["min", "max"] | None
     unit: Literal["fraction", "nats", "score"]
     lower: float = 0.0
     upper: float = 1.0
@@ -41,9 +42,20 @@ class Metric:
     compute: "Callable[[Tensor, Tensor], Tensor | float] | None" = None
 
     @property
+    def is_less_better(self) -> bool:
+        """Whether a smaller value is better.
+
+        Raises:
+            ValueError: no value is; who asks for a metric to rank by refuses it before.
+        """
+        if self.direction is None:
+            raise ValueError(f"no value of {self.name} is better than another")
+        return self.direction == "min"
+
+    @property
     def worst(self) -> float:
         """A finite value that none is worse than, for a trial that diverged."""
-        return self.lower if self.direction == "max" else min(self.upper, LARGE)
+        return min(self.upper, LARGE) if self.is_less_better else self.lower
 
 
 METRICS: Registry[Metric] = Registry("metric", "tune_calib.names", "Metric")
@@ -59,6 +71,8 @@ for _metric in (
     Metric("u_ece", "U-ECE", "min", "fraction"),
     Metric("nll", "NLL", "min", "nats", upper=INF),
     Metric("brier", "Brier", "min", "score", upper=2.0),
+    Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0),
+    Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction"),
     Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
     Metric("fpr95", "FPR95", "min", "fraction", is_of_trials=False),
 ):
@@ -69,6 +83,18 @@ def metrics_of_trials() -> list[str]:
     """Metrics that a row of results may hold."""
     return [name for name in METRICS if METRICS[name].is_of_trials]
 
+
+def rankable_metrics() -> list[str]:
+    """Metrics of trials by which one trial is better than another."""
+    return [name for name in metrics_of_trials() if METRICS[name].direction is not None]
+
+
+NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, o_ece or u_ece"
+
+# What is recorded of a network on each split, train among them: whether it fits its training
+# images, and is over- or under-confident.
+REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
+BASE = "base"  # before the split, of the network that a head or a transform stands on
 
 OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
 

@@ -76,5 +76,5 @@ def _seeds(read: Look) -> str:
 def _no_better(
     metrics: Sequence[str], baseline: Mapping[str, float], choice: Mapping[str, float]
 ) -> list[str]:
-    signs = {metric: 1 if METRICS[metric].direction == "min" else -1 for metric in metrics}
+    signs = {metric: 1 if METRICS[metric].is_less_better else -1 for metric in metrics}
     return [m for m in metrics if signs[m] * choice[m] >= signs[m] * baseline[m]]

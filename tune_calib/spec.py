@@ -31,6 +31,8 @@ from tune_calib.registry import (
 from tune_calib.wording import complaint, shown
 
 Optimizer = Literal["sgd", "adam", "adamw"]
+Precision = Literal["fp32", "tf32", "bf16"]
+Schedule = Literal["steps", "cosine", "one_cycle"]
 
 
 class Slot(StrictModel):
@@ -75,12 +77,33 @@ class DataSlot(Slot):
     imbalance: float = Field(1.0, ge=1)
     """Size of the largest class over the smallest; classes in between follow an exponential
     profile (Cui et al., CVPR 2019)."""
+    # Left out of the JSON at their default: specs of before they were settings keep their hash.
+    split: str = Field("default", exclude_if=lambda split: split == "default")
+    """Published rule that cuts the data set: `default` is that of its page, `whole` trains on all
+    of the training part and takes `select` and `calib` from the test part; others are those of
+    some papers (docs/pages/data.md#splits)."""
+    labels: Literal["fine", "coarse"] = Field("fine", exclude_if=lambda labels: labels == "fine")
+    """`coarse`: the 20 superclasses of CIFAR-100."""
+    norm: str | None = Field(None, exclude_if=lambda norm: norm is None)
+    """Constants that pixels are normalised by, those of the data set if absent
+    (docs/pages/data.md#constants)."""
+    test_norm: Literal["same", "legacy_imagenet"] = Field(
+        "same", exclude_if=lambda norm: norm == "same"
+    )
+    """`legacy_imagenet` normalises test images, and they alone, by ImageNet's constants, as the
+    programs of several papers do on CIFAR-100."""
 
     @field_validator("dataset")
     @classmethod
     def _known(cls, value: str) -> str:
         DATASETS[value]
         return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Refuse options that the data set does not have."""
+        DATASETS[self.dataset].as_asked(self)
+        return self
 
 
 class MethodSlot(Slot):
@@ -156,14 +179,32 @@ class NetworkSlot(OptimisedSlot):
     """Shares of the epochs at which the learning rate is multiplied by `lr_decay`."""
     lr_decay: float = Field(0.1, gt=0, le=1)
     """Factor at each milestone."""
+    # What came later is left out of the JSON at its default, so that specs of before it was a
+    # setting keep their hash.
+    schedule: Schedule = Field("steps", exclude_if=lambda schedule: schedule == "steps")
+    """How the learning rate falls: in `steps` at `milestones`; `cosine`, to 0 at the end; or
+    `one_cycle` (Smith and Topin, 2019): it rises from `lr`/25 over `warmup` and falls to
+    `lr`/250,000, both as half a cosine, as torch's `OneCycleLR`, without a cycle of momentum."""
+    warmup: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: share == 0)
+    """Share of the epochs over which the learning rate rises, batch by batch; with `steps` and
+    `cosine` linearly from 0."""
+    nesterov: bool = Field(False, exclude_if=lambda nesterov: not nesterov)
+    """Nesterov's momentum (of SGD)."""
     drop_last: bool = False
     """Leave the incomplete last batch of an epoch out (docs/pages/readings.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
     """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
     clip_grad_norm: float | None = Field(2.0, gt=0)
     """Largest L2 norm of the gradient; none if absent."""
-    # Both are left out of the JSON at their default, so that specs of before they were settings
-    # keep their hash.
+    precision: Precision = Field("fp32", exclude_if=lambda precision: precision == "fp32")
+    """Of the backbone's products, in training and in banks; the linear head, losses, statistics of
+    batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere on) rounds factors to
+    10 bits of mantissa, `bf16` also stores maps with 7 (autocast)."""
+    compile: bool = Field(False, exclude_if=lambda compiled: not compiled)
+    """Compile the backbone by `torch.compile` (on a GPU with CUDA graphs); losses are not. The
+    first epoch then takes a minute or more longer, and last digits differ."""
+    deterministic: bool = Field(False, exclude_if=lambda deterministic: not deterministic)
+    """Only deterministic algorithms on a GPU too, where they are slower; a CPU has no others."""
     threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
     """Torch threads, and CPU cores that Ray keeps for it; another number sums in another order
     and gives other digits, hence it is part of the spec."""
@@ -175,6 +216,16 @@ class NetworkSlot(OptimisedSlot):
     def _one_thread(self) -> Self:
         if self.portable and self.threads > 1:
             raise ValueError("portable numbers need threads=1")
+        if self.portable and (self.precision != "fp32" or self.compile):
+            raise ValueError("portable numbers need precision=fp32 and compile=false")
+        return self
+
+    @model_validator(mode="after")
+    def _rises_and_falls(self) -> Self:
+        if self.schedule == "one_cycle" and not self.warmup:
+            raise ValueError("schedule=one_cycle rises over warmup; give it, e.g. warmup=0.3")
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov needs optimizer=sgd with momentum")
         return self
 
     @field_validator("backbone")

@@ -62,7 +62,7 @@ def friedman(matched: Matched) -> Friedman:
     notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
     lost = len(values.dropna(how="all")) - len(complete)
     notes += [f"{lost} blocks left out: not every method has a number"] if lost else []
-    is_less_better = METRICS[matched.metric].direction == "min"
+    is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
     blocks, methods = complete.shape
     statement = _too_little_to_rank(ranks)

@@ -61,7 +61,7 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
     pairs = matched.values[[method, baseline]].dropna()
     # Rounded, since ranks of differences must not be decided by the last bit of a float.
     difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
-    sign = -1 if METRICS[matched.metric].direction == "min" else 1
+    sign = -1 if METRICS[matched.metric].is_less_better else 1
     statement = _too_little(difference, test)
     p = low = high = np.nan
     if not statement:

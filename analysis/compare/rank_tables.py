@@ -68,7 +68,7 @@ def _head(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
     return upper, lower
 
 
-def _ranked(shown: Sequence[Cell], direction: str, may_win: Iterable[bool]) -> list[Cell]:
+def _ranked(shown: Sequence[Cell], direction: str | None, may_win: Iterable[bool]) -> list[Cell]:
     """Cells with the ranks of the best and the second, which are none of those at chance."""
     pairs = list(zip(shown, may_win, strict=True))
     best = best_two((c.value for c, may in pairs if may and c.value is not None), direction)

@@ -126,7 +126,7 @@ def rank(
         raise UserError("no column has a number of every method: " + "; ".join(told))
     # What prints alike ties, as in the papers, who ranked what they print.
     printed = values.map(partial(rounded, metric))
-    is_less_better = METRICS[metric].direction == "min"
+    is_less_better = METRICS[metric].is_less_better
     # A low ECE of a classifier at chance is no result: none is worse.
     printed = printed.mask(at_chance.loc[values.index], math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)

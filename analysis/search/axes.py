@@ -88,7 +88,7 @@ def draw_heat_map(
         metric: of the table.
         default: the paper's values by setting; the cell that is nearest gets a frame.
     """
-    is_less_better = METRICS[metric].direction == "min"
+    is_less_better = METRICS[metric].is_less_better
     scale = printed_scale(metric)
     values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None

@@ -221,7 +221,7 @@ def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
 
 def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
     """How much worse each filling's mean is than the best one; NaN where it has none."""
-    sign = 1 if METRICS[metric].direction == "min" else -1
+    sign = 1 if METRICS[metric].is_less_better else -1
     losses: pd.Series[float] = sign * table["mean"]
     return losses - losses.min()
 

@@ -5,6 +5,7 @@ from functools import cache
 
 from docs.generate import (
     commands,
+    datasets,
     figures,
     included,
     methods,
@@ -17,6 +18,9 @@ from docs.generate.page import Page
 
 INSERTED: dict[str, Callable[[], str]] = {
     "commands": commands.every_command,
+    "datasets": datasets.every_dataset,
+    "norms": datasets.every_norm,
+    "rules": datasets.every_rule,
     "figures": figures.every_figure,
     "flags": tables.flags,
     "manifests": tables.manifests,

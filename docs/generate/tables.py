@@ -93,7 +93,7 @@ def _noun(model: type[BaseModel]) -> str:
 
 def metrics() -> str:
     """Every metric that a trial has."""
-    better = {"min": "smaller", "max": "larger"}
+    better = {"min": "smaller", "max": "larger", None: "none"}
     rows = [
         (f'<span id="{m.name}">`{m.name}`</span>', m.title, better[m.direction], m.unit,
          f"{m.lower:g} to {m.upper:g}")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from tests.benchmarks.common import CPU, Setting, cifar_sized, digits
 from tune_calib.asked import Asked, Seeds
-from tune_calib.data.augment import normalise, random_crop_flip
+from tune_calib.data.augment import crop_flip, draw_views, normalise
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.population import PopulationTrainer, population_key
 from tune_calib.ladder import expand
@@ -38,7 +38,8 @@ def as_published(setting: Setting, slot: HeadSlot) -> None:
             for layer, mask in zip(layers, masks, strict=True):
                 layer.weight.mul_(mask)
         for batch in torch.randperm(len(train)).split(slot.batch_size):
-            images = random_crop_flip(train.images[batch], info.padding, info.flip, chance)
+            draws = draw_views([len(batch)], info.padding, info.flip, chance)
+            images = crop_flip(train.images[batch], draws)
             with torch.no_grad():
                 features = network(normalise(images, info)).features
             optimizer.zero_grad()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tune_calib.data.augment import normalise, random_crop_flip
+from tune_calib.data.augment import crop_flip, draw_views, normalise
 from tune_calib.registry import DATASETS
 
 
@@ -31,7 +31,7 @@ def test_augmentation_equals_the_naive_one(padding: int, flip: bool, shape: tupl
     images = torch.randint(0, 256, shape, dtype=torch.uint8)
     before = images.clone()
     generator = torch.Generator().manual_seed(3)
-    augmented = random_crop_flip(images, padding, flip, generator)
+    augmented = crop_flip(images, draw_views([len(images)], padding, flip, generator))
     assert augmented.dtype == torch.uint8
     assert augmented.is_contiguous()
     assert torch.equal(augmented, naive(images, padding, flip, 3))
@@ -41,7 +41,8 @@ def test_augmentation_equals_the_naive_one(padding: int, flip: bool, shape: tupl
 def test_augmentation_reaches_every_offset_and_both_sides():
     images = torch.zeros(4000, 1, 3, 3, dtype=torch.uint8)
     images[:, :, 1, 1] = 255
-    augmented = random_crop_flip(images, 1, True, torch.Generator().manual_seed(0))
+    draws = draw_views([4000], 1, True, torch.Generator().manual_seed(0))
+    augmented = crop_flip(images, draws)
     positions = augmented.flatten(1).argmax(1).bincount(minlength=9)
     assert bool((positions > 300).all())
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tune_calib.data import cifar, rules
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.cache import load_source
@@ -108,7 +109,7 @@ def test_splits_move_to_a_device_together():
 
 def test_cifar_split_has_the_published_ids_and_leaves_numpy_alone():
     before = np.random.get_state()[1].tolist()
-    train, validation = cifar10.split(50_000)
+    train, validation = rules.mukhoti(50_000)
     assert np.random.get_state()[1].tolist() == before
     assert train[:5].tolist() == [45573, 39021, 36044, 45885, 19497]
     assert validation[:5].tolist() == [26247, 35067, 34590, 16668, 12196]
@@ -151,7 +152,7 @@ def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: st
         name = f"train-{shard:05d}-of-00002.parquet"
         write_parquet(folder / name, pixels[rows], labels_of(20), "image")
     write_parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), "image")
-    source = cifar10.load(tmp_path)
+    source = cifar10.FILES.load(tmp_path)
     assert torch.equal(source.train.images, torch.from_numpy(pixels).permute(0, 3, 1, 2))
     assert source.train.indices.tolist() == list(range(40))
 
@@ -167,6 +168,18 @@ def test_the_real_cifar10(tmp_path: Path):
     info = DATASETS["cifar10"]
     mean = (test.images.float() / 255).mean((0, 2, 3))
     assert torch.allclose(mean, torch.tensor(info.mean), atol=0.01)
+
+
+@pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-100 is not here")
+def test_the_real_cifar100(tmp_path: Path):
+    root = REAL_CIFAR10.parent
+    fine, coarse = DataSlot(dataset="cifar100"), DataSlot(dataset="cifar100", labels="coarse")
+    tests = [load_test(slot, root, tmp_path) for slot in (fine, coarse)]
+    assert tests[0].labels.bincount().tolist() == [100] * 100
+    assert tests[1].labels.bincount().tolist() == [500] * 20
+    rows = pq.read_table(root / "cifar100" / "test.parquet", columns=["coarse_label"])
+    assert tests[1].labels.tolist() == rows["coarse_label"].to_pylist()
+    assert len(load_development(fine, root, tmp_path).train) == 45_000
 
 
 # --- errors of the user
@@ -213,7 +226,7 @@ def test_truncated_parquet_is_refused(root: Path):
         {"x": [1, 2]},
         {"img": [b"a", b"b"], "label": [0, 1]},
         {"img": [{"path": "a"}], "label": [0]},
-        {"img": [{"bytes": b"a"}], "fine_label": [0]},
+        {"img": [{"bytes": b"a"}], "kind": [0]},
         {"img": [{"bytes": b"a"}], "label": ["cat"]},
     ],
 )
@@ -287,7 +300,7 @@ def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
         return SimpleNamespace(data=pictures(20, int(train)), targets=labels_of(20))
 
     monkeypatch.setattr("torchvision.datasets.CIFAR10", stub)
-    source = cifar10.load(tmp_path)
+    source = cifar10.FILES.load(tmp_path)
     assert seen == [(str(tmp_path), True, False), (str(tmp_path), False, False)]
     assert torch.equal(
         source.train.images[3], torch.from_numpy(pictures(20, 1)[3]).permute(2, 0, 1)
@@ -307,7 +320,7 @@ def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkey
     cache = tmp_path / "cache"
     first = load_development(CIFAR10, root, cache)
     assert [p.suffix for p in cache.iterdir()] == [".safetensors"]
-    monkeypatch.setattr(cifar10, "read_images", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(cifar, "read_images", lambda *_: pytest.fail("decoded again"))
     second = load_development(CIFAR10, root, cache)
     plain = parts(first) + parts(second)
     for a, b in zip(plain[:3], plain[3:], strict=True):

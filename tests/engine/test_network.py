@@ -49,14 +49,6 @@ def weights_after(seed):
     return list(weights(trained).values())
 
 
-def test_milestones_are_shares_of_the_epochs():
-    run = trainer(epochs=10, milestones=(0.5, 0.8), lr=1.0, lr_decay=0.1)
-    rates = []
-    for run.epoch in range(10):
-        rates.append(run.learning_rate())
-    assert rates == pytest.approx([1.0] * 5 + [0.1] * 3 + [0.01] * 2)
-
-
 def test_sum_reduction_without_clipping_is_a_learning_rate_times_the_batch():
     common = {"clip_grad_norm": None, "weight_decay": 0.0, "epochs": 1, "drop_last": True}
     summed = trainer(loss_reduction="sum", lr=1e-3 / 64, **common)

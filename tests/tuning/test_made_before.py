@@ -95,7 +95,8 @@ def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(made):
     for spec in missing:
         # Another torch, or a processor that is not an x86, may give other digits.
         if all(again[spec][name] == whole[spec][name] for name in ("versions", "instruction_set")):
-            assert metrics(again[spec]) == metrics(whole[spec])
+            # Later metrics stand beside those of then.
+            assert metrics(again[spec]).items() >= metrics(whole[spec]).items()
 
 
 @pytest.mark.ray

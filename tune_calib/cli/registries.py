@@ -75,7 +75,7 @@ def _of_space(record: "Space") -> Entry:
 
 def _of_metric(record: Metric) -> Entry:
     of = "trials" if record.is_of_trials else "published tables"
-    better = "smaller" if record.direction == "min" else "larger"
+    better = {"min": "smaller", "max": "larger", None: "none"}[record.direction]
     return {"title": record.title, "better": better, "unit": record.unit, "of": of}
 
 

@@ -1,25 +1,33 @@
 """Normalisation and augmentation of whole batches of raw images, on the device where they live."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.data.base import DatasetInfo
+if TYPE_CHECKING:  # the inner loop of a training knows torch alone
+    from tune_calib.data.base import DatasetInfo
 
 
-def normalise(images: Tensor, info: DatasetInfo) -> Tensor:
+def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
 
     Args:
-        images: (N, C, H, W), uint8.
-        info: the data set, for its constants.
+        images: (N, C, H, W), uint8; of those that are larger than a network sees them, the window
+            in the middle is taken.
+        info: the data set, for its constants and its size.
 
     Returns:
-        (N, C, H, W), float32, on the same device.
+        (N, C, size, size), float32, on the same device.
     """
     mean, std = _constants(info.mean, info.std, images.device)
+    if info.spare and images.shape[3] != info.size:
+        edge = info.spare // 2
+        images = images[:, :, edge : edge + info.size, edge : edge + info.size]
     # In place, since the conversion has made a copy; in the order of torchvision, to its last bit.
     return images.to(torch.float32).div_(255).sub_(mean).div_(std)
 
@@ -32,36 +40,90 @@ def _constants(
     return tuple(torch.tensor(x, device=device)[:, None, None] for x in (mean, std))  # type: ignore[return-value]
 
 
-def random_crop_flip(
-    images: Tensor, padding: int, flip: bool, generator: torch.Generator
-) -> Tensor:
-    """Crop each image at random from itself with a black border, then mirror half of them.
+@dataclass(frozen=True)
+class Draws:
+    """Crops and flips of N images.
+
+    Attributes:
+        offsets: (2, N), rows and columns in [0, 2 * padding + spare]; None where nothing is
+            cropped.
+        mirrored: (N, 1, 1, 1), 0 or 1; None where nothing is mirrored.
+        padding: width of the black border in pixels.
+        spare: pixels by which an image is larger than its crop.
+    """
+
+    offsets: Tensor | None
+    mirrored: Tensor | None
+    padding: int
+    spare: int = 0
+
+    def to(self, device: torch.device) -> "Draws":
+        """The same on a device."""
+        offsets = self.offsets.to(device) if self.offsets is not None else None
+        mirrored = self.mirrored.to(device) if self.mirrored is not None else None
+        return Draws(offsets, mirrored, self.padding, self.spare)
+
+    def part(self, first: int, last: int) -> "Draws":
+        """Those of the images [first, last)."""
+        offsets = self.offsets[:, first:last] if self.offsets is not None else None
+        mirrored = self.mirrored[first:last] if self.mirrored is not None else None
+        return Draws(offsets, mirrored, self.padding, self.spare)
+
+
+def draw_views(
+    batches: Sequence[int],
+    padding: int,
+    flip: bool,
+    generator: torch.Generator,
+    spare: int = 0,
+) -> Draws:
+    """Draw how the images of some batches are cropped and mirrored.
+
+    Args:
+        batches: how many images each batch has.
+        padding: width of the border in pixels; 0 (with ``spare`` 0) is no crop, and draws nothing.
+        flip: whether to mirror left and right with probability 1/2; false draws nothing.
+        generator: of the CPU, so that the draws do not depend on the device. It gives, for each
+            batch of N in this order, N rows and N columns in [0, 2 * padding + spare], then N bits.
+        spare: pixels by which the images are larger than their crops.
+    """
+    places = 2 * padding + spare + 1
+    offsets, mirrored = [], []
+    for samples in batches:
+        if places > 1:
+            offsets.append(torch.randint(0, places, (2, samples), generator=generator))
+        if flip:
+            mirrored.append(torch.randint(0, 2, (samples, 1, 1, 1), generator=generator))
+    return Draws(
+        torch.cat(offsets, 1) if offsets else None,
+        torch.cat(mirrored) if mirrored else None,
+        padding,
+        spare,
+    )
+
+
+def crop_flip(images: Tensor, draws: Draws) -> Tensor:
+    """Crop each image from itself with a black border, then mirror some of them, as drawn.
 
     The border is black in raw pixels, before normalisation, as in the published recipes.
 
     Args:
         images: (N, C, H, W), uint8.
-        padding: width of the border in pixels; 0 is no crop, and draws nothing.
-        flip: whether to mirror left and right with probability 1/2; false draws nothing.
-        generator: of the CPU, so that the draws do not depend on the device. It gives, in this
-            order, N rows and N columns in [0, 2 * padding], then N bits.
+        draws: of the N images, on their device.
 
     Returns:
-        (N, C, H, W), uint8, on the same device; ``images`` is not changed.
+        (N, C, H - spare, W - spare), uint8, on the same device; ``images`` is not changed.
     """
-    samples, device = len(images), images.device
-    if padding:
-        offsets = torch.randint(0, 2 * padding + 1, (2, samples), generator=generator).to(device)
-        images = _crop(images, padding, offsets)
-    if flip:
-        mirrored = torch.randint(0, 2, (samples, 1, 1, 1), generator=generator).to(device)
-        images = torch.where(mirrored.bool(), images.flip(3), images)
+    if draws.offsets is not None:
+        images = _crop(images, draws.padding, draws.spare, draws.offsets)
+    if draws.mirrored is not None:
+        images = torch.where(draws.mirrored.bool(), images.flip(3), images)
     return images
 
 
-def _crop(images: Tensor, padding: int, offsets: Tensor) -> Tensor:
+def _crop(images: Tensor, padding: int, spare: int, offsets: Tensor) -> Tensor:
     """Windows of the padded images at rows ``offsets[0]`` and columns ``offsets[1]``."""
-    height, width = images.shape[2:]
+    height, width = (side - spare for side in images.shape[2:])
     border = F.pad(images, [padding] * 4)
     # Views of every window: the images are copied once, by the index, and not one by one.
     windows = border.unfold(2, height, 1).unfold(3, width, 1)

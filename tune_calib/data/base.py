@@ -1,12 +1,21 @@
 """What a data set is to the rest of the program: splits of uint8 images and a record."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from tune_calib.data.constants import NORMS, Constants
+from tune_calib.data.images import Images, LazyImages
+from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS, nearest
+
+if TYPE_CHECKING:
+    from tune_calib.spec import DataSlot
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,12 +23,13 @@ class Split:
     """Images of one split.
 
     Attributes:
-        images: (N, C, H, W), uint8, raw pixels in [0, 255].
+        images: (N, C, H, W), uint8, raw pixels in [0, 255]; of a large set they are gathered when
+            they are asked for.
         labels: (N,), int64, in [0, classes).
         indices: (N,), int64, position of each image in the set as it is stored.
     """
 
-    images: Tensor
+    images: Images
     labels: Tensor
     indices: Tensor
 
@@ -33,7 +43,15 @@ class Split:
 
     def take(self, positions: Tensor) -> "Split":
         """The images at some positions of this split, (M,) int64, in that order."""
-        return Split(self.images[positions], self.labels[positions], self.indices[positions])
+        images = self.images
+        taken = images.take(positions) if isinstance(images, LazyImages) else images[positions]
+        return Split(taken, self.labels[positions], self.indices[positions])
+
+    def resident(self) -> "Split":
+        """The same split with all of its images in memory."""
+        if isinstance(self.images, LazyImages):
+            return replace(self, images=self.images.resident())
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +71,7 @@ class DatasetInfo:
         title: how it is printed; heads of tables leave out what stands in parentheses.
         classes: number of classes C.
         channels: colour channels of an image.
-        size: height and width of an image, in pixels.
+        size: height and width of an image as a network sees it, in pixels.
         mean: per channel, of pixels scaled to [0, 1].
         std: per channel, of pixels scaled to [0, 1].
         padding: pixels of black border before a random crop of the old size; 0 is no crop.
@@ -61,8 +79,17 @@ class DatasetInfo:
         load: reads ``Source`` from a root; raises DataNotFoundError or DamagedFileError.
         locate: the files that ``load`` reads from a root, and by which its result may be
             cached; none if the data is embedded. Raises DataNotFoundError.
-        split: published rule; from the length of the training part to the positions of the
-            train split and of the validation split in it, (N,) int64 each.
+        split: published rule, the default; from the length of the training part to the
+            positions of the train split and of the validation split in it, (N,) int64 each.
+        rules: further published rules, by the name that ``data.split`` gives.
+        coarse: for each class, the class that holds it in a coarser labelling, if there is one.
+        stored: height and width of an image as it is kept, of which training sees random windows
+            of ``size`` and evaluation the one in the middle; as ``size`` if absent.
+        load_at: as ``load``, with images kept at another ``stored``; none where they have one size.
+        reading: what else than the files decides the pixels, e.g. a size.
+        rule: name of the rule in force.
+        relabel: for each class as it is stored, the class that it is; none changes nothing.
+        test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
         hint: how to get the data, for error messages.
         cpu_defaults: slot settings that suit a computer without a GPU, by slot.
     """
@@ -81,3 +108,75 @@ class DatasetInfo:
     split: Callable[[int], tuple[Tensor, Tensor]]
     hint: str = "nothing to download"
     cpu_defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    coarse: tuple[int, ...] | None = None
+    stored: int | None = None
+    load_at: Callable[[Path | None, int], Source] | None = None
+    reading: str = ""
+    rule: str = DEFAULT
+    relabel: tuple[int, ...] | None = None
+    test_constants: Constants | None = None
+
+    def cut(self, train: Tensor, test: Tensor) -> Cut:
+        """Cut the published parts by the rule in force.
+
+        Args:
+            train: labels of the training part, (N,) int64.
+            test: labels of the test part, (N,) int64.
+        """
+        known = {**GENERAL, **self.rules}
+        if self.rule in known:
+            return known[self.rule](train, test)
+        return Cut(*self.split(len(train)))
+
+    @property
+    def spare(self) -> int:
+        """Pixels by which an image is kept larger than a network sees it."""
+        return (self.stored or self.size) - self.size
+
+    def of_test(self) -> "DatasetInfo":
+        """The same as it holds for test images, which a published quirk normalises otherwise."""
+        if self.test_constants is None:
+            return self
+        mean, std = self.test_constants
+        return replace(self, mean=mean, std=std)
+
+    def as_asked(self, slot: "DataSlot") -> "DatasetInfo":
+        """The data set as the options of a data slot make it.
+
+        Raises:
+            UserError: it has no such rule, labelling or constants.
+        """
+        changed: dict[str, Any] = {}
+        if slot.split != DEFAULT:
+            self._refuse_unknown("split", slot.split, {**GENERAL, **self.rules})
+            changed["rule"] = slot.split
+        if slot.labels == "coarse":
+            if self.coarse is None:
+                raise UserError(f"data.labels: {self.name} has no coarse labels; leave it out")
+            changed |= {"relabel": self.coarse, "classes": max(self.coarse) + 1}
+        if slot.norm is not None:
+            changed["mean"], changed["std"] = self._norm("norm", slot.norm)
+        if slot.test_norm == "legacy_imagenet":
+            changed["test_constants"] = self._norm("test_norm", "imagenet")
+        return replace(self, **changed) if changed else self
+
+    def _norm(self, key: str, name: str) -> Constants:
+        self._refuse_unknown(key, name, NORMS)
+        if len(NORMS[name][0]) != self.channels:
+            raise UserError(f"data.{key}: {name} is of colour images, and {self.name} is grey")
+        return NORMS[name]
+
+    def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
+        if name not in known:
+            names = sorted({*known, DEFAULT} if key == "split" else known)
+            near = nearest(name, names)
+            raise UserError(
+                f"data.{key}: {self.name} has no {name!r}{near or '; known: ' + ', '.join(names)}"
+            )
+
+
+def info_of(slot: "DataSlot") -> DatasetInfo:
+    """The data set of a data slot, as its options make it."""
+    info: DatasetInfo = DATASETS[slot.dataset]
+    return info.as_asked(slot)

@@ -1,4 +1,9 @@
-"""Decoded images on disk: one uncompressed safetensors file, memory-mapped by every process."""
+"""Decoded images on disk: one uncompressed safetensors file, memory-mapped by every process.
+
+It is written image by image and has a checksum of each. Those of a small data set are all read and
+checked at once; those of a large one when they are first gathered, so that it need not fit into
+memory.
+"""
 
 import hashlib
 import json
@@ -8,19 +13,27 @@ import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.registry import DATASETS
 
-# Raise it when a loader gives other pixels for the same files.
-CACHE_VERSION = 1
+# Raise it when a loader gives other pixels for the same files, or the file has another layout.
+CACHE_VERSION = 2
 
-_FIELDS = ("images", "labels", "indices")
+LARGE = 2**30
+"""Bytes of decoded images from which on a data set stays on disk."""
+
+_PARTS = ("train", "test")
+# Numbers of a part, (N,) int64: of labels, of positions, and the CRC-32 of each image.
+_COLUMNS = ("labels", "indices", "checks")
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
@@ -38,63 +51,162 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     """
     files = info.locate(root)
     if cache is None or not files:
-        return info.load(root)
-    path = cache / f"{info.name}-{_key(files, DATASETS.origin(info.name))}.safetensors"
+        return _settled(info.load(root))
+    path = cache / f"{info.name}-{_key(files, info)}.safetensors"
     if path.exists():
-        try:
-            return _read(path)
-        except DamagedFileError:
-            pass
+        with suppress(DamagedFileError):
+            return _settled(_read(path))
     _write(path, info.load(root))
     # Read back, so that this process too maps the file that the others share.
-    return _read(path)
+    return _settled(_read(path))
 
 
-def _key(files: Sequence[Path], plugin: str | None) -> str:
-    """Digest of name, size and modification time of every source file, and of who reads them."""
+def is_large(source: Source) -> bool:
+    """Whether a data set stays on disk."""
+    return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
+
+
+def _settled(source: Source) -> Source:
+    """A small data set in memory, a large one as it is."""
+    if is_large(source):
+        return source
+    return Source(source.train.resident(), source.test.resident())
+
+
+def _key(files: Sequence[Path], info: DatasetInfo) -> str:
+    """Digest of name, size and modification time of every source file, and of how it is read."""
     # Not by content: that would be to read all of it at every start.
     stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     # Another version of a plug-in may make other images of the same files.
-    content = [CACHE_VERSION, stats, *([plugin] if plugin else [])]
+    plugin = DATASETS.origin(info.name)
+    content = [CACHE_VERSION, stats, info.reading, *([plugin] if plugin else [])]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
-def _checksum(tensor: Tensor) -> str:
-    # Against damage, not against malice: every process computes it over all images.
-    return str(zlib.crc32(tensor.numpy().data))
+class MappedRows:
+    """Images of a cache file; each is checked when it is first read.
+
+    Args:
+        path: the file.
+        offset: of the images in it, in bytes.
+        shape: (N, C, H, W).
+        checks: CRC-32 of each, (N,).
+    """
+
+    def __init__(
+        self, path: Path, offset: int, shape: tuple[int, int, int, int], checks: Places
+    ) -> None:
+        self.path, self.shape, self.checks = path, shape, checks
+        self._pixels = np.memmap(path, np.uint8, "r", offset, shape)
+        self._is_checked = np.zeros(shape[0], bool)
+
+    def read(self, rows: Places) -> Tensor:
+        """Copy some images out of the map."""
+        found: NDArray[np.uint8] = self._pixels[rows]
+        for place in np.flatnonzero(~self._is_checked[rows]):
+            row = rows[place]
+            if zlib.crc32(found[place].data) != self.checks[row]:
+                raise DamagedFileError(
+                    f"{self.path}: image {row} does not match its checksum; delete the file, and "
+                    "it is made again"
+                )
+            self._is_checked[row] = True
+        return torch.from_numpy(found)
 
 
 def _read(path: Path) -> Source:
-    parts = {}
     try:
-        with safe_open(path, framework="pt") as file:
-            checksums = file.metadata() or {}
-            for part in ("train", "test"):
-                tensors = {name: file.get_tensor(f"{part}.{name}") for name in _FIELDS}
-                for name, tensor in tensors.items():
-                    if checksums.get(f"{part}.{name}") != _checksum(tensor):
-                        raise DamagedFileError(f"{path} does not match its checksum")
-                parts[part] = Split(**tensors)
-    except (SafetensorError, OSError, ValueError) as error:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+            parts = [_part(path, file, header, part, 8 + length) for part in _PARTS]
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
         raise DamagedFileError(f"{path} is not a whole cache file ({error})") from None
-    return Source(**parts)
+    return Source(*parts)
+
+
+def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: int) -> Split:
+    columns = {}
+    for name in _COLUMNS:
+        first, last = header[f"{part}.{name}"]["data_offsets"]
+        file.seek(start + first)
+        content = file.read(last - first)
+        if f"{zlib.crc32(content):08x}" != header["__metadata__"][f"{part}.{name}"]:
+            raise DamagedFileError(f"{path} does not match its checksum")
+        columns[name] = np.frombuffer(bytearray(content), np.int64)
+    about = header[f"{part}.images"]
+    rows = MappedRows(
+        path, start + about["data_offsets"][0], tuple(about["shape"]), columns["checks"]
+    )
+    labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
+    return Split(LazyImages.all_of(rows), labels, indices)
 
 
 def _write(path: Path, source: Source) -> None:
     """Write under another name and rename, so that no process ever maps half a file."""
-    tensors = {
-        f"{part}.{name}": getattr(split, name).contiguous()
-        for part, split in (("train", source.train), ("test", source.test))
-        for name in _FIELDS
-    }
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, {name: _checksum(t) for name, t in tensors.items()})
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except (OSError, SafetensorError) as error:
-        with suppress(OSError):
-            temporary.unlink()
+        try:
+            with temporary.open("wb") as file:
+                _fill(file, source)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
         raise UserError(f"cannot write {path}: {error}; free space or mend it") from None
+
+
+def _fill(file: BinaryIO, source: Source) -> None:
+    splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
+    # The head holds checksums of what is behind it, and is as long before they are known.
+    file.write(_head(splits, {}))
+    numbers = {part: _numbers(split) for part, split in splits.items()}
+    start = file.tell()
+    file.seek(sum(8 * len(split) * len(_COLUMNS) for split in splits.values()), os.SEEK_CUR)
+    for part, split in splits.items():
+        checks = []
+        for images in split.images.split(CHUNK):
+            content = images.contiguous().numpy()
+            checks += [zlib.crc32(image.data) for image in content]
+            file.write(content.data)
+        numbers[part]["checks"] = np.array(checks, np.int64)
+    file.seek(start)
+    for part in _PARTS:
+        for name in _COLUMNS:
+            file.write(numbers[part][name].data)
+    file.seek(0)
+    file.write(_head(splits, numbers))
+
+
+def _numbers(split: Split) -> dict[str, Places]:
+    return {
+        "labels": split.labels.contiguous().numpy(),
+        "indices": split.indices.contiguous().numpy(),
+    }
+
+
+def _head(splits: dict[str, Split], numbers: dict[str, dict[str, Places]]) -> bytes:
+    """Length and header of a safetensors file: first numbers, then images."""
+    header: dict[str, Any] = {"__metadata__": {}}
+    offset = 0
+    for part, split in splits.items():
+        for name in _COLUMNS:
+            values = numbers.get(part, {}).get(name, np.zeros(0, np.int64))
+            header["__metadata__"][f"{part}.{name}"] = f"{zlib.crc32(values.data):08x}"
+            end = offset + 8 * len(split)
+            header[f"{part}.{name}"] = _entry("I64", [len(split)], offset, end)
+            offset = end
+    for part, split in splits.items():
+        end = offset + split.images.shape.numel()
+        header[f"{part}.images"] = _entry("U8", list(split.images.shape), offset, end)
+        offset = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def _entry(dtype: str, shape: list[int], start: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}

@@ -5,12 +5,15 @@ noise are our own: numbers on them stand beside each other, not beside a paper's
 """
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.data.base import Split
+from tune_calib.data.images import LazyImages
 from tune_calib.seeds import child_seed
 
 # Standard deviation of the noise (pixels in [0, 1]), that of the blur (in pixels), contrast kept.
@@ -30,26 +33,39 @@ def corrupt(split: Split, kind: str, severity: int) -> Split:
         kind: a key of ``STRENGTHS``.
         severity: of ``SEVERITIES``, 5 the worst.
     """
+    if isinstance(split.images, LazyImages):
+        change = partial(_corrupted, kind=kind, severity=severity)
+        return replace(split, images=split.images.changed(change))
+    return replace(split, images=_corrupted(split.images, None, kind, severity))
+
+
+def _corrupted(images: Tensor, rows: Tensor | None, kind: str, severity: int) -> Tensor:
+    """Images, (N, C, H, W) uint8, of a resident split, or of some rows of a large set."""
     strength = STRENGTHS[kind][severity - 1]
-    pixels = split.images.float() / 255
+    pixels = images.float() / 255
     match kind:
         case "noise":
-            pixels = pixels + strength * _noise(pixels, severity)
+            pixels = pixels + strength * _noise(pixels, rows, severity)
         case "blur":
             pixels = _blurred(pixels, strength)
         case _:
             mean = pixels.mean((2, 3), keepdim=True)
             pixels = mean + strength * (pixels - mean)
     # Back to bytes, as a picture on a disk would be.
-    images = (255 * pixels.clamp(0, 1)).round().to(torch.uint8)
-    return Split(images, split.labels, split.indices)
+    return (255 * pixels.clamp(0, 1)).round().to(torch.uint8)
 
 
-def _noise(pixels: Tensor, severity: int) -> Tensor:
+def _noise(pixels: Tensor, rows: Tensor | None, severity: int) -> Tensor:
     # Of the CPU, so that the draws do not depend on the device.
     # A seed of the data and not of a trial: all trials are judged on the same pictures.
-    chance = torch.Generator().manual_seed(child_seed(0, "corruption", severity))
-    return torch.randn(pixels.shape, generator=chance).to(pixels.device)
+    seed = child_seed(0, "corruption", severity)
+    if rows is None:
+        chance = torch.Generator().manual_seed(seed)
+        return torch.randn(pixels.shape, generator=chance).to(pixels.device)
+    # For each image by itself: they come some at a time, in any order.
+    chances = [torch.Generator().manual_seed(child_seed(seed, "image", int(row))) for row in rows]
+    noise = [torch.randn(pixels.shape[1:], generator=chance) for chance in chances]
+    return torch.stack(noise).to(pixels.device)
 
 
 def _blurred(pixels: Tensor, deviation: float) -> Tensor:

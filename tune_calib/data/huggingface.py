@@ -1,30 +1,89 @@
 """Reads labelled images from Parquet files in the Hugging Face layout.
 
-A column ``img`` or ``image`` is a struct whose field ``bytes`` is an image in any encoding that
-Pillow reads (PNG, WebP, JPEG, ...); a column ``label`` is an integer.
+A column of images is a struct whose field ``bytes`` is an image in any encoding that Pillow reads
+(PNG, WebP, JPEG, ...); a column of labels is of integers.
 """
 
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from PIL import Image
 from torch import Tensor
 
 from tune_calib.data.base import Split
+from tune_calib.data.decode import Format, stacked
+from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 IMAGE_COLUMNS = ("img", "image")
+LABEL_COLUMNS = ("label", "fine_label")
 
-# Pillow hands these to programs of the system, which must not see what a user was handed.
-_RUN_PROGRAMS = frozenset({"EPS", "WMF"})
+# Some are named by a part of their hash too.
+_SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
 
-_SHARD = re.compile(r"-\d+-of-(\d+)\.parquet$")
+_FOLDERS = ("", "plain_text", "data")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns of images and of labels: the first of each that is there.
+
+    Attributes:
+        image: of the images.
+        label: of the labels.
+    """
+
+    image: tuple[str, ...] = IMAGE_COLUMNS
+    label: tuple[str, ...] = LABEL_COLUMNS
+
+    def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
+        """The two columns of a file.
+
+        Raises:
+            DamagedFileError: it lacks one, or it is of another type.
+        """
+        image = next((name for name in self.image if name in schema.names), None)
+        label = next((name for name in self.label if name in schema.names), None)
+        if image is None or label is None or not _is_layout(schema, image, label):
+            raise DamagedFileError(
+                f"{file} has the columns {', '.join(schema.names)}; expected "
+                f"{' or '.join(self.image)} (struct with the field bytes) and "
+                f"{' or '.join(self.label)} (integer)"
+            )
+        return image, label
+
+
+def find_parts(
+    name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
+) -> tuple[tuple[Path, ...], ...]:
+    """Find the files of the training and test part of a data set.
+
+    Args:
+        name: of the data set, whose folder they may lie in.
+        root: where they are looked for.
+        hint: how to get the data.
+        parts: how its files call the two.
+
+    Returns:
+        The files of both, or nothing if there are none.
+
+    Raises:
+        DataNotFoundError: they are there in part only.
+    """
+    for folder in (parent / below for parent in (root, root / name) for below in _FOLDERS):
+        found = tuple(find_shards(folder, part) for part in parts)
+        if all(found):
+            return found
+        if any(found):
+            absent = parts[0] if found[1] else parts[1]
+            raise DataNotFoundError(f"{name}: {folder} has no {absent}.parquet; {hint}")
+    return ()
 
 
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
@@ -52,91 +111,160 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
 
 
 def read_images(files: Sequence[Path], channels: int, size: int, classes: int) -> Split:
-    """Read and decode all images of some files.
+    """Read and decode all images of some files, of one size each.
 
     Args:
-        files: Parquet files, in order.
+        files: as ``lazy_images`` takes them.
         channels: 1 (decoded as grey) or 3 (decoded as RGB).
         size: height and width that every image must have.
         classes: labels must be in [0, classes).
+
+    Raises:
+        DamagedFileError: as ``lazy_images``; or an image does not belong there.
+    """
+    return lazy_images(files, Format(channels, size), classes).resident()
+
+
+def lazy_images(
+    files: Sequence[Path], format_: Format, classes: int | None, columns: Columns | None = None
+) -> Split:
+    """The images of some files, none of which is decoded yet.
+
+    Args:
+        files: Parquet files, in order.
+        format_: what the images become.
+        classes: labels must be in [0, classes); none is not to look.
+        columns: which columns are read.
 
     Returns:
         Images (N, channels, size, size); ``indices`` are the row numbers.
 
     Raises:
-        DamagedFileError: a file is truncated, foreign, or holds an image or a label that does
-            not belong there.
+        DamagedFileError: a file is truncated or foreign, or holds a label that does not belong
+            there.
     """
-    parts = [_read_file(file, channels, size, classes) for file in files]
-    labels = torch.cat([part[1] for part in parts])
-    return Split(torch.cat([part[0] for part in parts]), labels, torch.arange(len(labels)))
+    columns = columns or Columns()
+    labels = torch.cat([_labels(file, columns, classes) for file in files])
+    rows = ParquetRows(tuple(files), columns, format_, len(labels))
+    return Split(LazyImages.all_of(rows), labels, torch.arange(len(labels)))
 
 
-def _read_file(file: Path, channels: int, size: int, classes: int) -> tuple[Tensor, Tensor]:
-    encoded, labels = _read_columns(file)
-    if labels.numel() == 0:
-        raise DamagedFileError(f"{file} holds no rows; download it again")
-    if int(labels.min()) < 0 or int(labels.max()) >= classes:
-        wrong = int(labels[(labels < 0) | (labels >= classes)][0])
-        raise DamagedFileError(
-            f"{file} holds label {wrong}, expected 0..{classes - 1}; is it another data set?"
-        )
-    return _decode(file, encoded, channels, size), labels
+@dataclass(eq=False)
+class ParquetRows:
+    """Images in the rows of Parquet files; to read them in their order is fast.
+
+    Attributes:
+        files: in order.
+        columns: which column holds the images.
+        format: what they become.
+        count: rows of all files together.
+    """
+
+    files: tuple[Path, ...]
+    columns: Columns
+    format: Format
+    count: int
+    _batches: "Iterator[_Batch] | None" = field(default=None, init=False)
+    _batch: "_Batch | None" = field(default=None, init=False)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, C, H, W)."""
+        return (self.count, self.format.channels, self.format.size, self.format.size)
+
+    def read(self, rows: Places) -> Tensor:
+        """Decode some of them."""
+        decoded: dict[int, Any] = {}
+        for row in sorted(set(rows.tolist())):
+            batch = self._at(row)
+            content = batch.encoded[row - batch.first].as_py()
+            where = f"{batch.file}: row {row - batch.start}"
+            decoded[row] = self.format.decode(content, where)
+        return stacked([decoded[row] for row in rows.tolist()], self.format)
+
+    def _at(self, row: int) -> "_Batch":
+        """The batch that holds a row: the current one or a later one, else from the start."""
+        if self._batch is None or self._batches is None or row < self._batch.first:
+            self._batches = self._read()
+            self._batch = next(self._batches)
+        while row >= self._batch.first + len(self._batch.encoded):
+            self._batch = next(self._batches)
+        return self._batch
+
+    def _read(self) -> "Iterator[_Batch]":
+        first = 0
+        for file in self.files:
+            start = first
+            with _whole(file), pq.ParquetFile(file, pre_buffer=False, buffer_size=2**20) as parquet:
+                image, _ = self.columns.of(parquet.schema_arrow, file)
+                for part in parquet.iter_batches(CHUNK, columns=[f"{image}.bytes"]):
+                    encoded = part.column(0).field("bytes")
+                    if encoded.null_count or part.column(0).null_count:
+                        raise _without_image(file)
+                    yield _Batch(file, start, first, encoded)
+                    first += len(encoded)
 
 
-def _read_columns(file: Path) -> tuple[pa.Array, Tensor]:
-    """Encoded images and labels of one file, of the right types and without nulls."""
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Encoded images of some rows: their file, its first row among all, and their own."""
+
+    file: Path
+    start: int
+    first: int
+    encoded: pa.Array
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[None]:
+    """Turns what pyarrow says of a damaged file into one line."""
     try:
-        with pq.ParquetFile(file) as parquet:
-            schema = parquet.schema_arrow
-            image = next((name for name in IMAGE_COLUMNS if name in schema.names), None)
-            if image is None or not _is_layout(schema, image):
-                raise DamagedFileError(
-                    f"{file} has the columns {', '.join(schema.names)}; expected img or image "
-                    "(struct with the field bytes) and label (integer)"
-                )
-            table = parquet.read(columns=[f"{image}.bytes", "label"])
+        yield
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(
             f"{file} is not a whole Parquet file ({reason}); download it again"
         ) from None
-    encoded = table[image].combine_chunks().field("bytes")
-    labels = table["label"]
-    if encoded.null_count or labels.null_count:
-        raise DamagedFileError(f"{file} has rows without image bytes or label; download it again")
-    return encoded, torch.from_numpy(labels.to_numpy().astype("int64"))
 
 
-def _is_layout(schema: pa.Schema, image: str) -> bool:
-    if "label" not in schema.names or not pa.types.is_integer(schema.field("label").type):
+def _labels(file: Path, columns: Columns, classes: int | None) -> Tensor:
+    """Labels of one file, (N,) int64, in range."""
+    with _whole(file), pq.ParquetFile(file) as parquet:
+        _, label = columns.of(parquet.schema_arrow, file)
+        column = parquet.read(columns=[label])[label]
+    if column.null_count:
+        raise _without_image(file)
+    if len(column) == 0:
+        raise DamagedFileError(f"{file} holds no rows; download it again")
+    labels = torch.from_numpy(column.to_numpy().astype("int64"))
+    require_range(file, labels, classes)
+    return labels
+
+
+def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
+    """Refuse labels that are not in [0, classes).
+
+    Raises:
+        DamagedFileError: one is not.
+    """
+    is_wrong = (labels < 0) | (labels >= (classes or labels.max() + 1))
+    if bool(is_wrong.any()):
+        expected = f"0..{classes - 1}" if classes else "0 or above"
+        raise DamagedFileError(
+            f"{file} holds label {int(labels[is_wrong][0])}, expected {expected}; "
+            "is it another data set?"
+        )
+
+
+def _without_image(file: Path) -> DamagedFileError:
+    return DamagedFileError(f"{file} has rows without image bytes or label; download it again")
+
+
+def _is_layout(schema: pa.Schema, image: str, label: str) -> bool:
+    if not pa.types.is_integer(schema.field(label).type):
         return False
     kind = schema.field(image).type
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
     content = kind.field("bytes").type
     return bool(pa.types.is_binary(content) or pa.types.is_large_binary(content))
-
-
-def _decode(file: Path, encoded: pa.Array, channels: int, size: int) -> Tensor:
-    # Pillow in one thread: torchvision's decoder is deprecated, and a thread pool was slower.
-    # Else Image.ID names only the formats that Pillow has loaded so far.
-    Image.init()
-    formats = [name for name in Image.ID if name not in _RUN_PROGRAMS]
-    mode = "L" if channels == 1 else "RGB"
-    images = np.empty((len(encoded), size, size, channels), np.uint8)
-    for row, content in enumerate(encoded.to_pylist()):
-        try:
-            with Image.open(io.BytesIO(content), formats=formats) as image:
-                if image.size != (size, size):
-                    raise DamagedFileError(
-                        f"{file}: image {row} has {image.width}x{image.height} pixels, "
-                        f"expected {size}x{size}; is it another data set?"
-                    )
-                images[row] = np.asarray(image.convert(mode)).reshape(size, size, channels)
-        # Pillow's readers have no error in common; some raise SyntaxError on broken files.
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-            raise DamagedFileError(
-                f"{file}: row {row} is no image that Pillow reads; download it again"
-            ) from None
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()

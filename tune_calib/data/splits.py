@@ -6,14 +6,14 @@ What a data slot changes acts on ``train`` only, in this order: ``train_fraction
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.cache import load_source
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.registry import DATASETS
@@ -60,18 +60,22 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         DamagedFileError: a file is damaged, or holds too few images to split.
         UserError: a class would be left without a training sample.
     """
-    info: DatasetInfo = DATASETS[slot.dataset]
-    whole = load_source(info, root, cache).train
-    train, validation = info.split(len(whole))
-    half = len(validation) // 2
+    info = info_of(slot)
+    source = load_source(DATASETS[slot.dataset], root, cache)
+    cut = info.cut(source.train.labels, source.test.labels)
+    held_out = source.test if cut.of_test else source.train
+    half = len(cut.validation) // 2
     if half == 0:
-        raise DamagedFileError(f"{info.name}: {root} holds {len(whole)} training images, too few")
+        raise DamagedFileError(
+            f"{info.name}: {root} holds {len(held_out)} "
+            f"{'test' if cut.of_test else 'training'} images, too few"
+        )
     return Development(
-        train=_shape(whole.take(train), slot, info.classes),
+        train=_shape(relabelled(source.train.take(cut.train), info), slot, info.classes),
         # Halves, so that the images that chose the epoch and the hyper-parameters are not those
         # that the temperature is fitted on.
-        select=whole.take(validation[:half]),
-        calib=whole.take(validation[half:]),
+        select=relabelled(held_out.take(cut.validation[:half]), info),
+        calib=relabelled(held_out.take(cut.validation[half:]), info),
     )
 
 
@@ -79,7 +83,7 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
     """Load the test split, for the evaluation at the end of a trial.
 
     Args:
-        slot: which data set; its other settings act on train only.
+        slot: which data set, and by which rule it is cut.
         root: as in ``load_development``.
         cache: as in ``load_development``.
 
@@ -87,7 +91,17 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
         DataNotFoundError: the root does not hold the data set.
         DamagedFileError: a file is damaged.
     """
-    return load_source(DATASETS[slot.dataset], root, cache).test
+    info = info_of(slot)
+    source = load_source(DATASETS[slot.dataset], root, cache)
+    places = info.cut(source.train.labels, source.test.labels).test
+    return relabelled(source.test if places is None else source.test.take(places), info)
+
+
+def relabelled(split: Split, info: DatasetInfo) -> Split:
+    """A split with the labels that the options of a data slot ask for."""
+    if info.relabel is None:
+        return split
+    return replace(split, labels=torch.tensor(info.relabel)[split.labels])
 
 
 def _shape(train: Split, slot: DataSlot, classes: int) -> Split:
@@ -152,7 +166,7 @@ def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
     chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])
     shift = torch.from_numpy(draw.randint(1, classes, size=len(chosen)))
     labels[chosen] = (labels[chosen] + shift) % classes
-    return Split(train.images, labels, train.indices)
+    return replace(train, labels=labels)
 
 
 def _subset(train: Split, counts: Counts, purpose: str) -> Split:

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
@@ -19,7 +19,6 @@ from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
-from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
 
 
@@ -41,7 +40,7 @@ class FinishedTrial:
     ) -> None:
         self.spec, self.development, self.test = spec, development, test
         device = test.images.device
-        self.info: DatasetInfo = DATASETS[spec.data.dataset]
+        self.info: DatasetInfo = info_of(spec.data)
         self.trained: TrainedNetwork = load_network(spec, store, device)
         self.trainer: PopulationTrainer | None = None
         if spec.head is not None:
@@ -65,12 +64,15 @@ class FinishedTrial:
     def _known(self) -> dict[str, SplitLogits]:
         """What the post-hoc transform is fitted on, and ``select``."""
         known = {"select": self.development.select, "calib": self.development.calib}
-        return {name: self.logits(split) for name, split in known.items()}
+        return {name: self._logits(split, self.info) for name, split in known.items()}
 
     def logits(self, split: Split) -> SplitLogits:
-        """Logits of some images, before the post-hoc transform."""
+        """Logits of test images, before the post-hoc transform."""
+        return self._logits(split, self.info.of_test())
+
+    def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
         method, network = self.trained.method, self.trained.network
-        features, logits = predict(method, network, split, self.info)
+        features, logits = predict(method, network, split, info)
         if self.trainer is None:
             return SplitLogits(logits.unsqueeze(0), split.labels)
         told = FeatureSplit(features, logits, split.labels)

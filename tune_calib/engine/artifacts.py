@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from torch import Tensor
 
-from tune_calib.data.base import Split
+from tune_calib.data.base import Split, info_of
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
 from tune_calib.engine.machine import machine
@@ -19,9 +20,9 @@ from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
 from tune_calib.places import Place, remove_folder
-from tune_calib.registry import DATASETS
 from tune_calib.spec import TrialSpec
 
 
@@ -113,7 +114,7 @@ class NetworkTraining:
         # First, since it puts the selected epoch into the network, whose accuracy is measured
         # below.
         weights = trainer.selected()
-        splits = {"train": trainer.train, "select": trainer.select}
+        train, select = (_outputs(trainer, split) for split in (trainer.train, trainer.select))
         about = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -125,7 +126,8 @@ class NetworkTraining:
             "threads": torch.get_num_threads(),
             "machine": machine(),
             "device": trainer.device.type,
-            "accuracy": {name: _accuracy(trainer, split) for name, split in splits.items()},
+            "accuracy": {"train": _accuracy(*train), "select": _accuracy(*select)},
+            "regime": _regime(*train),
         }
         # On a remote store another node, which the lock of this machine does not stop, may have
         # been quicker.
@@ -234,19 +236,30 @@ def _build(
     device: torch.device,
 ) -> None:
     trained = load_network(spec, store, device)
+    # So that a head (gamma = val_ratio), and what is said of its network, need the bank alone.
+    copied = {"accuracy": trained.about["accuracy"], "regime": trained.about.get("regime", {})}
     build_bank(
         folder,
         key,
         trained.method,
         trained.network,
-        DATASETS[spec.data.dataset],
+        info_of(spec.data),
         development.to(device),
         test.to(device) if test is not None else None,
-        # The accuracies are copied so that a head (gamma = val_ratio) needs the bank alone.
-        {"accuracy": trained.about["accuracy"], "key": key.model_dump()},
+        {**copied, "key": key.model_dump()},
     )
 
 
-def _accuracy(trainer: NetworkTrainer, split: Split) -> float:
-    logits = predict(trainer.method, trainer.network, split, trainer.info)[1]
-    return float((logits.argmax(1) == split.labels).double().mean())
+def _outputs(trainer: NetworkTrainer, split: Split) -> tuple[Tensor, Tensor]:
+    return predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels
+
+
+def _regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Nothing of a network whose logits are not finite, which is not trained again for it."""
+    if not bool(logits.isfinite().all()):
+        return {}
+    return {name: float(value) for name, value in regime(logits.double(), labels).items()}
+
+
+def _accuracy(logits: Tensor, labels: Tensor) -> float:
+    return float((logits.argmax(1) == labels).double().mean())

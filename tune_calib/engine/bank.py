@@ -13,10 +13,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tune_calib.data.augment import random_crop_flip
+from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.network import EVALUATION_BATCH, predict
+from tune_calib.engine.network import EVALUATION_BATCH, outputs_of, predict
 from tune_calib.engine.store import opened, write_folder
 from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
@@ -153,9 +153,11 @@ def build_bank(
         outputs_of_views = train_outputs(key, method, network, info, development.train)
         for view, outputs in enumerate(outputs_of_views):
             _write_split(path / f"train-{view:03d}.arrow", *outputs, development.train.labels)
-        clean = {"select": development.select, "calib": development.calib}
-        for name, split in (clean if test is None else {**clean, TEST: test}).items():
-            outputs = predict(method, network, split, info)
+        clean = {"select": (development.select, info), "calib": (development.calib, info)}
+        if test is not None:
+            clean[TEST] = (test, info.of_test())
+        for name, (split, normalised_by) in clean.items():
+            outputs = predict(method, network, split, normalised_by)
             _write_split(path / f"{name}.arrow", *outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
@@ -173,21 +175,26 @@ def train_outputs(
     bank holds of the other splits is predicted with the last ones.
     """
     for view in range(max(1, key.views)):
-        split = _view(train, info, key, view)
-        yield predict(method, network, split, info, key.bn_mode)
+        yield outputs_of(method, network, _view(train, info, key, view), info, key.bn_mode)
 
 
-def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Split:
+def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
+    """Images of a view, so many at a time: never all of them in memory."""
+    chunks = train.images.split(EVALUATION_BATCH)
     if key.views == 0:
-        return train
+        yield from chunks
+        return
     # From the network's identity (a hexadecimal number) and no seed of a head: the views are shared
     # by all heads of the network.
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
     # The size of the chunks is part of the draw: another one would give other views under the same
     # key.
-    chunks = train.images.split(EVALUATION_BATCH)
-    images = [random_crop_flip(chunk, info.padding, info.flip, chance) for chunk in chunks]
-    return Split(torch.cat(images), train.labels, train.indices)
+    firsts = range(0, len(train), EVALUATION_BATCH)
+    sizes = [min(EVALUATION_BATCH, len(train) - first) for first in firsts]
+    draws = draw_views(sizes, info.padding, info.flip, chance, info.spare)
+    draws = draws.to(train.images.device)
+    for first, chunk in zip(firsts, chunks, strict=True):
+        yield crop_flip(chunk, draws.part(first, first + len(chunk)))
 
 
 def _write_split(path: Path, features: Tensor, logits: Tensor, labels: Tensor) -> None:

@@ -1,6 +1,9 @@
 """Evaluation at the end of a trial: post-hoc on ``calib``, metrics on ``select`` and ``test``."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,14 +11,14 @@ from torch import Tensor
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork
-from tune_calib.engine.bank import DevelopmentBank
+from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
-from tune_calib.metrics.summary import evaluate
-from tune_calib.names import CHANCE, column
+from tune_calib.metrics.summary import evaluate, regime
+from tune_calib.names import BASE, CHANCE, column
 from tune_calib.registry import METHODS
 from tune_calib.spec import PostHocSlot
 
@@ -55,12 +58,12 @@ def network_logits(
     trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
     """Logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
-    splits = {"select": development.select, "calib": development.calib}
+    splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
-        splits["test"] = test
+        splits["test"] = (test, info.of_test())
     logits = {}
-    for name, split in splits.items():
-        outputs = predict(trained.method, trained.network, split, info)
+    for name, (split, normalised_by) in splits.items():
+        outputs = predict(trained.method, trained.network, split, normalised_by)
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 
@@ -73,12 +76,71 @@ def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict
     }
 
 
-def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) -> Evaluation | None:
+def regime_of_train(
+    trained: TrainedNetwork, info: DatasetInfo, development: Development
+) -> dict[str, float]:
+    """``names.REGIME`` of a network on all of its training images, clean, as ``train/<name>``."""
+    if found := _regime_kept(trained.about):
+        return found
+    # An artifact of before they were kept there.
+    outputs = predict(trained.method, trained.network, development.train, info)
+    return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
+
+
+def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
+    """``names.REGIME`` of the network that a trial stands on, as ``base/<split>/<name>``.
+
+    Args:
+        logits: of the network's own head.
+        train: as ``regime_of_train`` gives it.
+    """
+    parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
+    return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
+
+
+def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
+    """``regime_of_base`` of the network of a bank, on what the bank lets a trial read.
+
+    Args:
+        bank: the bank.
+        key: what it is made of.
+    """
+    train = _regime_kept(bank.about)
+    if not train and key.views == 0 and key.bn_mode == "eval":
+        train = _regime("train", _of_bank(bank.train()))
+    if not train:  # of before, and its views of train are not the clean images
+        train = {column("train", "accuracy"): bank.about["accuracy"]["train"]}
+    return regime_of_base({n: _of_bank(split) for n, split in bank.evaluated().items()}, train)
+
+
+def _regime_kept(about: Mapping[str, Any]) -> dict[str, float]:
+    """What the manifest of a network or a bank says of train; nothing in those of before."""
+    return {column("train", name): value for name, value in about.get("regime", {}).items()}
+
+
+def _of_bank(split: FeatureSplit) -> SplitLogits:
+    return SplitLogits(split.logits.unsqueeze(0), split.labels)
+
+
+def _regime(name: str, split: SplitLogits) -> dict[str, float]:
+    """Nothing of a network whose logits are not finite."""
+    if not bool(split.logits.isfinite().all()):
+        return {}
+    found = regime(split.logits[0].double(), split.labels)
+    return {column(name, metric): float(value) for metric, value in found.items()}
+
+
+def evaluate_one(
+    logits: dict[str, SplitLogits],
+    posthoc: PostHocSlot | None,
+    known: Mapping[str, float] = MappingProxyType({}),
+) -> Evaluation | None:
     """Metrics of one classifier (K = 1).
 
     Args:
         logits: of ``select``, ``calib`` and, outside a search, ``test``.
         posthoc: transform to fit on ``calib`` first.
+        known: further metrics, of ``regime_of_train`` or of ``regime_of_base``.
 
     Returns:
         The evaluation, or None if a logit is not finite.
@@ -87,7 +149,7 @@ def evaluate_one(logits: dict[str, SplitLogits], posthoc: PostHocSlot | None) ->
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
     transform = _fit(posthoc, logits["calib"]) if posthoc is not None else None
-    metrics: dict[str, float] = {}
+    metrics = dict(known)
     bins: dict[str, BinTable] = {}
     for name in (name for name in REPORTED if name in logits):
         # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or

@@ -15,6 +15,9 @@ from tune_calib.errors import UserError
 from tune_calib.portable import PORTABLE, is_portable_process
 from tune_calib.spec import TrialSpec
 
+# Without it torch refuses products on a GPU under deterministic algorithms.
+_STRICT_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+
 
 def machine() -> dict[str, str | None]:
     """Processor, instruction set in use, and GPU (None without one), as result rows tell them."""
@@ -44,10 +47,12 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
         UserError: some of them are portable and some are not.
     """
     # Actors are reused: one process, with one environment, computes trials of many specs.
-    kinds = {spec.network.portable for spec in specs}
+    networks = [spec.network for spec in specs]
+    kinds = {network.portable for network in networks}
     if len(kinds) > 1:
         raise UserError("network.portable holds for all trials of a sweep; set it for all or none")
-    return PORTABLE if kinds == {True} else {}
+    is_strict = any(network.deterministic for network in networks)
+    return {**(PORTABLE if kinds == {True} else {}), **(_STRICT_CUBLAS if is_strict else {})}
 
 
 def require_environment(spec: TrialSpec) -> None:

@@ -5,16 +5,26 @@ the epoch alone to give the numbers of an uninterrupted one.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tune_calib.data.augment import normalise, random_crop_flip
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.augment import normalise
+from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.splits import Development
+from tune_calib.engine.precision import take_up
+from tune_calib.engine.schedule import learning_rate
+from tune_calib.engine.steps import (
+    NoWatch,
+    Recipe,
+    Stopwatch,
+    backward_and_step,
+    batches_of,
+    train_epoch,
+)
 from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import (
@@ -28,7 +38,7 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.models.build import build_network
 from tune_calib.models.network import Network
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 from tune_calib.seeds import child_seed
 from tune_calib.spec import NetworkSlot, TrialSpec
 
@@ -59,20 +69,30 @@ class NetworkTrainer:
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
-        self.info: DatasetInfo = DATASETS[spec.data.dataset]
+        self.info: DatasetInfo = info_of(spec.data)
         self.device = device
         self.train = development.train.to(device)
         self.select = development.select.to(device)
+        take_up(self.slot, device)
         network, method = build(spec, len(self.train))
         self.network, self.method = network.to(device), method.to(device)
         # Only a method that learns from calib is given it; for all others it stays unseen until the
         # post-hoc fit.
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
-        self.optimizer = _optimizer(self.slot, self.network, self.method)
+        self.parameters = list(self.network.parameters())
+        self.optimizer = _optimizer(self.slot, self.parameters, self.method, device)
+        self.recipe = Recipe(
+            self.optimizer,
+            # The network's parameters alone: FeDLaS's program does not clip its gate either.
+            self.parameters,
+            self.slot.clip_grad_norm,
+            self.slot.loss_reduction == "sum",
+        )
         self.epoch = 0
         self.best = Best()
         self.samples: dict[str, dict[str, Tensor]] = {}
+        self.watch: Stopwatch | NoWatch = NoWatch()
 
     def __iter__(self) -> Iterator[dict[str, float]]:
         """The reports of the epochs that are left."""
@@ -92,82 +112,74 @@ class NetworkTrainer:
             raise StopIteration
         # For dropout and whatever else draws from torch's global generators.
         torch.manual_seed(child_seed(self.slot.seed, "torch", self.epoch))
-        lr = self.learning_rate()
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         # A generator for each purpose: a method that draws more must not change the order of the
         # batches or the crops, or two methods would not differ in the method alone.
         chance = generator(child_seed(self.slot.seed, "method", self.epoch))
         self.method.begin_epoch(self.epoch, chance)
-        report = {"lr": lr, **self._train_epoch()}
+        report = self._train_epoch()
         self.samples = {"train": self.method.samples_seen()}
         # Before the judgement: what a method moves here (BalCAL's share) belongs to the classifier
         # that is judged and, with this epoch's weights, kept.
-        report |= self.method.end_epoch(self.epoch, self._feedback())
-        report |= self._judge()
+        with self.watch.phase("feedback"):
+            report |= self.method.end_epoch(self.epoch, self._feedback())
+        with self.watch.phase("judgement on select"):
+            report |= self._judge()
         self._keep_best(report)
         self.epoch += 1
         return report
 
-    def learning_rate(self) -> float:
-        """Learning rate of the coming epoch (milestones take effect at their epoch's start)."""
-        # Not one epoch early, as in programs that step their schedule at the start of an epoch: 3/7
-        # of 350 epochs is before the 151st. Rounded, since a product may miss it by its last bit.
-        passed = sum(round(m * self.slot.epochs) <= self.epoch for m in self.slot.milestones)
-        return self.slot.lr * self.slot.lr_decay**passed
-
-    def _batches(self) -> Iterator[Tensor]:
+    def _batches(self) -> list[Tensor]:
         order = torch.randperm(
             len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
         ).to(self.device)
-        for batch in order.split(self.slot.batch_size):
-            # A split smaller than a batch counts as full: else drop_last would train on nothing.
-            is_full = len(batch) == min(self.slot.batch_size, len(self.train))
-            if is_full or not self.slot.drop_last:
-                yield batch
+        batches = list(order.split(self.slot.batch_size))
+        # A split smaller than a batch counts as full: else drop_last would train on nothing.
+        is_full = len(batches[-1]) == min(self.slot.batch_size, len(self.train))
+        return batches[:-1] if self.slot.drop_last and not is_full else batches
 
     def _train_epoch(self) -> dict[str, float]:
         # In each epoch anew, since feedback and judgement leave both in evaluation mode.
         self.network.train()
         self.method.train()
+        is_augmented = self.slot.augment == "standard"
+        info = self.info
+        drawn = (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
+        padding, flip, spare = drawn
         chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
-        # Summed on the device: a look at each loss would make the CPU wait for a GPU at every
-        # batch.
-        total = correct = torch.zeros((), device=self.device)
-        seen = 0
-        for batch in self._batches():
-            images = self.train.images[batch]
-            if self.slot.augment == "standard":
-                images = random_crop_flip(images, self.info.padding, self.info.flip, chance)
-            labels = self.train.labels[batch]
-            step = self._step(Batch(normalise(images, self.info), labels, batch))
-            total = total + step.loss * len(batch)
-            correct = correct + (step.logits.argmax(1) == labels).sum()
-            seen += len(batch)
+        order = self._batches()
+        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
+        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
+
+        def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+            lr = learning_rate(self.slot, self.epoch, number, len(order))
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+            return self._step(positions, images, frozen)
+
+        batches = batches_of(self.train.images, order, padding, flip, chance, self.device, spare)
+        total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        return {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
+        return {
+            "lr": learning_rate(self.slot, self.epoch, 0, len(order)),
+            "train/loss": float(total) / seen,
+            "train/accuracy": float(correct) / seen,
+        }
 
-    def _step(self, batch: Batch) -> Step:
-        step = self.method.step(self.network, batch)
-        self.optimizer.zero_grad(set_to_none=True)
-        # Methods give means. The factor would be a learning rate but for the clip below, which acts
-        # on the gradient of the sum in Mukhoti's program.
-        size = len(batch.labels) if self.slot.loss_reduction == "sum" else 1
-        (step.loss * size).backward()
-        parameters = list(self.network.parameters())
-        trained = {id(parameter) for parameter in self.method.trained(parameters)}
-        for parameter in parameters:
-            if id(parameter) not in trained:
-                # None and not zeros: the optimiser skips the tensor, decay and momentum included.
-                parameter.grad = None
-        if self.slot.clip_grad_norm is not None:
-            # The network's parameters alone: FeDLaS's program does not clip its gate either.
-            nn.utils.clip_grad_norm_(parameters, self.slot.clip_grad_norm)
-        self.optimizer.step()
-        logits = step.logits.detach()
-        self.method.after_step(logits, batch.labels, batch.indices)
-        return Step(step.loss.detach(), logits)
+    def _step(
+        self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
+    ) -> tuple[Tensor, Tensor]:
+        """One step on raw images; its mean loss, and how many samples are right."""
+        labels = self.train.labels[positions]
+        with self.watch.phase("images"):
+            batch = Batch(normalise(images, self.info), labels, positions)
+        with self.watch.phase("forward"):
+            made: Step = self.method.step(self.network, batch)
+        backward_and_step(made.loss, len(labels), self.recipe, frozen, self.watch)
+        with self.watch.phase("records"):
+            logits = made.logits.detach()
+            self.method.after_step(logits, labels, positions)
+            return made.loss.detach(), (logits.argmax(1) == labels).sum()
 
     def _feedback(self) -> EpochFeedback | None:
         if self.calib is None:
@@ -251,11 +263,19 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
         spec: data and network slots are read.
         samples: size of the training split.
     """
-    info: DatasetInfo = DATASETS[spec.data.dataset]
+    info = info_of(spec.data)
     slot = spec.network
     network = build_network(
-        slot.backbone, slot.init, info.channels, info.size, info.classes, slot.seed
+        slot.backbone,
+        slot.init,
+        info.channels,
+        info.size,
+        info.classes,
+        slot.seed,
+        is_bf16=slot.precision == "bf16",
     )
+    if slot.compile:
+        network.compile_backbone("reduce-overhead" if torch.cuda.is_available() else "default")
     context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)
     method: NetworkMethod = METHODS[slot.method].implementation(slot.params, context)
     method.adapt(network)
@@ -263,7 +283,6 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     return network.to(memory_format=torch.channels_last), method
 
 
-@torch.no_grad()
 def predict(
     method: NetworkMethod, network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
 ) -> tuple[Tensor, Tensor]:
@@ -277,13 +296,25 @@ def predict(
         bn_mode: ``train`` normalises by the statistics of each batch and lets the running
             ones drift, as TST's code does.
     """
+    return outputs_of(method, network, split.images.split(EVALUATION_BATCH), info, bn_mode)
+
+
+@torch.no_grad()
+def outputs_of(
+    method: NetworkMethod,
+    network: Network,
+    chunks: Iterable[Tensor],
+    info: DatasetInfo,
+    bn_mode: str = "eval",
+) -> tuple[Tensor, Tensor]:
+    """As ``predict``, of raw images that come some at a time, (M, C, H, W) uint8."""
     network.eval()
     method.eval()
     if bn_mode == "train":
         for module in network.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.train()
-    outputs = [method(network, normalise(x, info)) for x in split.images.split(EVALUATION_BATCH)]
+    outputs = [method(network, normalise(images, info)) for images in chunks]
     return torch.cat([o.features for o in outputs]), torch.cat([o.logits for o in outputs])
 
 
@@ -291,13 +322,22 @@ def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 
-def _optimizer(slot: NetworkSlot, network: nn.Module, method: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(
+    slot: NetworkSlot, parameters: list[nn.Parameter], method: nn.Module, device: torch.device
+) -> torch.optim.Optimizer:
     # One optimiser for the network and what a method trains beside it, as in FeDLaS's program;
     # decay acts on biases and BN too, as in all of the papers' programs.
-    parameters = [*network.parameters(), *method.parameters()]
+    trained = [*parameters, *method.parameters()]
+    # On a GPU one kernel for all tensors. Not on a CPU, whose digits it would change.
+    fused = device.type == "cuda" or None
     if slot.optimizer == "sgd":
         return torch.optim.SGD(
-            parameters, lr=slot.lr, momentum=slot.momentum, weight_decay=slot.weight_decay
+            trained,
+            lr=slot.lr,
+            momentum=slot.momentum,
+            weight_decay=slot.weight_decay,
+            nesterov=slot.nesterov,
+            fused=fused,
         )
     kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=slot.lr, weight_decay=slot.weight_decay)
+    return kind(trained, lr=slot.lr, weight_decay=slot.weight_decay, fused=fused)

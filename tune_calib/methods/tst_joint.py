@@ -42,7 +42,7 @@ class JointTwoStage(NetworkMethod):
     def forward(self, network: Any, images: Tensor) -> Output:
         """Features of the body and logits of the perceptron."""
         # Around the network's own head, which thus gets no gradient and stays as it was drawn.
-        features = network.backbone(images)
+        features = network.features(images)
         return Output(features, self.head(features))
 
     def step(self, network: Any, batch: Batch) -> Step:

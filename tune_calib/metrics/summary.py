@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import bin_table
+from tune_calib.metrics.binning import BinTable, bin_table, top_label
 from tune_calib.metrics.calibration import (
     ace_of,
     aece,
@@ -34,8 +34,7 @@ def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     probs, samples = logits.softmax(-1), len(labels)
     table = bin_table(probs, labels)
     return {
-        "accuracy": accuracy(probs, labels),
-        "ece": ece_of(table, samples),
+        **_regime(logits, probs, labels, table),
         "aece": aece(probs, labels),
         "mce": mce_of(table),
         "ace": ace_of(table),
@@ -43,9 +42,28 @@ def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         "cece": cece(probs, labels),
         "o_ece": o_ece_of(table, samples),
         "u_ece": u_ece_of(table, samples),
-        "nll": nll_from_logits(logits, labels),
         "brier": brier(probs, labels),
         **_given(logits, labels),
+    }
+
+
+def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """The metrics of ``names.REGIME`` alone; as ``evaluate``."""
+    probs = logits.softmax(-1)
+    return _regime(logits, probs, labels, bin_table(probs, labels))
+
+
+def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> dict[str, Tensor]:
+    confidence, correct = top_label(probs, labels)
+    gaps = confidence - correct
+    return {
+        "accuracy": accuracy(probs, labels),
+        "nll": nll_from_logits(logits, labels),
+        "ece": ece_of(table, len(labels)),
+        "confidence_gap": gaps.mean(-1),
+        # What bootstrap samples of the images would have, in closed form: of a mean no draw is
+        # needed.
+        "confidence_gap_se": gaps.std(-1, correction=0) / len(labels) ** 0.5,
     }
 
 

@@ -9,7 +9,13 @@ from tune_calib.seeds import child_seed
 
 
 def build_network(
-    backbone: str, init: Init, channels: int, size: int, classes: int, seed: int
+    backbone: str,
+    init: Init,
+    channels: int,
+    size: int,
+    classes: int,
+    seed: int,
+    is_bf16: bool = False,
 ) -> Network:
     """Build a network on the CPU; its weights depend on the arguments alone.
 
@@ -22,6 +28,7 @@ def build_network(
         size: height and width of the images.
         classes: number of classes.
         seed: of the network slot.
+        is_bf16: whether the backbone will compute in bfloat16; its weights are float32.
 
     Raises:
         UserError: the backbone is unknown or cannot take images of that size.
@@ -31,4 +38,4 @@ def build_network(
         # Not torch.manual_seed, which would seed the GPUs too.
         torch.default_generator.manual_seed(child_seed(seed, "init"))
         extractor, width = info.build(channels, size, init)
-        return Network(extractor, width, classes)
+        return Network(extractor, width, classes, is_bf16)

@@ -1,7 +1,9 @@
 """A network: a backbone that gives features and a linear head that gives logits."""
 
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from tune_calib.errors import UserError
@@ -26,6 +28,8 @@ class Network(nn.Module):
         backbone: (N, channels, size, size) -> (N, width).
         width: number of features D.
         classes: number of classes C.
+        is_bf16: the backbone computes in bfloat16 where that is safe (``torch.autocast``); features
+            and logits are float32 all the same.
 
     Attributes:
         backbone: the feature extractor.
@@ -33,16 +37,39 @@ class Network(nn.Module):
         width: number of features D.
     """
 
-    def __init__(self, backbone: nn.Module, width: int, classes: int) -> None:
+    def __init__(
+        self, backbone: nn.Module, width: int, classes: int, is_bf16: bool = False
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.head = nn.Linear(width, classes)
         self.width = width
+        self.is_bf16 = is_bf16
 
     def forward(self, images: Tensor) -> Output:
         """Give features and logits of normalised images (N, channels, size, size)."""
-        features = self.backbone(images)
+        features = self.features(images)
         return Output(features, self.head(features))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Give the features (N, D), float32, of normalised images (N, channels, size, size)."""
+        compiled = vars(self).get("compiled")
+        with _bf16(images, self.is_bf16):
+            if compiled is None:
+                features: Tensor = self.backbone(images)
+            else:
+                # A CUDA graph writes its next output over this one.
+                features = compiled(images).clone()
+        return features.float()
+
+    def compile_backbone(self, mode: str) -> None:
+        """Have the backbone compiled at its first batch; its stages run as they are.
+
+        Args:
+            mode: of ``torch.compile``.
+        """
+        # Not as an attribute: as a submodule it would stand twice in the checkpoint.
+        vars(self)["compiled"] = torch.compile(self.backbone, mode=mode)
 
     def stages(self) -> list[nn.Module]:
         """Give parts of the backbone that, one after the other, are the backbone.
@@ -60,4 +87,21 @@ class Network(nn.Module):
                 "choose e.g. small_cnn, resnet18 or densenet121"
             )
         stages: list[nn.Module] = cut(self.backbone)
-        return stages
+        return [_Bf16(stage) for stage in stages] if self.is_bf16 else stages
+
+
+class _Bf16(nn.Module):
+    """A stage that computes in bfloat16; what methods do with its maps is done in float32."""
+
+    def __init__(self, stage: nn.Module) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, maps: Tensor) -> Tensor:
+        with _bf16(maps, is_on=True):
+            given: Tensor = self.stage(maps)
+        return given.float()
+
+
+def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
+    return torch.autocast(given.device.type, torch.bfloat16, enabled=is_on)

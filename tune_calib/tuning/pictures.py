@@ -12,6 +12,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.machine import require_environment
+from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
@@ -48,7 +49,6 @@ def take_pictures(
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
     if not rows:
         raise UserError(f"{out} holds no trial with numbers on test; name the folder of a sweep")
-    torch.use_deterministic_algorithms(True, warn_only=True)  # as trials run
     first: dict[int, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
         first.setdefault(row["rung"], row)
@@ -64,6 +64,7 @@ def _picture(
         return f"{row['rung_label']}: is there"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
+    take_up(spec.network, torch.device(device))
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits

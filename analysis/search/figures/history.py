@@ -20,7 +20,7 @@ _FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
 def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """The best value within the guard up to each suggestion; NaN before the first."""
     within = table["mean"].where(table["is_within"])
-    best = within.cummin() if METRICS[metric].direction == "min" else within.cummax()
+    best = within.cummin() if METRICS[metric].is_less_better else within.cummax()
     # A suggestion beyond the guard has no value here: the best before it goes on.
     return best.ffill()
 

@@ -63,7 +63,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     """
     metric = search.metrics[0]
     rows = search.table().dropna(subset="mean")
-    is_less_better = METRICS[metric].direction == "min"
+    is_less_better = METRICS[metric].is_less_better
     # The best are drawn last, on top.
     rows = rows.sort_values("mean", ascending=not is_less_better, kind="stable")
     heights = coordinates(search, rows)

@@ -212,6 +212,15 @@ def test_a_metric_that_no_trial_has_is_refused_of_trials(metric, tmp_path):
     assert collect([], "fedlas/table3", metric)
 
 
+@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].direction is None])
+@pytest.mark.parametrize("ask", ["ranks", "significance"])
+def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
+    fake_results.write(tmp_path)
+    said = refusal(ask, tmp_path, "--metric", metric)
+    assert f"metric {metric} " in said
+    assert "take ece, o_ece or u_ece" in said
+
+
 def test_a_filter_narrows_the_columns(tmp_path):
     options = ("--published", "fedlas/table1", "--where", "dataset=cifar10")
     entries = json.loads(run(*options, "--json"))

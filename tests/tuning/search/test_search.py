@@ -72,6 +72,7 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         (("ecee",), 0.01, "did you mean 'ece'"),
         (("ece", "ece"), 0.01, "twice"),
         (("auroc",), 0.01, "select alone"),
+        (("ece", "confidence_gap"), 0.01, "`metric` confidence_gap .* no value of it is the best"),
         (("ece",), 2.0, "`guard`"),
         (("ece",), float("nan"), "`guard`"),
     ],

@@ -12,7 +12,7 @@ from tests.analysis.search.test_search_report import POINTS
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
-from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, metrics_of_trials
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, rankable_metrics
 from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.search.driver import Found
@@ -21,7 +21,7 @@ from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.summary import summarise
 
-ON_SELECT = metrics_of_trials()
+ON_SELECT = rankable_metrics()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
 
 
@@ -51,7 +51,7 @@ def test_a_choice_that_is_no_gain_is_told_for_every_metric(
 ):
     metrics = (metric, *(name for name in others if name != metric))
     text = end_of(tmp_path / "out", metrics, baseline, tried)
-    is_gain = tried > baseline if METRICS[metric].direction == "max" else tried < baseline
+    is_gain = tried < baseline if METRICS[metric].is_less_better else tried > baseline
     assert "chosen: trial 0" in text
     assert (f"{NO_GAIN}{METRICS[metric].title} on select" in text) != is_gain
     assert ("the choice is no better than the baseline in MCE (" in text) == (
@@ -191,7 +191,7 @@ def test_the_page_says_how_often_test_was_read(tmp_path, reads):
 @pytest.mark.parametrize("metric", ON_SELECT)
 def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     """Whether a larger or a smaller value is better; and a choice that is no gain is told."""
-    sign = 1 if METRICS[metric].direction == "min" else -1
+    sign = 1 if METRICS[metric].is_less_better else -1
     values = {"baseline": 0.4 - sign * 0.1, "defaults": 0.4, "chosen": 0.4}
     rows = [
         {

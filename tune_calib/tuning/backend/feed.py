@@ -100,8 +100,8 @@ class PlanFeed(Feed):
 
 def resources_of(plan: Plan, gpus: float) -> list[Resources]:
     """What the kinds of Ray trials of a plan need."""
-    counts = {trial.threads for trial in (*plan.networks, *plan.populations)}
-    return [Resources(count, gpus) for count in sorted(counts)]
+    kinds = {(each.threads, each.precision) for each in (*plan.networks, *plan.populations)}
+    return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 
 def run_plan(title: str, plan: Plan, circumstances: Circumstances, gpus: float) -> list[str]:

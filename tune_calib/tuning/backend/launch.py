@@ -19,10 +19,12 @@ from ray import tune
 from ray._private.state import state
 from ray.tune.search import Searcher
 
+from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
 from tune_calib.names import CRASHES
 from tune_calib.places import place
 from tune_calib.results import atomic_write
+from tune_calib.spec import Precision
 from tune_calib.tuning.backend.progress import Progress
 from tune_calib.tuning.backend.stop import STOP_SIGNALS
 
@@ -62,10 +64,12 @@ class Resources:
     Attributes:
         cpus: CPU cores, also its torch threads.
         gpus: 0, 1 or a fraction 1/k.
+        precision: of its network.
     """
 
     cpus: int
     gpus: float = 0.0
+    precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
         """Refuse fractions that leave a part of a GPU unused."""
@@ -100,7 +104,8 @@ def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
         needs: of the kinds of Ray trials; nothing is refused where there are none.
 
     Raises:
-        UserError: there are too few cores, or there is no GPU; nobody answers at the address.
+        UserError: there are too few cores, or there is no GPU, or it has no fast arithmetic of a
+            precision; nobody answers at the address.
     """
     if address is not None:
         if needs:
@@ -113,6 +118,7 @@ def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
                 f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
                 f"{here['GPU']} GPUs: change network.threads or gpus, or name an `address`"
             )
+        refuse_slow(need.precision, torch.device("cuda" if need.gpus else "cpu"))
 
 
 def _refuse_there(needs: Sequence[Resources]) -> None:

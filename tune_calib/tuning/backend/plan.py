@@ -12,6 +12,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.ladder import PlannedTrial
+from tune_calib.spec import Precision
 
 MAX_POPULATION = 32
 
@@ -51,6 +52,11 @@ class RayTrial:
         if self.kind == "head":
             return HEAD_THREADS
         return (self.trials or self.dependents)[0].spec.network.threads
+
+    @property
+    def precision(self) -> Precision:
+        """Of its network, and of the bank of that network."""
+        return (self.trials or self.dependents)[0].spec.network.precision
 
     def config(self) -> dict[str, Any]:
         """What travels to the worker, as plain JSON values."""

@@ -15,6 +15,7 @@ from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.machine import require_environment
+from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import SLOTS
@@ -59,13 +60,13 @@ class SpecTrainable(tune.Trainable):
         plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
-        # Some backward passes have no deterministic kernel on a GPU; there the last digits differ.
-        torch.use_deterministic_algorithms(True, warn_only=True)
         self.device = torch.device(self.circumstances.device)
         self.store = Store(place(self.circumstances.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
         require_environment(self.spec)
+        # In each trial anew: the process may have served one that asked for other switches.
+        take_up(self.spec.network, self.device)
         torch.set_num_threads(self._threads())
 
     @classmethod

@@ -15,6 +15,7 @@ Settings that are not given are those that the command line would take (``recipe
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ray import tune
 from safetensors.torch import load_file, save_file
 
 from tune_calib import plugins
+from tune_calib.data.base import info_of
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
@@ -38,13 +40,16 @@ from tune_calib.engine.evaluate import (
     evaluate_one,
     network_logits,
     population_logits,
+    regime_of_bank,
+    regime_of_base,
+    regime_of_train,
 )
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.samples import read_epochs
 from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, WATCHED, column
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import (
     TrialResult,
@@ -89,17 +94,20 @@ class NetworkTrainable(SpecTrainable):
 
     def _end(self) -> dict[str, Any]:
         trained = load_network(self.spec, self.store, self.device)
-        about, info = trained.about, DATASETS[self.spec.data.dataset]
+        about, info = trained.about, info_of(self.spec.data)
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
         test = None if self.circumstances.is_search else self.test_split().to(self.device)
         started = time.monotonic()
         logits = network_logits(trained, info, self.splits, test)
+        on_train = regime_of_train(trained, info, self.splits)
+        base = regime_of_base(logits, on_train)
         predict_s = time.monotonic() - started
         results = []
         for trial in self.trials:
             started = time.monotonic()
-            result = _result(logits, trial, about["epoch"], about["history"])
+            known = base if trial.spec.posthoc is not None else on_train
+            result = _result(logits, trial, about["epoch"], about["history"], known)
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # else the network is that of another trial
                 trained_s = about.get("train_s")
@@ -165,6 +173,7 @@ class HeadTrainable(SpecTrainable):
             splits = lambda: (self.development(), self.test_split())  # noqa: E731
             bank = ensure_bank(self.spec, key, self.store, splits, self.device)
         self.opened = wanted
+        self.base = regime_of_bank(bank, key)
         return bank
 
     def _train_network(self) -> None:
@@ -207,7 +216,8 @@ class HeadTrainable(SpecTrainable):
                 result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
             else:
                 own = {name: split.one(k) for name, split in logits.items()}
-                result = _result(own, trial, int(self.trainer.best_epoch[k]) + 1, curves)
+                epoch = int(self.trainer.best_epoch[k]) + 1
+                result = _result(own, trial, epoch, curves, self.base)
             results.append((trial, result))
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
@@ -250,9 +260,13 @@ def trainable(name: str) -> type[tune.Trainable]:
 
 
 def _result(
-    logits: dict[str, SplitLogits], trial: PlannedTrial, epoch: int, curves: list[dict[str, float]]
+    logits: dict[str, SplitLogits],
+    trial: PlannedTrial,
+    epoch: int,
+    curves: list[dict[str, float]],
+    known: Mapping[str, float],
 ) -> TrialResult:
-    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc)
+    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc, known)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
     return TrialResult("done", epoch, curves, evaluation=evaluation)

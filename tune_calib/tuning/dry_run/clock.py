@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tune_calib.data.base import info_of
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
@@ -21,7 +22,7 @@ from tune_calib.engine.population import PopulationTrainer, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.places import Place
-from tune_calib.registry import DATASETS, METHODS
+from tune_calib.registry import METHODS
 from tune_calib.results import read_table
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, TrialSpec, canonical_json
 from tune_calib.tuning.backend.plan import HEAD_THREADS
@@ -179,7 +180,7 @@ class Clock:
 
     def _time_heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> float:
         splits = self.images(spec.data).development
-        info, samples = DATASETS[spec.data.dataset], len(splits.train)
+        info, samples = info_of(spec.data), len(splits.train)
         timed = min(samples, HEAD_SAMPLES)
         width = build(spec, samples)[0].width
         bank = _RandomBank(timed, len(splits.select), width, info.classes)

@@ -9,10 +9,10 @@ from optuna.storages import InMemoryStorage
 from tabulate import tabulate
 from torch import Tensor
 
+from tune_calib.data.base import info_of
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
-from tune_calib.registry import DATASETS
 from tune_calib.spec import HeadSlot, TrialSpec
 from tune_calib.tuning.dry_run.clock import Clock, Rate
 from tune_calib.tuning.dry_run.needs import Needs, needs_of
@@ -90,7 +90,7 @@ class Forecast:
         key = bank_key(spec, head)
         if key.identity in self.banks or self._is_whole("banks", key.identity):
             return
-        images, info = clock.images(spec.data), DATASETS[spec.data.dataset]
+        images, info = clock.images(spec.data), info_of(spec.data)
         splits, is_search = images.development, needs.question is not None
         count = max(1, key.views) * len(splits.train) + len(splits.select) + len(splits.calib)
         count += 0 if is_search else images.test

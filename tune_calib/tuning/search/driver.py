@@ -75,9 +75,10 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
     DATASETS[data.dataset].locate(job.site.data_root)
     search_manifest(job)
     first = [*candidates.baseline(), *candidates.trials({}, 0)]
+    networks = [trial.spec.network for trial in first]
     everywhere = environment_of(trial.spec for trial in first)
-    cores = {HEAD_THREADS, *(trial.spec.network.threads for trial in first)}
-    needs = [Resources(each, job.site.gpus) for each in sorted(cores)]
+    kinds = {(each, n.precision) for n in networks for each in (HEAD_THREADS, n.threads)}
+    needs = [Resources(cores, job.site.gpus, precision) for cores, precision in sorted(kinds)]
     if not (job.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
         refuse_here(job.site.address, needs)
     with only_driver(job.out), lost_database(job.study_storage):

@@ -183,7 +183,7 @@ def optimism(evaluated: Evaluated) -> str:
             searched = fmean(row[column("select", name)] for row in before)
             test = [row[column("test", name)] for row in fresh]
             select = fmean(row[column("select", name)] for row in fresh)
-            sign = 1 if METRICS[name].direction == "min" else -1
+            sign = 1 if METRICS[name].is_less_better else -1
             gap = sign * (fmean(test) - searched)
             title = METRICS[name].title
             lines.append([shown, title, searched, select, _spread(test), gap])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, column, is_chance, metrics_of_trials
+from tune_calib.names import METRICS, NO_BEST, column, is_chance, rankable_metrics
 from tune_calib.registry import nearest
 
 Row = Mapping[str, Any]
@@ -52,7 +52,9 @@ class Objective:
         """
         for name in self.metrics:
             if name not in METRICS:
-                raise UserError(f"unknown `metric` {name!r}{nearest(name, metrics_of_trials())}")
+                raise UserError(f"unknown `metric` {name!r}{nearest(name, rankable_metrics())}")
+            if METRICS[name].direction is None:
+                raise UserError(f"`metric` {name} {NO_BEST}")
             if not METRICS[name].is_of_trials:
                 raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
             if self.metrics.count(name) > 1:
@@ -63,7 +65,7 @@ class Objective:
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:
         """For Optuna."""
-        return ["minimize" if METRICS[m].direction == "min" else "maximize" for m in self.metrics]
+        return ["minimize" if METRICS[m].is_less_better else "maximize" for m in self.metrics]
 
     def standing(self, rows: Sequence[Row | None], baseline: Mapping[int, float]) -> Standing:
         """Sum the trials of one suggestion up.
@@ -97,7 +99,7 @@ class Objective:
 
     def losses(self, standing: Standing) -> tuple[float, ...]:
         """The values, with the sign that makes less better."""
-        signs = (1 if METRICS[name].direction == "min" else -1 for name in self.metrics)
+        signs = (1 if METRICS[name].is_less_better else -1 for name in self.metrics)
         return tuple(sign * v for sign, v in zip(signs, standing.values, strict=True))
 
     def within_guard(self, standings: Mapping[int, Standing]) -> dict[int, Standing]:

@@ -1,0 +1,91 @@
+"""Learning rates over a training, against torch's own schedules."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from tune_calib.engine.schedule import learning_rate
+from tune_calib.errors import UserError
+from tune_calib.spec import NetworkSlot, TrialSpec
+
+EPOCHS, BATCHES = 10, 20
+
+
+def rates(**network) -> list[float]:
+    slot = NetworkSlot(epochs=EPOCHS, lr=0.2, **network)
+    return [learning_rate(slot, e, b, BATCHES) for e in range(EPOCHS) for b in range(BATCHES)]
+
+
+def test_cosine_is_that_of_torch_batch_by_batch():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * BATCHES)
+    expected = []
+    for _ in range(EPOCHS * BATCHES):
+        expected.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert rates(schedule="cosine") == pytest.approx(expected, abs=1e-12)
+
+
+def test_one_cycle_is_that_of_torch_but_for_the_place_in_a_batch():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
+    steps = EPOCHS * BATCHES
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.2, total_steps=steps, pct_start=0.3, cycle_momentum=False
+    )
+    expected = []
+    for _ in range(steps):
+        expected.append(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    found = rates(schedule="one_cycle", warmup=0.3)
+    assert found == pytest.approx(expected, abs=0.2 * 2 * torch.pi / steps)
+    assert max(found) == pytest.approx(0.2, rel=1e-3)
+    assert found[0] < 0.2 / 20
+    assert 0 < found[-1] < 0.2 / 1000
+
+
+@pytest.mark.parametrize("schedule", ["steps", "cosine"])
+@pytest.mark.parametrize("warmup", [0.1, 0.25])
+def test_a_warm_up_rises_linearly_and_never_is_zero(schedule, warmup):
+    found, plain = rates(schedule=schedule, warmup=warmup), rates(schedule=schedule)
+    rising = round(EPOCHS * BATCHES * warmup)
+    steps = [later - earlier for earlier, later in pairwise(found[:rising])]
+    assert steps == pytest.approx([0.2 / rising] * (rising - 1))
+    assert found[0] > 0
+    assert max(found) <= 0.2
+    # What is left after the warm-up is the whole fall, on fewer batches.
+    steeper = (1 - warmup) ** -2 if schedule == "cosine" else 1
+    assert found[-1] == pytest.approx(plain[-1] * steeper, rel=1e-3)
+
+
+def test_rates_of_steps_are_as_before_whatever_the_batch():
+    assert rates(milestones=(0.5, 0.8)) == pytest.approx(
+        [0.2] * (5 * BATCHES) + [0.02] * (3 * BATCHES) + [0.002] * (2 * BATCHES)
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"schedule": "one_cycle"}, "give it, e.g. warmup=0.3"),
+        ({"nesterov": True, "optimizer": "adam"}, "nesterov needs optimizer=sgd"),
+        ({"nesterov": True, "momentum": 0.0}, "nesterov needs optimizer=sgd"),
+        ({"schedule": "linear"}, "schedule"),
+        ({"precision": "bf16", "portable": True}, "portable numbers need precision=fp32"),
+        ({"compile": True, "portable": True}, "portable numbers need precision=fp32"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(wrong, said):
+    with pytest.raises(UserError, match=said) as error:
+        TrialSpec.build(network=wrong)
+    assert "\n" not in str(error.value)
+
+
+def test_new_settings_at_their_default_leave_no_trace_in_the_spec():
+    late = ("schedule", "warmup", "nesterov", "precision", "compile", "deterministic")
+    assert not set(late) & NetworkSlot().model_dump(mode="json").keys()
+    changed = {"schedule": "cosine", "warmup": 0.1, "nesterov": True, "precision": "bf16"}
+    hashes = {TrialSpec.build(network={k: v}).hash for k, v in changed.items()}
+    assert len({*hashes, TrialSpec.build(network={}).hash}) == 5

@@ -1,0 +1,140 @@
+"""The sources of CIFAR-10 and CIFAR-100: Parquet, torchvision's folder, the binary archive."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tune_calib.data.base import Source, Split
+from tune_calib.data.huggingface import find_parts, read_images
+from tune_calib.errors import DamagedFileError, DataNotFoundError
+
+CHANNELS, SIZE = 3, 32
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """Where the files of one of the two lie, and how they are read.
+
+    Attributes:
+        name: of the data set.
+        torchvision: class of torchvision that reads ``batches``.
+        batches: folder that torchvision makes; its files are pickles.
+        binary: folder of the official binary archive.
+        train: its files of the training part, in order.
+        test: its files of the test part.
+        classes: number of classes.
+        label_bytes: bytes before an image in a binary file; the last one is its class.
+    """
+
+    name: str
+    torchvision: str
+    batches: str
+    binary: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    classes: int
+    label_bytes: int
+
+    @property
+    def hint(self) -> str:
+        """How to get the data."""
+        return (
+            "give `data_root` a folder with train.parquet and test.parquet in the Hugging Face "
+            f"layout, the root of torchvision.datasets.{self.torchvision}(root, download=True), "
+            f"or that of the unpacked binary archive ({self.binary})"
+        )
+
+    def locate(self, root: Path | None) -> tuple[Path, ...]:
+        """Find the files below a root.
+
+        Raises:
+            DataNotFoundError: they are not there, or in part only.
+        """
+        folder = require_folder(self.name, root, self.hint)
+        if found := find_parts(self.name, folder, self.hint):
+            return (*found[0], *found[1])
+        for place in _places(folder, self.name, self.batches):
+            if batches := sorted(place.glob("*")):
+                return tuple(batches)
+        for place in _places(folder, self.name, self.binary):
+            if place.is_dir():
+                files = tuple(place / name for name in (*self.train, *self.test))
+                absent = next((file for file in files if not file.is_file()), None)
+                if absent is not None:
+                    raise DataNotFoundError(f"{self.name}: {absent} is not there; {self.hint}")
+                return files
+        raise DataNotFoundError(f"{self.name}: {root} does not hold it; {self.hint}")
+
+    def load(self, root: Path | None) -> Source:
+        """Read and decode the images (some five seconds).
+
+        Raises:
+            DataNotFoundError: the root does not hold it.
+            DamagedFileError: a file is truncated, foreign or fails its checksum.
+        """
+        files = self.locate(root)
+        if files[0].suffix == ".parquet":
+            parts = find_parts(self.name, files[0].parent, self.hint)
+            return Source(*(read_images(part, CHANNELS, SIZE, self.classes) for part in parts))
+        if files[0].suffix == ".bin":
+            folder = files[0].parent
+            return Source(*(self._binary(folder, names) for names in (self.train, self.test)))
+        folder = files[0].parent.parent
+        return Source(*(self._batches(folder, is_train) for is_train in (True, False)))
+
+    def _batches(self, folder: Path, is_train: bool) -> Split:
+        # The batches are pickles; torchvision opens them only after their MD5 matched.
+        from torchvision import datasets
+
+        try:
+            data = getattr(datasets, self.torchvision)(str(folder), train=is_train, download=False)
+        except (RuntimeError, OSError):
+            raise DamagedFileError(
+                f"{self.name}: {folder / self.batches} fails torchvision's checksums; delete it, "
+                f"then {self.hint}"
+            ) from None
+        images = torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
+        return Split(images, torch.tensor(data.targets), torch.arange(len(images)))
+
+    def _binary(self, folder: Path, names: tuple[str, ...]) -> Split:
+        rows = np.concatenate([self._rows(folder / name) for name in names])
+        labels = torch.from_numpy(rows[:, self.label_bytes - 1].astype(np.int64))
+        images = torch.from_numpy(rows[:, self.label_bytes :].reshape(-1, CHANNELS, SIZE, SIZE))
+        return Split(images.contiguous(), labels, torch.arange(len(rows)))
+
+    def _rows(self, file: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+        """(N, label bytes and pixels) of one binary file."""
+        width = self.label_bytes + CHANNELS * SIZE * SIZE
+        content = np.fromfile(file, np.uint8)
+        if len(content) == 0 or len(content) % width:
+            raise DamagedFileError(
+                f"{file} has {len(content):,} bytes, no multiple of {width:,}; download it again"
+            )
+        rows = content.reshape(-1, width)
+        largest = int(rows[:, self.label_bytes - 1].max())
+        if largest >= self.classes:
+            raise DamagedFileError(
+                f"{file} holds label {largest}, expected 0..{self.classes - 1}; is it another "
+                "data set?"
+            )
+        return rows
+
+
+def require_folder(name: str, root: Path | None, hint: str) -> Path:
+    """The root of a data set that is not embedded.
+
+    Raises:
+        DataNotFoundError: it is not given, or no folder.
+    """
+    if root is None:
+        raise DataNotFoundError(f"{name} is not embedded: {hint}")
+    if not root.is_dir():
+        raise DataNotFoundError(f"{name}: {root} is not a folder; {hint}")
+    return root
+
+
+def _places(root: Path, name: str, folder: str) -> list[Path]:
+    """Where an unpacked folder may lie: it is the root, or below it."""
+    return [place for place in (root, root / folder, root / name / folder) if place.name == folder]

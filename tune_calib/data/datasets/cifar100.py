@@ -1,0 +1,65 @@
+"""CIFAR-100 (Krizhevsky, 2009): 50,000 + 10,000 colour images of 32x32 in a hundred classes.
+
+``data.labels: coarse`` takes the twenty superclasses. Positions count the rows as they are stored:
+see ``cifar10``.
+"""
+
+from tune_calib.data import rules
+from tune_calib.data.base import DatasetInfo
+from tune_calib.data.cifar import Cifar
+from tune_calib.data.constants import NORMS
+from tune_calib.registry import DATASETS
+
+# The superclass of each class; the files say the same, but torchvision does not read it.
+COARSE = (
+    4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11,
+    6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5,
+    5, 19, 8, 8, 15, 13, 14, 17, 18, 10, 16, 4, 17, 4, 2, 0, 17, 4, 18, 17,
+    10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16, 12, 9, 13, 15, 13,
+    16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13,
+)  # fmt: skip
+
+FILES = Cifar(
+    name="cifar100",
+    torchvision="CIFAR100",
+    batches="cifar-100-python",
+    binary="cifar-100-binary",
+    train=("train.bin",),
+    test=("test.bin",),
+    classes=100,
+    # The superclass stands before the class.
+    label_bytes=2,
+)
+
+DATASETS.register(
+    DatasetInfo(
+        name="cifar100",
+        title="CIFAR-100",
+        classes=100,
+        channels=3,
+        size=32,
+        # As in the code of Mukhoti et al.: CIFAR-10's. (It takes ImageNet's for test images alone:
+        # `data.test_norm: legacy_imagenet`.)
+        mean=NORMS["cifar10"][0],
+        std=NORMS["cifar10"][1],
+        padding=4,
+        flip=True,
+        load=FILES.load,
+        locate=FILES.locate,
+        split=rules.mukhoti,
+        rules=rules.CIFAR100,
+        coarse=COARSE,
+        hint=FILES.hint,
+        # As for CIFAR-10.
+        cpu_defaults={
+            "data": {"train_fraction": 0.3},
+            "network": {
+                "backbone": "small_cnn",
+                "epochs": 30,
+                "augment": "none",
+                "weight_decay": 1e-4,
+            },
+            "head": {"augment": "none"},
+        },
+    ),
+)

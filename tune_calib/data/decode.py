@@ -1,0 +1,125 @@
+"""Encoded images to pixels, by Pillow: what is damaged or does not fit is refused."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from tune_calib.data.images import Places
+from tune_calib.errors import DamagedFileError
+
+# Pillow hands these to programs of the system, which must not see what a user was handed.
+_RUN_PROGRAMS = frozenset({"EPS", "WMF"})
+
+# Modes of Pillow without colour.
+_GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the images of a data set become.
+
+    Attributes:
+        channels: 1 (grey) or 3 (RGB).
+        size: height and width, in pixels.
+        resize: whether an image of another size is resized (bilinear, its sides one by one, as the
+            programs of the papers do); else it is refused.
+        convert_grey: whether a grey image of a colour set is converted; else it is refused.
+    """
+
+    channels: int
+    size: int
+    resize: bool = False
+    convert_grey: bool = False
+
+    def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
+        """Pixels of one image, (size, size, channels).
+
+        Args:
+            content: the encoded image, or its file.
+            where: how a message names it.
+
+        Raises:
+            DamagedFileError: it is damaged, grey in a colour set, or of another size.
+        """
+        try:
+            with opened(content) as image:
+                self._refuse(image, where)
+                pixels = image.convert("L" if self.channels == 1 else "RGB")
+        # Pillow's readers have no error in common; some raise SyntaxError on broken files.
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            raise DamagedFileError(
+                f"{where} is no image that Pillow reads; download it again"
+            ) from None
+        side = (self.size, self.size)
+        if pixels.size != side:
+            pixels = pixels.resize(side, Image.Resampling.BILINEAR)
+        return np.asarray(pixels).reshape(*side, self.channels)
+
+    def _refuse(self, image: Image.Image, where: str) -> None:
+        if not self.resize and image.size != (self.size, self.size):
+            raise DamagedFileError(
+                f"{where} has {image.width}x{image.height} pixels, expected "
+                f"{self.size}x{self.size}; is it another data set?"
+            )
+        if self.channels == 3 and image.mode in _GREY and not self.convert_grey:
+            raise DamagedFileError(
+                f"{where} is grey, and the data set is of colour images; is it another data set?"
+            )
+
+
+def opened(content: bytes | Path) -> Image.Image:
+    """An encoded image, whose pixels are not read yet.
+
+    Raises:
+        OSError: it is none, or that of a format that runs a program.
+    """
+    # Else Image.ID names only the formats that Pillow has loaded so far.
+    Image.init()
+    formats = [name for name in Image.ID if name not in _RUN_PROGRAMS]
+    return Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, "r", formats)
+
+
+def is_grey(content: bytes | Path) -> bool:
+    """Whether an image has no colours; one that cannot be read has none."""
+    try:
+        with opened(content) as image:
+            return image.mode in _GREY
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError):
+        return False
+
+
+@dataclass(frozen=True, eq=False)
+class FileRows:
+    """Images that are a file each.
+
+    Attributes:
+        files: of the images, in order.
+        format: what they become.
+    """
+
+    files: Sequence[Path]
+    format: Format
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, C, H, W)."""
+        return (len(self.files), self.format.channels, self.format.size, self.format.size)
+
+    def read(self, rows: Places) -> Tensor:
+        """Decode some of them."""
+        decoded = [self.format.decode(self.files[row], str(self.files[row])) for row in rows]
+        return stacked(decoded, self.format)
+
+
+def stacked(pixels: Sequence[NDArray[np.uint8]], format_: Format) -> Tensor:
+    """Images (H, W, C) as one tensor (N, C, H, W)."""
+    if not pixels:
+        return torch.empty((0, format_.channels, format_.size, format_.size), dtype=torch.uint8)
+    return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()

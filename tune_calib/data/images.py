@@ -1,0 +1,105 @@
+"""Images that are not all in memory: gathered when they are asked for, as bytes."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Places = NDArray[np.int64]
+
+# Images of a cache that is written, or of a split that is made resident, at a time.
+CHUNK = 256
+
+
+class Rows(Protocol):
+    """Where images come from: a memory map, files to decode."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, C, H, W)."""
+
+    def read(self, rows: Places) -> Tensor:
+        """The images of some rows, (M, C, H, W) uint8, on the CPU, in that order.
+
+        Raises:
+            DamagedFileError: one of them is damaged.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Images of one split, (N, C, H, W) uint8; used as the tensor of them would be.
+
+    An index by a tensor (M,) or a slice, and each part of ``split``, is a tensor on the device.
+
+    Attributes:
+        rows: where they come from.
+        positions: which of them, (N,) int64, on the CPU.
+        device: where they are wanted.
+        change: what is done to images, (M, C, H, W) uint8, that are read; it is given their rows.
+    """
+
+    rows: Rows
+    positions: Tensor
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    change: Callable[[Tensor, Tensor], Tensor] | None = None
+
+    @classmethod
+    def all_of(cls, rows: Rows) -> "LazyImages":
+        """Every image of some rows."""
+        return cls(rows, torch.arange(rows.shape[0]))
+
+    @property
+    def shape(self) -> torch.Size:
+        """(N, C, H, W)."""
+        return torch.Size((len(self), *self.rows.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of raw pixels."""
+        return torch.uint8
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.positions)
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        """Some images, on the device."""
+        places = index.cpu() if isinstance(index, Tensor) else index
+        positions = self.positions[places]
+        images = self.rows.read(positions.numpy())
+        if self.change is not None:
+            images = self.change(images, positions)
+        return images.to(self.device)
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """All images in their order, so many at a time."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def take(self, places: Tensor) -> "LazyImages":
+        """The images at some positions of this split, (M,) int64; none is read."""
+        return replace(self, positions=self.positions[places.cpu()])
+
+    def to(self, device: torch.device | str) -> "LazyImages":
+        """The same images, gathered to a device; none is read."""
+        return replace(self, device=torch.device(device))
+
+    def changed(self, change: Callable[[Tensor, Tensor], Tensor]) -> "LazyImages":
+        """The same images with something done to them when they are read."""
+        return replace(self, change=change)
+
+    def resident(self) -> Tensor:
+        """All of them as one tensor."""
+        # Filled in place: parts joined at the end would take twice the memory.
+        images = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        for start, part in zip(range(0, len(self), CHUNK), self.split(CHUNK), strict=True):
+            images[start : start + CHUNK] = part
+        return images
+
+
+Images = Tensor | LazyImages
