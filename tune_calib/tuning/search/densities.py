@@ -75,4 +75,5 @@ class Densities(_ParzenEstimator):
             values = np.log(values) if part.is_log else values
             logs = logs - 0.5 * ((values[:, None] - mean) / width) ** 2
         largest = logs.max(axis=1, keepdims=True)
-        return np.log(np.exp(logs - largest).sum(axis=1)) + largest[:, 0]
+        density: np.ndarray = np.log(np.exp(logs - largest).sum(axis=1)) + largest[:, 0]
+        return density

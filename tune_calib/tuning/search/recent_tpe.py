@@ -44,7 +44,7 @@ class RecentTPESampler(TPESampler):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             super().__init__(multivariate=True, group=True, constant_liar=True)
-        self._parzen_estimator_cls = Densities
+        self._parzen_estimator_cls: Any = Densities
         self._shown: ShownStudy | None = None
         self._read: dict[int, _Read] = {}
         self._asked_together: Any = None
@@ -63,7 +63,7 @@ class RecentTPESampler(TPESampler):
         self._shown = None
         super().before_trial(study, trial)
 
-    def _show(self, study: Any) -> "ShownStudy":
+    def _show(self, study: Any) -> Any:
         if self._shown is None:
             trials = self._recent(study)
             self._shown = ShownStudy(study, [self._reading(trial) for trial in trials])
