@@ -21,6 +21,7 @@ from tune_calib.cli.options import (
     Out,
     OwnRecipes,
     Portable,
+    Recipe,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -65,6 +66,7 @@ def search(
     head_seeds: HeadSeeds = None,
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
+    recipe: Recipe = None,
     set_: Set = None,
     own_recipes: OwnRecipes = False,
     trials: Trials = 64,
@@ -95,7 +97,7 @@ def search(
 
     question = Question(
         method=method,
-        asked=Asked(given, pairs, own_recipes=own_recipes).suited(),
+        asked=Asked(given, pairs, own_recipes=own_recipes).suited(recipe),
         objective=Objective(tuple(metric or ["ece"]), guard),
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
