@@ -99,8 +99,9 @@ def _run(ladder: Ladder, asked: Asked, site: "Site") -> None:
     """Carry a ladder out, and report it."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
+    from tune_calib.tuning.taken_in import taken_in
 
-    job = LadderJob(ladder, asked, site)
+    job = LadderJob(ladder, taken_in(asked, site.data_root, site.store), site)
     crashed = stoppable(site.command, lambda: run(job))
     report(str(site.out))
     tell_crashed(crashed, site.command, site.out)
