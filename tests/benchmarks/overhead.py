@@ -8,11 +8,10 @@ import torch
 from tabulate import tabulate
 
 from tests.benchmarks.common import CPU
-from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.methods._base import Batch, NetworkContext
+from tune_calib.methods._base import NetworkContext
 from tune_calib.registry import METHODS
 from tune_calib.spec import TrialSpec
 
@@ -31,11 +30,10 @@ def trainer_of(method: str, images: Split) -> NetworkTrainer:
 def step_seconds(trainer: NetworkTrainer) -> float:
     """Wall time of one step, backward pass and optimiser included."""
     split = trainer.train
-    batch = Batch(normalise(split.images, trainer.info), split.labels, split.indices)
     trainer.network.train()
     trainer.method.train()
     start = time.perf_counter()
-    trainer._step(batch)
+    trainer._step(split.indices, split.images, [])
     return time.perf_counter() - start
 
 

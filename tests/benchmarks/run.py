@@ -10,6 +10,7 @@ import torch
 from tests.benchmarks import (
     bank,
     floor,
+    networks,
     noop,
     overhead,
     published,
@@ -23,6 +24,7 @@ from tests.benchmarks import (
 
 PARTS = {
     "published": published.main,
+    "networks": networks.main,
     "floor": floor.main,
     "ray": ray_trials.main,
     "bank": bank.main,

@@ -28,14 +28,20 @@ head=${nodes[0]}
 on_head=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$head")
 ip=$("${on_head[@]}" python -c "import ray; print(ray.util.get_node_ip_address())")
 
-"${on_head[@]}" ray start --block --head --node-ip-address="$ip" --port="$port" \
+# Trials that share a GPU (--gpus 1/k) take turns on it without MPS, and run side by side with it.
+export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps-$SLURM_JOB_ID
+export CUDA_MPS_LOG_DIRECTORY=/tmp/mps-$SLURM_JOB_ID
+start_mps='if [ "$0" != 0 ] && command -v nvidia-cuda-mps-control >/dev/null; then
+    mkdir -p "$CUDA_MPS_PIPE_DIRECTORY"; nvidia-cuda-mps-control -d; fi; exec "$@"'
+
+"${on_head[@]}" bash -c "$start_mps" "$gpus" ray start --block --head --node-ip-address="$ip" --port="$port" \
     --num-cpus="$cpus" --num-gpus="$gpus" --include-dashboard=false &
 until ray health-check --address="$ip:$port" >/dev/null 2>&1; do sleep 1; done
 
 if ((${#nodes[@]} > 1)); then
     others=$((${#nodes[@]} - 1))
     srun --overlap --nodes="$others" --ntasks="$others" --exclude="$head" \
-        ray start --block --address="$ip:$port" --num-cpus="$cpus" --num-gpus="$gpus" &
+        bash -c "$start_mps" "$gpus" ray start --block --address="$ip:$port" --num-cpus="$cpus" --num-gpus="$gpus" &
 fi
 
 tune-calib "$@" --address "$ip:$port" &
