@@ -13,15 +13,18 @@ from tune_calib.columns import TableName
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
 from tune_calib.manifests import SWEEP_MANIFEST, RungRecord, SweepManifest
-from tune_calib.names import STATUSES, signed
+from tune_calib.names import BASE, STATUSES, signed
 from tune_calib.places import Place
 from tune_calib.results import read_table
 
-# What ranks need of a trial besides its metric: what it is, how it ended, where it counts.
+# What ranks need of a trial besides its metric: what it is, how it ended, where it counts, and in
+# which regime its network is.
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
-    "dataset", "backbone", "flags",
+    "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
+    "posthoc_method",
 }  # fmt: skip
+_OF_REGIME = ("train/accuracy", "test/confidence_gap", "test/confidence_gap_se")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +35,13 @@ class Sweep:
         out: the folder.
         manifest: ``sweep.json``: what was asked and planned.
         trials: one row a planned trial that has a result; metrics are fractions.
+        shows_regime: whether its tables have columns of the regime.
     """
 
     out: Place
     manifest: SweepManifest
     trials: pd.DataFrame
+    shows_regime: bool = False
 
     # The long tables are read when they are first asked for: ranks and tests need the trials alone.
     @cached_property
@@ -174,7 +179,8 @@ def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_needed(metric: str, column: str) -> bool:
-    return column in _LEAST or column.endswith(f"/{metric}")
+    is_of_regime = column.removeprefix(f"{BASE}/") in _OF_REGIME
+    return column in _LEAST or is_of_regime or column.endswith(f"/{metric}")
 
 
 def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:

@@ -153,6 +153,11 @@ def capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
 
+def lower(text: str) -> str:
+    """The text with a small letter at its start."""
+    return f"{text[0].lower()}{text[1:]}"
+
+
 def full_stops(lines: Sequence[str]) -> list[str]:
     """The lines as sentences."""
     return [line if line.endswith(".") else f"{line}." for line in lines]

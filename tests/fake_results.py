@@ -95,11 +95,48 @@ def with_manifest(loaded, **changes):
 
 def add_flags(path: Path, cell: str) -> None:
     """Give every row of a file of trials the same flags."""
+    set_cells(path, {"flags": cell})
+
+
+def add_regime(
+    out: Path, gap: float = 0.05, se: float = 0.004, only_heads: bool = False, method: str = "ce"
+) -> None:
+    """Give every row what is known of its network, one of each seed.
+
+    Args:
+        out: folder of a sweep of ``write``.
+        gap: confidence gap on test of the network of the second seed; others are .002 away.
+        se: its standard error.
+        only_heads: the networks' own rows are of before there was such a thing.
+        method: of the networks.
+    """
+    for path in sorted((out / "trials").glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            (row,) = file.read().to_pylist()
+        seed, is_head = row["network_seed"], row["head"] is not None
+        told = {"network_id": f"network {seed}", "network_method": method}
+        told |= {"head_method": "mac_cal"} if is_head else {}
+        if is_head or not only_heads:
+            before = "base/" if is_head else ""
+            told |= {f"{before}train/accuracy": 0.99 + 0.001 * seed}
+            told |= {f"{before}test/confidence_gap": gap + 0.002 * (seed - 1)}
+            told |= {f"{before}test/confidence_gap_se": se}
+            # Its own, which says nothing of the network it stands on.
+            told |= {"test/confidence_gap": -0.3} if is_head else {}
+        set_cells(path, told)
+
+
+def set_cells(path: Path, cells: Mapping[str, object]) -> None:
+    """Give every row of a file of trials the same cells."""
     with pq.ParquetFile(path) as file:
         table = file.read()
-    place = table.schema.get_field_index("flags")
-    filled = pa.array([cell] * table.num_rows)
-    pq.write_table(table.set_column(place, "flags", filled), path)
+    for name, cell in cells.items():
+        place, column = table.schema.get_field_index(name), [cell] * table.num_rows
+        if place < 0:
+            table = table.append_column(name, pa.array(column))
+        else:
+            table = table.set_column(place, table.schema.field(place), pa.array(column))
+    pq.write_table(table, path)
 
 
 def value(rung: int, seed: int) -> float:
@@ -127,6 +164,7 @@ def _write_trial(out: Path, planned: PlannedRecord, status: str) -> None:
     if status == "done":
         ece = value(rung, seed)
         metrics = {"accuracy": 0.9 - 0.01 * rung, "ece": ece, "aece": ece, "mce": 0.5, "nll": 0.4}
+        metrics |= {"o_ece": ece, "u_ece": 0.0}
         row |= {f"test/{name}": number for name, number in metrics.items()}
     curves = [
         {"spec_hash": planned.spec_hash, "epoch": e, "name": name, "value": 0.5 + 0.01 * e}

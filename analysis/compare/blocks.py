@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from analysis.compare.ranks import RankTable, name
+from analysis.compare.regime import regime_of
 from analysis.load import Sweep
 from analysis.tidy import flags_of_methods, incomplete, tidy
 from tune_calib.names import legend, signed
@@ -26,6 +27,7 @@ class Matched:
         fixed: methods of one trial, whose value stands in every block.
         notes: what is missing, a line each.
         flags: cells of the column ``flags`` of the trials of each method that has some.
+        withheld: why no test of them is carried out; empty if one may be.
     """
 
     metric: str
@@ -34,6 +36,7 @@ class Matched:
     fixed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     flags: Mapping[str, list[str]] = field(default_factory=dict)
+    withheld: str = ""
 
     def label(self, method: str) -> str:
         """Name of a method with the signs of its flags, as a table prints it."""
@@ -61,10 +64,12 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts the methods by name, and lacks those without any row.
     values = values.reindex(columns=labels)
+    regime = regime_of(sweep)
+    told = (f"{regime.sentence}.", *incomplete(sweep, metric))
+    flags = flags_of_methods(rows)
     if is_by_network:
         unit = "network seed" if is_paired else "network seed, head seeds averaged"
-        missing = tuple(incomplete(sweep, metric))
-        return Matched(metric, unit, values, notes=missing, flags=flags_of_methods(rows))
+        return Matched(metric, unit, values, (), told, flags, regime.withheld)
     own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
     notes = [f"{method} has one trial, which stands in every block" for method in own.index]
     return Matched(
@@ -72,13 +77,19 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
         "head seed on one network, which tells nothing of other networks",
         values.assign(**{str(method): value for method, value in own.items()}),
         fixed=tuple(map(str, own.index)),
-        notes=(*notes, *incomplete(sweep, metric)),
-        flags=flags_of_methods(rows),
+        notes=(*notes, *told),
+        flags=flags,
+        withheld=regime.withheld,
     )
 
 
-def over_columns(table: RankTable) -> Matched:
-    """Match the methods of a rank table by its columns, seeds averaged."""
+def over_columns(table: RankTable, withheld: str = "") -> Matched:
+    """Match the methods of a rank table by its columns, seeds averaged.
+
+    Args:
+        table: the rank table.
+        withheld: why no test is to be carried out, as ``regime.withheld`` says it.
+    """
     values = table.values.T.set_axis([name(key) for key in table.values.columns.to_list()])
     unit = "(data set, backbone) column"
-    return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)
+    return Matched(table.metric, unit, values, (), table.notes, table.flags, withheld)

@@ -65,7 +65,7 @@ def friedman(matched: Matched) -> Friedman:
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
     blocks, methods = complete.shape
-    statement = _too_little_to_rank(ranks)
+    statement = matched.withheld or _too_little_to_rank(ranks)
     statistic = p = critical = np.nan
     nemenyi = None
     if not statement:

@@ -36,7 +36,7 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
         estimate of Hodges and Lehmann), low and high (its 95 % interval, that of the same test:
         without 0 exactly where p < ``ALPHA``; NaN without a p, and of ``wilcoxon`` where
         differences are 0 or tie), p, p_holm (Holm over the rows that have a p) and statement (why
-        there is no p; else empty).
+        there is no p, such as the regime of the networks; else empty).
 
     Raises:
         UserError: there is no such method, or nothing to compare it with.
@@ -62,7 +62,7 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
     # Rounded, since ranks of differences must not be decided by the last bit of a float.
     difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
     sign = -1 if METRICS[matched.metric].is_less_better else 1
-    statement = _too_little(difference, test)
+    statement = matched.withheld or _too_little(difference, test)
     p = low = high = np.nan
     if not statement:
         p, low, high = _tested(difference, test)

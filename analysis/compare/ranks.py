@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
+from analysis.compare.regime import name_of, regime_of, withheld
 from analysis.load import load
 from analysis.published import published, published_titles
-from analysis.text import rounded
+from analysis.text import lower, rounded
 from analysis.tidy import check_metric, choose, flags_of_methods, incomplete, tidy
 from tune_calib.errors import UserError
 from tune_calib.names import CHANCE, METRICS, OOD_METRICS, legend
@@ -82,6 +83,63 @@ class RankTable:
         return self.values.T.groupby(level=names, sort=False).mean().T
 
 
+class Gathered(NamedTuple):
+    """Numbers of one metric, methods down, columns across.
+
+    Attributes:
+        values: means over seeds of methods that have a number; NaN where one has none.
+        n: how many trials stand behind each value.
+        at_chance: which values stand on a trial at chance.
+        uncounted: columns in which a method has no number.
+        flags: cells of the column ``flags`` of the trials of each method that has some.
+        notes: what is left out or does not count and why, a line each.
+    """
+
+    values: pd.DataFrame
+    n: pd.DataFrame
+    at_chance: pd.DataFrame
+    uncounted: list[Any]
+    flags: dict[str, list[str]]
+    notes: list[str]
+
+
+def gather(frame: pd.DataFrame, metric: str) -> Gathered:
+    """The numbers of a tidy frame, those in columns that count told from the others.
+
+    Methods compare only where all have a number. So methods without any number are left out, then
+    columns in which a method has none do not count. Averages that a paper prints beside its
+    columns are no columns.
+
+    Raises:
+        UserError: a label means two things in one column, or no column counts.
+    """
+    of_metric = frame[frame["metric"] == metric]
+    values, n = _cells(of_metric, metric)
+    at_chance = _at_chance(of_metric, values)
+    absent = values.index[values.isna().all(axis="columns")]
+    values, n, at_chance = (part.drop(index=absent) for part in (values, n, at_chance))
+    keys: list[Any] = values.columns.to_list()
+    without = {key: values.index[values[key].isna()] for key in keys}
+    uncounted = [key for key, methods in without.items() if len(methods)]
+    told = [f"left out, without any number: {', '.join(absent)}"] if len(absent) else []
+    told += [
+        f"{name(key)} does not count: no number of {', '.join(without[key])}" for key in uncounted
+    ]
+    if len(uncounted) == len(without):
+        raise UserError("no column has a number of every method: " + "; ".join(told))
+    return Gathered(values, n, at_chance, uncounted, flags_of_methods(of_metric), told)
+
+
+def source_of(frame: pd.DataFrame) -> str:
+    """The published tables, or the ids of the sweeps, that a tidy frame is of."""
+    return ", ".join(frame["source"].astype(str).unique())
+
+
+def is_published(frame: pd.DataFrame) -> bool:
+    """Whether the numbers of a tidy frame are printed ones."""
+    return bool((frame["status"] == "published").all())
+
+
 def rank(
     frame: pd.DataFrame,
     metric: str,
@@ -91,9 +149,8 @@ def rank(
 ) -> RankTable:
     """Rank the methods of a tidy frame.
 
-    A mean rank means something only if all methods are ranked in the same columns. So methods
-    without any number are left out, then columns in which a method has none do not count; both
-    are told in the notes. Averages that a paper prints beside its columns are no columns.
+    A mean rank means something only if all methods are ranked in the same columns: what does not
+    count, as of ``gather``, is told in the notes.
 
     Args:
         frame: as of ``tidy.tidy`` or ``published.published``, or several of them below each
@@ -110,44 +167,30 @@ def rank(
     check_metric(metric, is_printed=True)
     if ranking not in TIES:
         raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")
-    of_metric = frame[frame["metric"] == metric]
-    values, n = _cells(of_metric, metric)
-    at_chance = _at_chance(of_metric, values)
-    absent = values.index[values.isna().all(axis="columns")]
-    values, n = values.drop(index=absent), n.drop(index=absent)
-    keys: list[Any] = values.columns.to_list()
-    without = {key: values.index[values[key].isna()] for key in keys}
-    uncounted = [key for key, methods in without.items() if len(methods)]
-    told = [f"left out, without any number: {', '.join(absent)}"] if len(absent) else []
-    told += [
-        f"{name(key)} does not count: no number of {', '.join(without[key])}" for key in uncounted
-    ]
-    if len(uncounted) == len(without):
-        raise UserError("no column has a number of every method: " + "; ".join(told))
+    found = gather(frame, metric)
+    values, at_chance, told = found.values, found.at_chance, [*found.notes]
     # What prints alike ties, as in the papers, who ranked what they print.
     printed = values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
     # A low ECE of a classifier at chance is no result: none is worse.
-    printed = printed.mask(at_chance.loc[values.index], math.inf if is_less_better else -math.inf)
+    printed = printed.mask(at_chance, math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # NaN, and not left out: the tables show the values of such a column all the same.
-    ranks.loc[:, uncounted] = float("nan")
-    source = ", ".join(frame["source"].astype(str).unique())
-    flags = flags_of_methods(of_metric)
+    ranks.loc[:, found.uncounted] = float("nan")
     told += _emptiness(ranks.dropna(axis="columns"))
-    told += legend(cell for cells in flags.values() for cell in cells)
+    told += legend(cell for cells in found.flags.values() for cell in cells)
     told += ["at chance in a column is ranked last in it"] if at_chance.any(axis=None) else []
     return RankTable(
-        source=source,
-        is_published=bool((frame["status"] == "published").all()),
+        source=source_of(frame),
+        is_published=is_published(frame),
         metric=metric,
         ranking=ranking,
         values=values,
-        n=n,
+        n=found.n,
         ranks=ranks,
         notes=(*notes, *told),
-        flags=flags,
-        at_chance=at_chance.loc[values.index],
+        flags=found.flags,
+        at_chance=at_chance,
         titles=_distinct(published_titles() if titles is None else titles),
     )
 
@@ -216,13 +259,16 @@ class Collected(NamedTuple):
 
     Attributes:
         frame: of the form of ``tidy.tidy``.
-        notes: a line for each way in which planned trials have no numbers.
+        notes: the regime of each sweep, and a line for each way in which planned trials have no
+            numbers.
         titles: printed names of data sets and backbones.
+        withheld: why no verdict may be given; empty if one may.
     """
 
     frame: pd.DataFrame
     notes: list[str]
     titles: dict[str, str]
+    withheld: str = ""
 
 
 def collect(
@@ -244,7 +290,9 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
-    notes = [line for sweep in sweeps for line in incomplete(sweep, metric)]
+    regimes = [(name_of(sweep), regime_of(sweep)) for sweep in sweeps]
+    notes = [f"{named}: {lower(regime.sentence)}" for named, regime in regimes]
+    notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
     # Sweeps of before titles were recorded are named as the papers do.
     titles = published_titles()
     for sweep in sweeps:
@@ -258,4 +306,4 @@ def collect(
         frame = choose(frame, split=split)
     else:
         frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
-    return Collected(frame, notes, titles)
+    return Collected(frame, notes, titles, withheld(regimes))

@@ -8,11 +8,11 @@ from analysis.load import Sweep
 from analysis.published import published
 from tune_calib.names import METRICS, column, count_flags
 
-_TABLE_METRICS = ("accuracy", "ece", "aece", "mce", "nll")
+_TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
 
 def table_metrics(columns: Iterable[object]) -> tuple[str, ...]:
-    """The metrics of a ladder's table: five, and those of plug-ins that its trials have.
+    """The metrics of a ladder's table: seven, and those of plug-ins that its trials have.
 
     Args:
         columns: of the trials.

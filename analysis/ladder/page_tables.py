@@ -25,8 +25,11 @@ from analysis.text import (
     title,
 )
 from analysis.tidy import planned_trials
-from tune_calib.names import OOD_METRICS, STATUSES, column, legend
+from tune_calib.names import BASE, OOD_METRICS, STATUSES, column, legend
 from tune_calib.results import is_metric_column
+
+# Splits of the regime, which has columns of its own, and what settings were chosen by.
+_NOT_SHOWN = ("select", "train", BASE)
 
 
 def ladder(sweep: Sweep) -> Table:
@@ -142,7 +145,8 @@ def _shown(rows: pd.DataFrame) -> list[str]:
     """Metric columns of the trials' table: those of the ladder on test, and of shifted sets."""
     order = (*table_metrics(rows), *OOD_METRICS)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
-    shown = [(split, metric) for split, metric in parts if split != "select" and metric in order]
+    own = [(split, metric) for split, metric in parts if not split.startswith(_NOT_SHOWN)]
+    shown = [(split, metric) for split, metric in own if metric in order]
     shown.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
     return [column(*part) for part in shown]
 

@@ -1,6 +1,7 @@
 """The report of a ladder: tables, figures, a page, and the text that is printed."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from tabulate import tabulate
@@ -26,7 +27,9 @@ from tune_calib.results import atomic_write
 from tune_calib.wording import counted
 
 
-def write_report(out: Place, published: str | None = None, test: str | None = None) -> str:
+def write_report(
+    out: Place, published: str | None = None, test: str | None = None, regime: bool = False
+) -> str:
     """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep.
 
     Args:
@@ -35,6 +38,7 @@ def write_report(out: Place, published: str | None = None, test: str | None = No
             that its ladder follows.
         test: paired test of methods side by side against the first, ``wilcoxon`` (unless given)
             or ``t``; a ladder has none.
+        regime: columns of the regime in the table.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
@@ -43,7 +47,9 @@ def write_report(out: Place, published: str | None = None, test: str | None = No
         UserError: the folder holds no sweep, or a file of it is damaged, or there is no such
             published table or test.
     """
-    sweep = load(out) if published is None else beside(load(out), published)
+    sweep = replace(load(out), shows_regime=regime)
+    if published is not None:
+        sweep = beside(sweep, published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
     _check_test(sweep, test)
@@ -51,6 +57,7 @@ def write_report(out: Place, published: str | None = None, test: str | None = No
     options = [] if test is None else ["--test", test]
     if published is not None:
         options = ["--published", published, *options]
+    options += ["--regime"] * regime
     with folder_to_fill(out) as folder:
         names, remarks = _write_all(results, folder, options)
     differ = [recipes.NOTE, told] if (told := recipes.render(sweep, "simple")) else []

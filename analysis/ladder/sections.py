@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from analysis.compare.regime import regime_of
 from analysis.ladder import page_tables as tables
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
@@ -26,6 +27,7 @@ def page(
     return render(
         title=sweep.manifest.title,
         setting=sweep.manifest.setting,
+        regime=regime_of(sweep).sentence,
         state=_state(sweep),
         troubles=complaints(sweep),
         sections=_sections(results, gallery),

@@ -5,6 +5,7 @@ from typing import Any
 
 from tabulate import SEPARATING_LINE, tabulate
 
+from analysis.compare.regime import known_networks, regime_of
 from analysis.ladder.means import ladder_table, mean_over, published_columns, table_metrics
 from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
@@ -22,6 +23,7 @@ def caption(sweep: Sweep) -> str:
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
     parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
+    parts.append(regime_of(sweep).sentence)
     if sweep.vanished:
         parts.append(sweep.vanished)
     if sweep.missing:
@@ -49,6 +51,8 @@ def records(sweep: Sweep) -> list[Record]:
             row = of_rung.loc[metric]
             cells[title(metric)] = _mean(metric, row, known) if row["n"] else absent
         ece = of_rung.loc["ece"]
+        if sweep.shows_regime:
+            cells |= _regime_cells(sweep, rung.index)
         cells["ΔECE before"] = number_cell("ece", ece["change_before"], signed=True)
         cells["ΔECE base"] = number_cell("ece", ece["change_base"], signed=True)
         cells["trials"] = Cell(ece["statuses"])
@@ -56,6 +60,18 @@ def records(sweep: Sweep) -> list[Record]:
             cells[head] = number_cell("ece", printed[key].get(rung.label, math.nan))
         rows.append(cells)
     return rows
+
+
+def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
+    """How the networks beneath a rung fit, and how confident the rung itself is."""
+    trials = sweep.of_rung(rung)
+    train = known_networks(trials)["train"].mean()
+    gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
+    sd = gaps.std(ddof=1) if len(gaps) > 1 else math.nan
+    return {
+        "Network on train (%)": number_cell("accuracy", train),
+        title("confidence_gap"): number_cell("confidence_gap", gaps.mean(), sd, signed=True),
+    }
 
 
 def _mean(metric: str, row: Any, ranks: dict[float, int]) -> Cell:

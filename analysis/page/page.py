@@ -35,6 +35,7 @@ def render(
     *,
     title: str,
     setting: str,
+    regime: str,
     state: str,
     troubles: Sequence[str],
     sections: Sequence[Section],
@@ -46,6 +47,7 @@ def render(
     Args:
         title: its heading.
         setting: under which the results were made, without a full stop.
+        regime: of the networks beneath the results, without a full stop.
         state: whether they are complete.
         troubles: a line for each way in which they are not.
         sections: its parts; those with nothing in them are left out.
@@ -64,6 +66,7 @@ def render(
     return environment.get_template("report.html").render(
         title=title,
         setting=setting,
+        regime=regime,
         state=state,
         troubles=troubles,
         sections=[part for part in sections if part.texts or part.tables or part.figures],

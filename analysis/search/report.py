@@ -6,6 +6,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from analysis import latex
+from analysis.compare.regime import of_baseline
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.page import Section, render
@@ -41,6 +42,7 @@ def write_search_report(out: Place) -> str:
     lines = [
         best,
         *legend(search.trials["flags"]),
+        f"{of_baseline(search.trials).sentence}.",
         _state(search),
         *_troubles(search),
         *remarks,
@@ -67,6 +69,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     return render(
         title=f"Search of {search.method}",
         setting=_setting(search),
+        regime=of_baseline(search.trials).sentence,
         state=_state(search),
         troubles=_troubles(search),
         sections=[

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.compare.regime import of_baseline
 from analysis.page.table import Table
 from analysis.search.load import SearchResults
 from analysis.search.sensitivity import distances, share_within
@@ -151,8 +152,8 @@ def notes(search: SearchResults) -> dict[str, str]:
     metric = title(search.metrics[0])
     flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
     return {
-        "best": f"{rule}. The choice was made on these numbers, so they look better than it is."
-        + flags,
+        "best": f"{rule}. The choice was made on these numbers, so they look better than it is. "
+        f"{of_baseline(search.trials).sentence}.{flags}",
         "importance": f"{capital(importance)}.",
         "share": (
             f"How wrong one may be: suggestions within the guard whose {metric} is nearly the best "

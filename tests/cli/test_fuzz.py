@@ -34,6 +34,8 @@ LINES = [
     "status DIR",
     "report DIR --published maccal/table5",
     "report DIR --test wilcoxon",
+    "report DIR --regime",
+    "averages DIR --metric accuracy,ece --json",
     "ranks DIR --metric ece",
     "significance DIR --test t --baseline vanilla --metric ece",
     "pictures DIR --store OUT",

@@ -46,6 +46,7 @@ for _command in (
     sweep_files.run,
     sweep_files.schema,
     statistics.ranks,
+    statistics.averages,
     statistics.significance,
 ):
     app.command(cls=OnceCommand)(with_plugins(_command))

@@ -22,6 +22,7 @@ def report(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str | None, typer.Option(help="of a compare sweep: wilcoxon or t")] = None,
+    regime: Annotated[bool, typer.Option("--regime", help="in the table of a sweep")] = False,
     study_storage: searches.Storage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
@@ -33,8 +34,9 @@ def report(
     def written(folder: "Place") -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
-            return write_report(folder, published, test)
-        for option, value in (("--published", published), ("--test", test)):
+            return write_report(folder, published, test, regime)
+        given = {"--published": published, "--test": test, "--regime": regime or None}
+        for option, value in given.items():
             if value is not None:
                 raise UserError(f"{option} stands beside a sweep; this folder holds a search")
         return searches.report(folder, study_storage)

@@ -56,6 +56,51 @@ def ranks(
     typer.echo(latex(table, **given) if given else RENDERERS[form](table))
 
 
+def averages(
+    dirs: Dirs = None,
+    published: Published = None,
+    metric: Annotated[
+        str, typer.Option(help="metrics, joined by commas")
+    ] = "accuracy,ece,o_ece,u_ece",
+    split: Split = None,
+    where: Where = None,
+    figure: Annotated[Path | None, typer.Option(help="folder for the bars of ECE")] = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    caption: Caption = None,
+    label: Label = None,
+) -> None:
+    """Average metrics over (data set, backbone) columns, a row a method."""
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
+    given = _of_latex(form, caption, label)
+
+    from analysis import style
+    from analysis.compare.averages import average
+    from analysis.compare.averages_tables import RENDERERS, draw, latex
+    from analysis.compare.ranks import collect
+    from analysis.tidy import choose
+    from tune_calib.cli.folders import opened
+
+    folders, wanted = [opened(each) for each in dirs or []], _wanted(where or [])
+    collected = {}
+    for name in dict.fromkeys(metric.split(",")):
+        found = collect(folders, published, name.strip(), split)
+        collected[name.strip()] = found._replace(frame=choose(found.frame, **wanted))
+    table = average(collected)
+    if form == "csv":  # the other formats tell the notes
+        for note in table.notes:
+            typer.echo(note, err=True)
+    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
+    if figure is not None:
+        style.apply()
+        drawn = draw(table)
+        if drawn is None:
+            raise UserError("no figure: it shows o_ece and u_ece, and --metric lacks one")
+        style.save(drawn, figure, "averages")
+
+
 def significance(
     dirs: Dirs = None,
     published: Published = None,
@@ -90,7 +135,8 @@ def significance(
         matched = over_seeds(load(opened(dirs[0])), metric, split or "test")
     else:
         found = collect([opened(each) for each in dirs or []], published, metric, split)
-        matched = over_columns(rank(found.frame, metric, notes=found.notes))
+        table = rank(found.frame, metric, notes=found.notes)
+        matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
     typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
     if figure is not None:

@@ -1,0 +1,205 @@
+"""The regime of results: whether the networks beneath them fit their images and are too confident.
+
+Methods that lower confidence do something else to a network that is not over-confident: what is
+found there does not carry over to the networks of the papers, which are.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis.compare.intervals import ALPHA, Floats
+from analysis.load import Sweep
+from analysis.text import number
+from tune_calib.names import BASE, column
+from tune_calib.wording import counted
+
+PLAIN = "ce"  # the networks that all papers begin with
+_NOT_RECORDED = "The regime of the base network was not recorded"
+_NO_CARRY = (
+    "conclusions about methods that lower confidence do not carry over to networks that are "
+    "over-confident, and no verdict is given"
+)
+
+
+@dataclass(frozen=True)
+class Regime:
+    """How the networks that methods stand on, or are compared with, fit and how sure they are.
+
+    Attributes:
+        method: that trained them; empty where it is not known.
+        split: whose confidence gap it is, ``test`` or, in a search, ``select``.
+        networks: how many are known.
+        train: their mean accuracy on all training images, clean; NaN where none is known.
+        gap: their mean confidence gap; NaN where none is known.
+        half: of its 95 % interval, gap ± half.
+    """
+
+    method: str
+    split: str
+    networks: int
+    train: float
+    gap: float
+    half: float
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether anything can be said."""
+        return not math.isnan(self.gap)
+
+    @property
+    def is_over_confident(self) -> bool:
+        """Whether it is, beyond its interval."""
+        return self.gap > self.half
+
+    @property
+    def withheld(self) -> str:
+        """Why there is no verdict on methods; empty if there may be one."""
+        # Of results of before nothing is known, and nothing is taken from them.
+        if self.is_over_confident or not self.is_recorded:
+            return ""
+        return "the base network is not over-confident beyond its interval"
+
+    @property
+    def sentence(self) -> str:
+        """What captions and pages say, without a full stop."""
+        if not self.is_recorded:
+            return _NOT_RECORDED
+        name = f" ({self.method})" if self.method else ""
+        fit = "" if math.isnan(self.train) else f"fits train to {_percent(self.train)} %, "
+        images = "images" if self.networks == 1 else "images and networks"
+        interval = f"{counted(self.networks, 'network')}; 95 % bootstrap interval over {images}"
+        told = f"Base network{name} {fit}is {self._confidence} on {self.split} ({interval})"
+        return f"{told}: {_NO_CARRY}" if self.withheld else told
+
+    @property
+    def _confidence(self) -> str:
+        half = _percent(self.half)
+        if abs(self.gap) <= self.half:
+            gap = number("confidence_gap", self.gap, signed=True)
+            return f"neither over- nor under-confident beyond its interval ({gap} ± {half} points)"
+        side = "over" if self.gap > 0 else "under"
+        return f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
+
+
+def regime_of(sweep: Sweep) -> Regime:
+    """Of a sweep: its networks of plain cross entropy, where it has some, else its first ones.
+
+    In a ladder these are what its steps begin with, in a comparison what its methods are held
+    against. Also where the sweep has no row of theirs: the rows of heads tell of their networks.
+    """
+    return _of_networks(_beneath(sweep), "test")
+
+
+def of_baseline(trials: pd.DataFrame) -> Regime:
+    """Of a search, on ``select``: the networks of its baseline.
+
+    Args:
+        trials: the rows of the search; those of the baseline have rung -1.
+    """
+    return _of_networks(known_networks(trials[trials["rung"] < 0], "select"), "select")
+
+
+def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
+    """What rows tell of the networks beneath them.
+
+    Args:
+        trials: rows of ``trials``, of networks or of what stands on one.
+        split: of the confidence gap.
+
+    Returns:
+        One row a network that something is known of: network_id, network_method, train (accuracy),
+        gap, se (its standard error over the images); fractions, NaN where one is not known.
+    """
+    done = trials[trials["status"] == "done"]
+    found = done.reindex(columns=["network_id", "network_method"])
+    told = {
+        "train": column("train", "accuracy"),
+        "gap": column(split, "confidence_gap"),
+        "se": column(split, "confidence_gap_se"),
+    }
+    for name, own in told.items():
+        # The row of a head or a transform has its own numbers there: it tells of its network under
+        # another name. A plain network's row has nothing under that name.
+        stands = _numbers(done, f"{BASE}/{own}")
+        found[name] = stands.where(_is_built(done), _numbers(done, own))
+    known = found.dropna(subset=["train", "gap"], how="all").sort_values("gap", kind="stable")
+    networks: pd.DataFrame = known.drop_duplicates("network_id").sort_index()
+    return networks
+
+
+def withheld(regimes: Iterable[tuple[str, Regime]]) -> str:
+    """Why there is no verdict over several sweeps, each with its name; empty if there may be."""
+    names = [name for name, regime in regimes if regime.withheld]
+    if not names:
+        return ""
+    return f"not over-confident beyond its interval is the base network of {', '.join(names)}"
+
+
+def name_of(sweep: Sweep) -> str:
+    """The data set and backbones of a sweep, which tell it from others, e.g. ``cifar10 vit``."""
+    backbones = sweep.trials["backbone"].dropna().unique()
+    return " ".join([sweep.manifest.dataset, *map(str, backbones)])
+
+
+def _beneath(sweep: Sweep) -> pd.DataFrame:
+    """What is known of the base networks of a sweep."""
+    plain = _plain_rows(sweep)
+    rows = plain if len(plain) else sweep.of_rung(min(sweep.labels, default=0), done_only=False)
+    known = known_networks(sweep.trials)
+    return known[known["network_id"].isin(set(rows.reindex(columns=["network_id"])["network_id"]))]
+
+
+def _plain_rows(sweep: Sweep) -> pd.DataFrame:
+    """Rows of the first rung with networks of plain cross entropy; none if there is no such."""
+    methods = sweep.trials.reindex(columns=["network_method"])["network_method"]
+    plain = sweep.trials[methods == PLAIN]
+    # Of one rung: others may train such a network otherwise.
+    first: pd.DataFrame = plain[plain["rung"] == plain["rung"].min()]
+    return first
+
+
+def _is_built(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Whether a row is of more than a plain network."""
+    slots = trials.reindex(columns=["head_method", "posthoc_method"])
+    is_built: pd.Series[bool] = slots.notna().any(axis="columns")
+    return is_built
+
+
+def _numbers(trials: pd.DataFrame, name: str) -> "pd.Series[float]":
+    numbers: pd.Series[float] = trials.reindex(columns=[name])[name].astype(float)
+    return numbers
+
+
+def _of_networks(networks: pd.DataFrame, split: str) -> Regime:
+    methods = networks["network_method"].dropna().unique()
+    known = networks.dropna(subset="gap")
+    gap, half = _interval(known["gap"].to_numpy(), known["se"].to_numpy())
+    train = float(networks["train"].mean()) if len(networks) else math.nan
+    method = str(methods[0]) if len(methods) == 1 else ""
+    return Regime(method, split, len(known), train, gap, half)
+
+
+def _interval(gaps: Floats, errors: Floats) -> tuple[float, float]:
+    """Mean gap of some networks, and half of its interval.
+
+    Two things make it uncertain. The images: the standard errors of bootstrap samples of them,
+    which all networks share, so that it does not shrink with their number. The networks: their
+    spread, as in Student's interval. Their variances add up; degrees of freedom after Welch and
+    Satterthwaite.
+    """
+    n = len(gaps)
+    if n == 0:
+        return math.nan, math.nan
+    of_networks = float(gaps.var(ddof=1)) / n if n > 1 else 0.0
+    total = of_networks + float(np.mean(errors)) ** 2
+    freedom = (n - 1) * (total / of_networks) ** 2 if of_networks else math.inf
+    return float(gaps.mean()), float(stats.t.ppf(1 - ALPHA / 2, freedom)) * math.sqrt(total)
+
+
+def _percent(fraction: float) -> str:
+    return number("confidence_gap", fraction)

@@ -1,0 +1,118 @@
+"""Averages over columns, and the bars of ECE's two parts."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from analysis.compare.averages import average
+from analysis.compare.averages_tables import RENDERERS, draw, records
+from analysis.compare.ranks import collect
+from tests import fake_results
+from tests.support import here
+from tune_calib.errors import UserError
+from tune_calib.names import CHANCE
+
+
+def averages_of(*folders, metrics=("ece", "accuracy"), table=None):
+    return average({metric: collect(folders, table, metric) for metric in metrics})
+
+
+def test_seeds_first_then_columns(tmp_path):
+    fake_results.write(tmp_path / "one", seeds=1)
+    fake_results.write(tmp_path / "three", seeds=3)
+    for path in (tmp_path / "three" / "trials").glob("*.parquet"):
+        fake_results.set_cells(path, {"backbone": "resnet18", "spec_hash": f"r{path.stem}"})
+    manifest = tmp_path / "three" / "sweep.json"
+    plain = json.loads(manifest.read_text())
+    for planned in plain["planned"]:
+        planned["spec_hash"] = f"r{planned['spec_hash']}"
+    manifest.write_text(json.dumps(plain))
+    found = averages_of(tmp_path / "one", tmp_path / "three")
+    assert len(found.columns) == 2
+    for rung, label in enumerate(fake_results.LABELS):
+        one, three = fake_results.value(rung, 0), fake_results.value(rung, 1)
+        assert found.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "method", "metric", "mean"),
+    [
+        ("fedlas/table4", "CE", "o_ece", 7.70),
+        ("fedlas/table4", "FeDLaS-MbLS", "u_ece", 0.98),
+    ],
+)
+def test_a_published_table_is_averaged_over_its_columns(table, method, metric, mean):
+    found = averages_of(metrics=("o_ece", "u_ece"), table=table)
+    assert round(100 * found.values.loc[method, metric], 2) == mean
+    assert len(found.columns) == 3
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_every_format_has_every_mean(form, tmp_path):
+    fake_results.write(tmp_path)
+    text = RENDERERS[form](averages_of(tmp_path))
+    for label in fake_results.LABELS:
+        assert label in text
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert {row["metric"]: row["columns"] for row in rows} == {"ece": "1", "accuracy": "1"}
+        assert float(rows[0]["mean"]) == pytest.approx(0.11)
+    elif form == "json":
+        assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
+    else:
+        assert "11.00" in text
+        assert "egime of the base network was not recorded" in text
+
+
+def test_a_trial_at_chance_is_never_the_best(tmp_path):
+    fake_results.write(tmp_path, flags={3: CHANCE})
+    rows = records(averages_of(tmp_path))
+    ranks = {row["method"].text: row["ECE (%) ↓"].rank for row in rows}
+    assert ranks == {"vanilla": 0, "+ one": 2, "+ two": 1, "control †": 0}
+
+
+def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
+    fake_results.write(tmp_path / "whole")
+    fake_results.write(tmp_path / "bad", bad="diverged")
+    found = averages_of(tmp_path / "bad")
+    assert "+ two" not in found.values.index
+    assert "left out, without any number: + two" in found.notes
+    with pytest.raises(UserError, match="no Classwise ECE"):
+        averages_of(tmp_path / "whole", metrics=("ece", "cece"))
+
+
+@pytest.mark.parametrize("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
+def test_bars_need_both_parts(metric, tmp_path):
+    done = here("averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path)
+    if metric == "ece":
+        assert (done.returncode, "--metric lacks one" in done.stderr) == (2, True)
+    else:
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "averages.svg").exists()
+
+
+def test_the_bars_of_a_method_are_its_ece():
+    found = averages_of(table="fedlas/table4", metrics=("o_ece", "u_ece"))
+    (axis,) = draw(found).axes
+    widths = [bar.get_width() for bar in axis.patches]
+    methods = len(found.values)
+    ends = [over + under for over, under in zip(widths[:methods], widths[methods:], strict=True)]
+    assert ends == pytest.approx(list(100 * found.values.sum(axis=1)))
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(found.values.index)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--metric", "ece,eece"], "unknown metric 'eece'"),
+        (["--metric", "ece,confidence_gap"], "no value of it is the best"),
+        (["--metric", "auroc"], "no trial has AUROC"),
+        (["--metric", ""], "--metric is empty"),
+        (["--where", "dataset=x"], "no result has dataset 'x'"),
+        (["--label", "tab:x"], "add --latex"),
+    ],
+)
+def test_a_mistake_is_one_line(options, told, refusal):
+    assert told in refusal("averages", "analysis/example/compare", *options)

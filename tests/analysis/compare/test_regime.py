@@ -1,0 +1,176 @@
+"""The regime of results: whether their networks are over-confident, and what is not said if not."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.compare.blocks import over_columns, over_seeds
+from analysis.compare.friedman import friedman
+from analysis.compare.paired import PAIRED_TESTS
+from analysis.compare.ranks import collect, rank
+from analysis.compare.regime import _interval, of_baseline, regime_of
+from analysis.compare.significance import judge
+from analysis.compare.significance_tables import RENDERERS
+from analysis.ladder import tables
+from analysis.ladder.report import write_report
+from analysis.load import load
+from tests import fake_results
+from tests.support import here
+
+RIVALS = ("base", "variant", "variant", "variant")
+GAPS = {"over": 0.05, "neither": 0.001, "under": -0.05}
+NO_VERDICT = "no verdict is given"
+
+
+def written(out, gap, seeds=8, **options):
+    fake_results.write(out, seeds=seeds, published=False, kinds=RIVALS)
+    if gap is not None:
+        fake_results.add_regime(out, gap, **options)
+    return load(out)
+
+
+@pytest.mark.parametrize("only_heads", [False, True])
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("name", GAPS)
+def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
+    regime = regime_of(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
+    assert regime.networks == seeds
+    assert regime.train == pytest.approx(0.99 + 0.001 * (seeds - 1) / 2)
+    assert regime.gap == pytest.approx(GAPS[name] - 0.002 * (seeds == 1))
+    least = 1.96 * 0.004
+    assert least <= regime.half + 1e-5 <= (least if seeds == 1 else 2 * least) + 2e-5
+    told = {"over": "is over-confident by", "under": "is under-confident by"}
+    said = told.get(name, "neither over- nor under-confident beyond its interval")
+    assert said in regime.sentence
+    assert f"fits train to {100 * regime.train:.2f} %" in regime.sentence
+    assert bool(regime.withheld) == (name != "over") == (NO_VERDICT in regime.sentence)
+
+
+def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
+    sweep = written(tmp_path, None)
+    regime = regime_of(sweep)
+    assert regime.sentence == "The regime of the base network was not recorded"
+    assert not regime.withheld
+    assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
+
+
+@pytest.mark.parametrize("test", [*PAIRED_TESTS, "friedman"])
+@pytest.mark.parametrize("name", GAPS)
+def test_no_verdict_unless_the_base_is_over_confident(name, test, tmp_path):
+    matched = over_seeds(written(tmp_path, GAPS[name]), "ece")
+    # The invented numbers have one difference for all seeds, on which no t test is made.
+    noise = np.random.default_rng(0).normal(0, 1e-3, matched.values.shape)
+    verdict = judge(replace(matched, values=matched.values + noise), test, "vanilla")
+    is_given = name == "over"
+    if verdict.friedman is not None:
+        assert (not verdict.friedman.statement) == is_given
+        assert np.isnan(verdict.friedman.p) != is_given
+        assert verdict.friedman.nemenyi is None or is_given
+    else:
+        told = verdict.comparisons[["low", "high", "p", "p_holm"]]
+        assert (told.notna() if is_given else told.isna()).all(axis=None)
+    for form, render in RENDERERS.items():
+        text = render(verdict)
+        if not is_given:
+            assert "not over-confident beyond its interval" in text or form == "csv"
+        assert "< 0.0001" not in text or is_given
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_every_page_and_table_says_it(name, tmp_path):
+    written(tmp_path, GAPS[name])
+    printed = write_report(tmp_path)
+    texts = [path.read_text() for path in tmp_path.glob("tables/ladder.*") if path.suffix != ".csv"]
+    texts += [printed, (tmp_path / "report.html").read_text()]
+    for text in texts:
+        assert "Base network (ce) fits train to 99.35" in text.replace("\\", "")
+        assert (NO_VERDICT in text) == (name != "over")
+    significance = (tmp_path / "tables/significance.md").read_text()
+    assert ("Holm over" in significance) == ("chi-square" in significance) == (name == "over")
+
+
+@pytest.mark.parametrize("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)])
+def test_over_several_sweeps_one_takes_the_verdict_from_all(gaps, tmp_path):
+    for number, gap in enumerate(gaps):
+        written(tmp_path / str(number), gap)
+    found = collect([tmp_path / "0", tmp_path / "1"], None, "ece")
+    told = [note for note in found.notes if "digits small_cnn: " in note]
+    assert len(told) == 2
+    assert sum("was not recorded" in note for note in told) == gaps.count(None)
+    matched = over_columns(rank(found.frame, "ece", notes=found.notes), found.withheld)
+    is_held = any(gap is not None and gap < 0.01 for gap in gaps)
+    assert bool(matched.withheld) == is_held
+    assert ("base network of digits small_cnn" in friedman(matched).statement) == is_held
+    done = here("ranks", tmp_path / "0", tmp_path / "1")
+    assert (NO_VERDICT in done.stdout) == is_held
+
+
+def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
+    sweep = written(tmp_path, 0.05, seeds=2, method="ls")
+    assert regime_of(sweep).method == "ls"
+    trials = sweep.trials
+    is_plain = trials["rung"] == 3
+    names = ["network_method", "network_id"]
+    trials.loc[is_plain, names] = [["ce", "plain 0"], ["ce", "plain 1"]]
+    trials.loc[is_plain, "base/test/confidence_gap"] = -0.2
+    regime = regime_of(sweep)
+    assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
+
+
+@pytest.mark.parametrize("column", ["select/confidence_gap", "base/select/confidence_gap"])
+def test_a_search_is_told_by_its_baseline_on_select(column):
+    head = "mac_cal" if column.startswith("base") else None
+    row = {"rung": -1, "status": "done", "network_id": "a", "head_method": head}
+    trials = pd.DataFrame(
+        [{**row, column: 0.1, f"{column}_se": 0.01}, {**row, "rung": 0, column: -0.5}]
+    )
+    regime = of_baseline(trials)
+    assert (regime.gap, regime.split, regime.networks) == (0.1, "select", 1)
+    assert "over-confident by 10.00 ± 1.96 points on select (1 network;" in regime.sentence
+    assert of_baseline(trials[["rung", "status"]]).sentence.endswith("not recorded")
+
+
+def test_the_table_has_columns_of_it_where_they_are_asked_for(tmp_path):
+    written(tmp_path, 0.05)
+    heads = {"Network on train (%)", "Confidence gap (%)"}
+    assert not heads & set(tables.records(load(tmp_path))[0])
+    done = here("report", tmp_path, "--regime")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "tables" / "ladder.md").read_text()
+    assert all(head in text for head in heads)
+    assert "+5.50 ± 0.49" in text
+    assert "--regime" in (tmp_path / "report.html").read_text()
+
+
+def test_a_search_has_no_such_columns(tmp_path, refusal):
+    fake_results.write_search(tmp_path, [fake_results.DEFAULTS] * 2, [0.1, 0.2])
+    assert "holds a search" in refusal("report", tmp_path, "--regime")
+
+
+@pytest.mark.parametrize("networks", [1, 3, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.01])
+def test_the_interval_holds_the_true_gap_as_often_as_it_says(networks, spread):
+    """Networks of one recipe on one set of images: of both there are others."""
+    chance = np.random.default_rng(0)
+    images, sd, repeats, found = 400, 0.3, 600, 0
+    if networks == 1:
+        spread = 0.0  # of one network no spread is known, which the sentence says
+    for _ in range(repeats):
+        hardness = chance.normal(0, sd, images)
+        own = chance.normal(0, sd / 2, (networks, images)) + hardness
+        gaps = own + 0.05 + chance.normal(0, spread, (networks, 1))
+        errors = gaps.std(1) / images**0.5
+        gap, half = _interval(gaps.mean(1), errors)
+        found += abs(gap - 0.05) <= half
+    assert found / repeats > 0.93
+
+
+def test_significance_on_the_command_line_says_why_there_is_no_p(tmp_path):
+    written(tmp_path, -0.05)
+    done = here("significance", tmp_path, "--test", "t", "--baseline", "vanilla", "--json")
+    content = json.loads(done.stdout)
+    assert {row["p"] for row in content["comparisons"]} == {None}
+    assert any(NO_VERDICT in note for note in content["notes"])
