@@ -159,7 +159,7 @@ def test_larger_images_are_resized_and_seen_through_windows(archives):
     assert test.images.shape == (100, 3, 40, 40)
     with Image.open(root / "fgvc-aircraft-2013b/data/images/1000000.jpg") as image:
         resized = np.asarray(image.resize((40, 40), Image.Resampling.BILINEAR))
-    assert torch.equal(test.images[0], torch.from_numpy(resized).permute(2, 0, 1))
+    assert torch.equal(test.images[0], torch.from_numpy(resized.copy()).permute(2, 0, 1))
     mean, std = (torch.tensor(x)[:, None, None] for x in (info.mean, info.std))
     middle = test.images[:3, :, 4:36, 4:36]
     assert torch.allclose(normalise(test.images[:3], info), (middle / 255 - mean) / std, atol=1e-6)
@@ -390,7 +390,7 @@ root, folder = Path(sys.argv[1]), Path(sys.argv[2])
 cache.LARGE = int(sys.argv[3])
 used = int(next(x for x in open("/proc/self/status") if x.startswith("VmData")).split()[1]) << 10
 resource.setrlimit(resource.RLIMIT_DATA, (used + int(sys.argv[4]),) * 2)
-slot = described("imagefolder", root, folder / "cache", resize=192, crop=24)
+slot = described("imagefolder", root, folder / "cache", resize=192, crop=8)
 network = {"backbone": "small_cnn", "epochs": 1, "batch_size": 32}
 head = {"method": "retrain", "views": 1}
 spec = TrialSpec.build(data=slot.model_dump(), network=network, head=head)
