@@ -10,6 +10,7 @@ import torch
 from tests.benchmarks import (
     bank,
     floor,
+    heads,
     networks,
     noop,
     overhead,
@@ -26,6 +27,7 @@ PARTS = {
     "published": published.main,
     "networks": networks.main,
     "floor": floor.main,
+    "heads": heads.main,
     "ray": ray_trials.main,
     "bank": bank.main,
     "overhead": overhead.main,

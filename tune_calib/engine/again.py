@@ -58,8 +58,9 @@ class FinishedTrial:
     def _drift(self, key: BankKey) -> None:
         """Move the running statistics of the network as the making of the bank moved them."""
         method, network = self.trained.method, self.trained.network
-        for _ in train_outputs(key, method, network, self.info, self.development.train):
-            pass
+        for outputs in train_outputs(key, method, network, self.info, self.development.train):
+            for _ in outputs:
+                pass
 
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:

@@ -4,11 +4,13 @@ One uncompressed Arrow file a split (and a view), memory-mapped by every head tr
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from torch import Tensor
 from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.network import evaluation_batch, outputs_of, predict
+from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import opened, write_folder
 from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
@@ -152,13 +154,14 @@ def build_bank(
         # predicted with.
         outputs_of_views = train_outputs(key, method, network, info, development.train)
         for view, outputs in enumerate(outputs_of_views):
-            _write_split(path / f"train-{view:03d}.arrow", *outputs, development.train.labels)
+            _write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
-            outputs = predict(method, network, split, normalised_by)
-            _write_split(path / f"{name}.arrow", *outputs, split.labels)
+            images = split.images.split(evaluation_batch(info))
+            outputs = chunks_of_outputs(method, network, images, normalised_by)
+            _write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
@@ -168,14 +171,17 @@ def build_bank(
 
 def train_outputs(
     key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Features and logits of each view of the training split, in the order of a bank.
+
+    They come so many samples at a time, and are computed as they are asked for.
 
     With ``bn_mode`` = ``train`` each view moves the running statistics of the network, and what a
     bank holds of the other splits is predicted with the last ones.
     """
     for view in range(max(1, key.views)):
-        yield outputs_of(method, network, _view(train, info, key, view), info, key.bn_mode)
+        images = _view(train, info, key, view)
+        yield chunks_of_outputs(method, network, images, info, key.bn_mode)
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
@@ -198,8 +204,22 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
         yield crop_flip(chunk, draws.part(first, first + len(chunk)))
 
 
-def _write_split(path: Path, features: Tensor, logits: Tensor, labels: Tensor) -> None:
-    _write_arrow(path, {"features": features, "logits": logits, "label": labels[:, None]})
+def _write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
+    """Write what comes so many samples at a time; a view may be larger than memory."""
+    with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
+        widths = (0, 0)
+        for chunk in outputs:
+            widths = (chunk[0].shape[1], chunk[1].shape[1])
+            for values, file in zip(chunk, (features, logits), strict=True):
+                file.write(values.float().cpu().contiguous().numpy().data)
+        # Mapped and no longer in memory: the columns of the one batch of the file.
+        columns = {
+            name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
+            for name, file, width in zip(
+                ("features", "logits"), (features, logits), widths, strict=True
+            )
+        }
+        _write_arrow(path, {**columns, "label": labels[:, None]})
 
 
 def _write_arrow(path: Path, columns: dict[str, Tensor]) -> None:

@@ -316,14 +316,28 @@ def outputs_of(
     bn_mode: str = "eval",
 ) -> tuple[Tensor, Tensor]:
     """As ``predict``, of raw images that come some at a time, (M, C, H, W) uint8."""
+    outputs = list(chunks_of_outputs(method, network, chunks, info, bn_mode))
+    return torch.cat([features for features, _ in outputs]), torch.cat([z for _, z in outputs])
+
+
+@torch.no_grad()
+def chunks_of_outputs(
+    method: NetworkMethod,
+    network: Network,
+    chunks: Iterable[Tensor],
+    info: DatasetInfo,
+    bn_mode: str = "eval",
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """As ``outputs_of``, of so many images at a time as they come."""
     network.eval()
     method.eval()
     if bn_mode == "train":
         for module in network.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.train()
-    outputs = [method(network, normalise(images, info)) for images in chunks]
-    return torch.cat([o.features for o in outputs]), torch.cat([o.logits for o in outputs])
+    for images in chunks:
+        output = method(network, normalise(images, info))
+        yield output.features, output.logits
 
 
 def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:

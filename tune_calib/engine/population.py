@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.tensors import generator, nest, unnest
+from tune_calib.engine.views import Views
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.metrics.calibration import ece
@@ -21,6 +23,10 @@ PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 
 # Samples that all heads see at once outside training, which bounds memory at a large K.
 PASS_BATCH = 4096
+
+# Logits that are judged at once, in float64: the judgement of many heads would need more memory
+# than their training.
+JUDGED = 2**21
 
 # Of a checkpoint: 2 keeps what a method draws and learns beside the weights of the best epoch.
 LAYOUT = 2
@@ -50,20 +56,12 @@ class PopulationTrainer:
         self.bank = bank
         self.device = device
         self.network_seed = network_seed
-        self.select = _to(bank.select(), device)
-        self.views: dict[int, FeatureSplit] = {}
-        weight, bias = bank.own_head()
-        accuracies = bank.about["accuracy"]
-        context = HeadContext(
-            width=weight.shape[1],
-            classes=weight.shape[0],
-            epochs=self.slot.epochs,
-            weight=weight.to(device),
-            bias=bias.to(device),
-            # At most 1, as every gamma; a network that is never right on train has no ratio.
-            val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
-            device=device,
+        self.views = Views(bank, device)
+        select = bank.select()
+        self.select = replace(
+            select, features=select.features.to(device), labels=select.labels.to(device)
         )
+        context = head_context(self.slot, bank, device)
         self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
         self.epoch = 0
@@ -87,7 +85,7 @@ class PopulationTrainer:
         """
         if self.epoch >= self.slot.epochs:
             raise StopIteration
-        train = self._view(self.epoch % self.bank.views)
+        train = self.views.view(self.epoch % self.bank.views)
         self.method.begin_epoch(self.epoch)
         report, statistics = self._train_epoch(train)
         with torch.no_grad():
@@ -102,47 +100,46 @@ class PopulationTrainer:
         self.epoch += 1
         return report
 
-    def _view(self, index: int) -> FeatureSplit:
-        if index not in self.views:
-            self.views[index] = _to(self.bank.train(index), self.device)
-        return self.views[index]
-
-    def _batches(self, samples: int) -> Iterator[Tensor]:
-        """Indices of each batch: (B,), or (K, B) when every head has an order of its own."""
+    def _order(self, samples: int) -> Tensor:
+        """Positions of an epoch: (N,), or (K, N) when every head has an order of its own."""
         if self.slot.batch_order == "shared":
             # The network's seed: a head's own would make the order depend on who else is in the
             # population.
             seed = child_seed(self.network_seed, "head order", self.epoch)
-            order = torch.randperm(samples, generator=generator(seed))
-        else:
-            seeds = [child_seed(slot.seed, "order", self.epoch) for slot in self.slots]
-            orders = [torch.randperm(samples, generator=generator(seed)) for seed in seeds]
-            order = torch.stack(orders)
-        yield from order.to(self.device).split(self.slot.batch_size, dim=-1)
+            return torch.randperm(samples, generator=generator(seed))
+        seeds = [child_seed(slot.seed, "order", self.epoch) for slot in self.slots]
+        return torch.stack([torch.randperm(samples, generator=generator(seed)) for seed in seeds])
 
     def _train_epoch(self, train: FeatureSplit) -> tuple[dict[str, Tensor], EpochStatistics]:
         samples = len(train.labels)
-        totals = torch.zeros(3, len(self.slots), device=self.device)
-        batches = math.ceil(samples / self.slot.batch_size)
-        for number, batch in enumerate(self._batches(samples)):
-            self.method.begin_batch(self.epoch * batches + number)
-            features, labels = train.features[batch], train.labels[batch]
+        # All on the device until the epoch is over: a look at one would make a GPU's work wait.
+        losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
+        steps = math.ceil(samples / self.slot.batch_size)
+        batches = self.views.batches(train, self._order(samples), self.slot.batch_size)
+        for number, (features, labels) in enumerate(batches):
+            self.method.begin_batch(self.epoch * steps + number)
             log_probs = self.method.training_logits(features).log_softmax(-1)
             loss = self.method.loss(log_probs, labels)
             size = labels.shape[-1]
             # Heads share no parameter, so that the gradient of the sum is each head's own.
-            (loss * size if self.slot.loss_reduction == "sum" else loss).sum().backward()
+            factor = size if self.slot.loss_reduction == "sum" else 1
+            loss.backward(torch.full_like(loss, factor))
             # For the record alone and hence of the last batch; before the restriction, which would
             # hide what it takes away.
-            norms = self._gradient_norms() if number == batches - 1 else {}
+            norms = self._gradient_norms() if number == steps - 1 else {}
             self.method.restrict_gradients()
-            self.optimizer.step(self.method.update_masks())
+            self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
             top, predicted = log_probs.detach().max(-1)
-            correct = (predicted == labels).sum(-1)
-            totals += torch.stack([loss.detach() * size, correct, top.exp().sum(-1)])
-        loss, correct, confidence = totals / samples
-        report = {"train/loss": loss, "train/accuracy": correct, "train/confidence": confidence}
-        return {**report, **norms}, EpochStatistics(correct, confidence)
+            losses += loss.detach() * size
+            rights += (predicted == labels).sum(-1)
+            confidences += top.exp_().sum(-1)
+        report = {
+            "train/loss": losses / samples,
+            "train/accuracy": rights / samples,
+            "train/confidence": confidences / samples,
+        }
+        statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
+        return {**report, **norms}, statistics
 
     def _gradient_norms(self) -> dict[str, Tensor]:
         """L2 norm of the raw gradient of the masked tensors, split by the masks in force."""
@@ -158,25 +155,16 @@ class PopulationTrainer:
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
         """Accuracy and confidence over the whole training split."""
         totals = torch.zeros(2, len(self.slots), device=self.device)
-        for features, labels in zip(
-            train.features.split(PASS_BATCH), train.labels.split(PASS_BATCH), strict=True
-        ):
+        for features, labels in self.views.chunks(train, PASS_BATCH):
             top, predicted = self.method.pass_logits(features).softmax(-1).max(-1)
             totals += torch.stack([(predicted == labels).sum(-1), top.sum(-1)])
         return EpochStatistics(*(totals / len(train.labels)))
 
     def _judge(self) -> dict[str, Tensor]:
-        logits = self._logits(self.select.features).double()
-        finite = logits.flatten(1).isfinite().all(1)
-        # A diverged head is judged on zeros and marked after; the others must go on.
-        logits = torch.where(finite[:, None, None], logits, 0.0)
-        probs, labels = logits.softmax(-1), self.select.labels
-        scores = {
-            "select/accuracy": accuracy(probs, labels),
-            "select/nll": nll_from_logits(logits, labels),
-            "select/ece": ece(probs, labels),
-        }
-        return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}
+        logits = self._logits(self.select.features)
+        heads = max(1, JUDGED // logits[0].numel())
+        parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _note_divergence(self, report: dict[str, Tensor]) -> None:
         finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
@@ -211,20 +199,19 @@ class PopulationTrainer:
     @torch.no_grad()
     def predict(self, split: FeatureSplit) -> Tensor:
         """Logits (K, N, C) of the selected epoch's heads; those in training stay as they are."""
-        features = split.features.to(self.device)
         # Under the rule `last` the heads in training are the result.
         if not self.best:
-            return self._logits(features)
+            return self._logits(split.features)
         in_training = {name: tensor.clone() for name, tensor in self._head().items()}
         self._take_up(self.best)
         try:
-            return self._logits(features)
+            return self._logits(split.features)
         finally:
             self._take_up(in_training)
 
     def _logits(self, features: Tensor) -> Tensor:
         parts = [
-            self.method.predict(features[first : first + PASS_BATCH], first)
+            self.method.predict(features[first : first + PASS_BATCH].to(self.device), first)
             for first in range(0, len(features), PASS_BATCH)
         ]
         return torch.cat(parts, dim=1)
@@ -262,6 +249,22 @@ class PopulationTrainer:
         self.diverged_epoch = state["diverged_epoch"].clone()
 
 
+def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
+    """What a method may know of the network of a bank."""
+    weight, bias = bank.own_head()
+    accuracies = bank.about["accuracy"]
+    return HeadContext(
+        width=weight.shape[1],
+        classes=weight.shape[0],
+        epochs=slot.epochs,
+        weight=weight.to(device),
+        bias=bias.to(device),
+        # At most 1, as every gamma; a network that is never right on train has no ratio.
+        val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
+        device=device,
+    )
+
+
 def population_key(slot: HeadSlot) -> str:
     """What the heads of one population must agree in, as text."""
     per_head = METHODS[slot.method].per_head
@@ -270,5 +273,16 @@ def population_key(slot: HeadSlot) -> str:
     return repr(sorted(common.items()))
 
 
-def _to(split: FeatureSplit, device: torch.device) -> FeatureSplit:
-    return FeatureSplit(split.features.to(device), split.logits.to(device), split.labels.to(device))
+def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged one."""
+    logits = logits.double()
+    finite = logits.flatten(1).isfinite().all(1)
+    # A diverged head is judged on zeros and marked after; the others must go on.
+    logits = torch.where(finite[:, None, None], logits, 0.0)
+    probs = logits.softmax(-1)
+    scores = {
+        "select/accuracy": accuracy(probs, labels),
+        "select/nll": nll_from_logits(logits, labels),
+        "select/ece": ece(probs, labels),
+    }
+    return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}

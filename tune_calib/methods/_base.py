@@ -221,6 +221,13 @@ class HeadMethod:
     def restrict_gradients(self) -> None:
         """Change ``.grad`` of the parameters in place after the backward pass."""
 
+    def gradient_masks(self) -> dict[str, Tensor]:
+        """Parameters whose gradient is multiplied by a mask of the same shape, before the step.
+
+        A restriction that is a mask costs less here than in ``restrict_gradients``.
+        """
+        return {}
+
     def update_masks(self) -> dict[str, Tensor]:
         """Parameters of which only some entries may move: 1 where they may, same shape."""
         return {}
@@ -296,6 +303,17 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
         total = total * (highest - top).exp() + (drawn - top).exp()
         highest, count = top, count + 1
     return highest + total.log() - math.log(count)
+
+
+def stacked_on(drawn: Sequence[Tensor], device: torch.device) -> Tensor:
+    """What was drawn for each head on the CPU, as one tensor on a device.
+
+    A GPU is not waited for: a plain copy to it would wait until all work before it is done.
+    """
+    stacked = torch.stack(list(drawn))
+    if device.type == "cpu":
+        return stacked
+    return stacked.pin_memory().to(device, non_blocking=True)
 
 
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:

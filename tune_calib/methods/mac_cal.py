@@ -19,7 +19,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod, log_mean_exp
+from tune_calib.methods._base import (
+    EpochStatistics,
+    HeadContext,
+    HeadMethod,
+    log_mean_exp,
+    stacked_on,
+)
 from tune_calib.methods._recipes import FOCAL_HEAD
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
 from tune_calib.registry import METHODS, MethodInfo, Params
@@ -175,6 +181,7 @@ class MacCal(HeadMethod):
         # What the masks in force were drawn with: q moves at the end of an epoch, and the weights
         # that are evaluated then were trained under the old one.
         self.mask_q = self.q
+        self.looked_at: tuple[Tensor, list[float]] = (self.q, self.q.tolist())
         self.q_min = self.per_head("q_min")
         self.tau0 = self.per_head("tau0")
         self.tau_decay = self.per_head("tau_decay")
@@ -211,12 +218,15 @@ class MacCal(HeadMethod):
     def _draw(self, purpose: str, index: int) -> dict[str, Tensor]:
         """M ~ Bernoulli(q) element-wise (eq. 8), from (head seed, purpose, index) alone."""
         masks: dict[str, list[Tensor]] = {name: [] for name in self.masked_names}
-        for slot, q in zip(self.heads, self.mask_q.tolist(), strict=True):
+        # Looked at when q has moved and not at every mask, since a look waits for a GPU.
+        if self.looked_at[0] is not self.mask_q:
+            self.looked_at = (self.mask_q, self.mask_q.tolist())
+        for slot, q in zip(self.heads, self.looked_at[1], strict=True):
             generator = torch.Generator().manual_seed(child_seed(slot.seed, purpose, index))
             for name in self.masked_names:
                 shape = self.parameters[name].shape[1:]
                 masks[name].append((torch.rand(shape, generator=generator) < q).float())
-        return {name: torch.stack(drawn).to(self.q.device) for name, drawn in masks.items()}
+        return {name: stacked_on(drawn, self.q.device) for name, drawn in masks.items()}
 
     def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
         """Parameters under masks; the gradient passes as ``gradient`` says."""
@@ -243,14 +253,11 @@ class MacCal(HeadMethod):
             return self._apply(self.parameters, features)
         return self._apply(self._masked(self.masks), features)
 
-    def restrict_gradients(self) -> None:
+    def gradient_masks(self) -> dict[str, Tensor]:
         """W <- W - lr M grad (eq. 11)."""
         # With functional masks autograd has multiplied by the mask already.
-        if self.params.gradient == "masked" and self.params.masking == "destructive":
-            for name, mask in self.masks.items():
-                gradient = self.parameters[name].grad
-                if gradient is not None:
-                    gradient.mul_(mask)
+        is_masked = self.params.gradient == "masked" and self.params.masking == "destructive"
+        return self.masks if is_masked else {}
 
     def update_masks(self) -> dict[str, Tensor]:
         """Masked weights stand still under ``masked_update`` = ``freeze``."""

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll
+from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
 from tune_calib.methods._recipes import TWO_STAGE_HEAD
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
@@ -108,7 +108,7 @@ class VariationalTwoStage(HeadMethod):
         for head in self.heads:
             generator = torch.Generator().manual_seed(child_seed(head.seed, purpose, index))
             drawn.append(torch.randn(like.shape[1:], generator=generator))
-        return torch.stack(drawn).to(like)
+        return stacked_on(drawn, like.device)
 
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
         """Standard normal (K, B, Z) of samples that follow each other in a split.
@@ -125,7 +125,7 @@ class VariationalTwoStage(HeadMethod):
             own = child_seed(head.seed, "mc eps", draw)
             parts = [_block(child_seed(own, "block", block), like.shape[2]) for block in blocks]
             drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
-        return torch.stack(drawn).to(like)
+        return stacked_on(drawn, like.device)
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
         """Logits (K, B, C) of z drawn with a noise (K, B, Z)."""

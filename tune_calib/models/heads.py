@@ -1,11 +1,13 @@
 """Heads with a leading population axis: K multi-layer perceptrons in stacked weights."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from tune_calib.seeds import child_seed
@@ -13,12 +15,6 @@ from tune_calib.seeds import child_seed
 Activation = Literal["relu", "gelu", "none"]
 
 HeadShape = Literal["linear", "bottleneck"]
-
-_ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "none": lambda x: x,
-}
 
 
 def layer_sizes(
@@ -75,13 +71,101 @@ def apply_stack(
     Returns:
         Logits (K, B, C).
     """
-    heads = parameters["0.weight"].shape[0]
-    # A view: K heads read one tensor.
-    hidden = features.expand(heads, *features.shape[-2:])
-    layers = len(parameters) // 2
-    for layer in range(layers):
-        weight, bias = parameters[f"{layer}.weight"], parameters[f"{layer}.bias"]
-        hidden = torch.baddbmm(bias, hidden, weight.transpose(1, 2))
-        if layer < layers - 1:
-            hidden = _ACTIVATIONS[activations[layer]](hidden)
-    return hidden
+    logits: Tensor = _Perceptrons.apply(features, tuple(activations), *parameters.values())
+    return logits
+
+
+class _Perceptrons(torch.autograd.Function):
+    """K perceptrons, with their gradients by hand.
+
+    To the last bit what autograd makes of ``baddbmm`` and the activations, in fewer passes over
+    memory: autograd has the gradient of a transposed weight, which it copies into the weight's
+    own order.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, activations: tuple[Activation, ...], *tensors: Tensor
+    ) -> Tensor:
+        """Logits (K, B, C); ``tensors`` are weight and bias of each layer."""
+        # A view: K heads read one tensor.
+        hidden = features.expand(tensors[0].shape[0], *features.shape[-2:])
+        inputs, before = [], []
+        for layer, (weight, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
+            inputs.append(hidden)
+            hidden = torch.baddbmm(bias, hidden, weight.transpose(1, 2))
+            if layer < len(tensors) // 2 - 1:
+                before.append(hidden)
+                hidden = _activate(hidden, activations[layer])
+        ctx.activations, ctx.shape = activations, features.shape
+        ctx.save_for_backward(*inputs, *before, *tensors[::2])
+        return hidden
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        """Gradients of features, weights and biases."""
+        layers = (len(ctx.saved_tensors) + 1) // 3
+        inputs = ctx.saved_tensors[:layers]
+        before, weights = ctx.saved_tensors[layers:-layers], ctx.saved_tensors[-layers:]
+        found: list[Tensor] = []
+        for layer in reversed(range(layers)):
+            # In the order (weight, bias) from the first layer on.
+            found[:0] = [
+                _weight_gradient(gradient, inputs[layer]),
+                gradient.sum(1, keepdim=True),
+            ]
+            if layer or ctx.needs_input_grad[0]:
+                gradient = torch.bmm(gradient, weights[layer])
+            if layer:
+                kind = ctx.activations[layer - 1]
+                gradient = _deactivate(gradient, before[layer - 1], kind)
+        of_features = gradient.sum_to_size(ctx.shape) if ctx.needs_input_grad[0] else None
+        return of_features, None, *found
+
+
+def _activate(hidden: Tensor, kind: Activation) -> Tensor:
+    if kind == "relu":
+        # In place: where it passes nothing it is zero, which is all that its gradient asks.
+        return hidden.relu_()
+    return F.gelu(hidden) if kind == "gelu" else hidden
+
+
+def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
+    """Gradient in front of an activation, given what it was applied to; takes the other one's."""
+    if kind == "none":
+        return gradient
+    aten = torch.ops.aten
+    found: Tensor = (
+        aten.threshold_backward.grad_input(gradient, before, 0, grad_input=gradient)
+        if kind == "relu"
+        else aten.gelu_backward(gradient, before)
+    )
+    return found
+
+
+def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
+    """Gradient (K, out, in) of the weights: gradient (K, B, out), inputs (K, B, in)."""
+    heads, batch, outputs = gradient.shape
+    if gradient.device.type != "cpu" or _sums_alike(min(heads, 2), batch, outputs, inputs.shape[2]):
+        return torch.bmm(gradient.transpose(1, 2), inputs)
+    transposed = torch.bmm(inputs.transpose(1, 2), gradient)
+    result = torch.empty(heads, outputs, inputs.shape[2], dtype=gradient.dtype)
+    # One by one: torch copies a transposed matrix in blocks, and a stack of them entry by entry.
+    for own, given in zip(result, transposed, strict=True):
+        own.copy_(given.T)
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _sums_alike(heads: int, batch: int, outputs: int, inputs: int) -> bool:
+    """Whether the product of the weights' gradient has the digits of its transposed form.
+
+    Results of all earlier versions come from the transposed form. Which order a processor's
+    matrix library sums in depends on the shapes alone.
+    """
+    chance = torch.Generator().manual_seed(0)
+    g = torch.randn(heads, batch, outputs, generator=chance)
+    x = torch.randn(1, batch, inputs, generator=chance).expand(heads, -1, -1)
+    direct = torch.bmm(g.transpose(1, 2), x)
+    return torch.equal(direct, torch.bmm(x.transpose(1, 2), g).transpose(1, 2))

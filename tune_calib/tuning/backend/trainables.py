@@ -13,6 +13,7 @@
 Settings that are not given are those that the command line would take (``recipes.effective``).
 """
 
+import itertools
 import json
 import time
 from collections.abc import Mapping
@@ -44,12 +45,14 @@ from tune_calib.engine.evaluate import (
     regime_of_base,
     regime_of_train,
 )
+from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.samples import read_epochs
 from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, WATCHED, column
 from tune_calib.registry import METHODS
+from tune_calib.spec import HeadSlot
 from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import (
     TrialResult,
@@ -149,11 +152,18 @@ class HeadTrainable(SpecTrainable):
         if len(slots) != len(self.trials):
             raise ValueError("every trial of a HeadTrainable needs a head slot")
         self.bank = self._bank()
+        # Watched is the first part; the others are trained at the end.
+        first, *self.others = in_parts(slots, self.bank)
+        self._begin(first)
+        self.epochs_per_step: int = config.get("epochs_per_step", 1)
+        self.trained_s: float | None = 0.0
+
+    def _begin(self, slots: list[HeadSlot]) -> None:
+        """Take up a part of the population; the one before is given up first."""
+        vars(self).pop("trainer", None)
         seed = self.spec.network.seed
         self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
-        self.epochs_per_step: int = config.get("epochs_per_step", 1)
         self.history: list[dict[str, list[float]]] = []
-        self.trained_s: float | None = 0.0
 
     def _threads(self) -> int:
         return HEAD_THREADS
@@ -189,16 +199,16 @@ class HeadTrainable(SpecTrainable):
     def step(self) -> dict[str, Any]:
         """Train some epochs; the last step evaluates and writes the rows."""
         started = time.monotonic()
-        for _ in range(self.epochs_per_step):
-            report = next(self.trainer, None)
-            if report is None:
-                break
-            self.history.append({name: values.tolist() for name, values in report.items()})
+        self._train(self.epochs_per_step)
         if self.trained_s is not None:
             self.trained_s += time.monotonic() - started
         if self.trainer.epoch < self.trainer.slot.epochs:
             return {"epoch": self.trainer.epoch, **self._select_metrics()}
         return self._end()
+
+    def _train(self, epochs: int) -> None:
+        for report in itertools.islice(self.trainer, epochs):
+            self.history.append({name: values.tolist() for name, values in report.items()})
 
     def _select_metrics(self) -> dict[str, float]:
         """``select`` metrics of the first head: what a scheduler of single heads watches."""
@@ -206,9 +216,22 @@ class HeadTrainable(SpecTrainable):
 
     def _end(self) -> dict[str, Any]:
         started = time.monotonic()
+        results = self._results(0)
+        for slots in self.others:
+            self._begin(slots)
+            self._train(slots[0].epochs)
+            results += self._results(len(results))
+        if self.trained_s is not None:
+            share = (self.trained_s + time.monotonic() - started) / len(results)
+            results = [(trial, replace(result, own_s=share)) for trial, result in results]
+        self.write(results)
+        return {"epoch": self.trainer.epoch, **_summary(results), tune.result.DONE: True}
+
+    def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
+        """Of the part in training, whose first head is that of so many a trial."""
         logits = population_logits(self.trainer, self.bank)
         results = []
-        for k, trial in enumerate(self.trials):
+        for k, trial in enumerate(self.trials[first : first + len(self.trainer.slots)]):
             curves = [{name: v[k] for name, v in report.items()} for report in self.history]
             diverged = int(self.trainer.diverged_epoch[k])
             if diverged >= 0:
@@ -219,11 +242,7 @@ class HeadTrainable(SpecTrainable):
                 epoch = int(self.trainer.best_epoch[k]) + 1
                 result = _result(own, trial, epoch, curves, self.base)
             results.append((trial, result))
-        if self.trained_s is not None:
-            share = (self.trained_s + time.monotonic() - started) / len(results)
-            results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        self.write(results)
-        return {"epoch": self.trainer.epoch, **_summary(results), tune.result.DONE: True}
+        return results
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the population: safetensors, and its curves as JSON."""

@@ -18,6 +18,7 @@ from tune_calib.data.base import info_of
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
+from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import PopulationTrainer, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
@@ -187,9 +188,11 @@ class Clock:
         # At least one epoch behind the one that warms up.
         long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
         with _threads(HEAD_THREADS):
-            trainer = PopulationTrainer(long, bank, 0, self.device)
+            part = in_parts(long, bank)[0]
+            trainer = PopulationTrainer(part, bank, 0, self.device)
             next(trainer)
-            return _seconds(lambda: next(trainer)) * samples / timed
+            share = samples / timed * len(long) / len(part)
+            return _seconds(lambda: next(trainer)) * share
 
 
 class _RandomBank(DevelopmentBank):
@@ -212,6 +215,9 @@ class _RandomBank(DevelopmentBank):
 
     def select(self) -> FeatureSplit:
         return self._select
+
+    def evaluated(self) -> dict[str, FeatureSplit]:
+        return {"select": self._select}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
         return self._head

@@ -1,0 +1,201 @@
+"""Banks and populations larger than the memory that there is: each in a process with a limit."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support import CPU, rows, run_of, small_spec
+from tune_calib.engine import parts
+from tune_calib.engine.bank import DevelopmentBank, _write_arrow, _write_split
+from tune_calib.engine.parts import in_parts
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.store import write_folder
+from tune_calib.engine.views import Views
+from tune_calib.ladder import PlannedTrial
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.backend.trainables import HeadTrainable
+
+CLASSES = 10
+MIB = 2**20
+
+
+def random_outputs(samples, width, seed, chunk=500):
+    chance = torch.Generator().manual_seed(seed)
+    for first in range(0, samples, chunk):
+        count = min(chunk, samples - first)
+        yield torch.rand(count, width, generator=chance), torch.rand(count, CLASSES)
+
+
+def random_bank(folder: Path, samples: int, width: int, views: int = 1) -> DevelopmentBank:
+    def fill(path):
+        labels = torch.arange(samples) % CLASSES
+        for view in range(views):
+            outputs = random_outputs(samples, width, view)
+            _write_split(path / f"train-{view:03d}.arrow", outputs, labels)
+        for name in ("select", "calib"):
+            outputs = random_outputs(50, width, 99)
+            _write_split(path / f"{name}.arrow", outputs, labels[:50])
+        head = torch.zeros(CLASSES, width), torch.zeros(CLASSES, 1)
+        _write_arrow(path / "head.arrow", {"weight": head[0], "bias": head[1]})
+
+    about = {"train_views": views, "accuracy": {"train": 1.0, "select": 1.0}}
+    write_folder(folder, fill, about)
+    return DevelopmentBank(folder)
+
+
+def limit_data(mebibytes: int) -> None:
+    """Private memory that this process may take from here on."""
+    fields = Path("/proc/self/status").read_text().split()
+    now = int(fields[fields.index("VmData:") + 1]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (now + mebibytes * MIB,) * 2)
+
+
+def alone(call: str, *arguments: object) -> str:
+    """What a function of this file prints in a process of its own."""
+    code = f"import sys; from tests.engine import test_memory as t; t.{call}(*sys.argv[1:])"
+    # Memory that was freed goes back at once, so that what is counted is what is held.
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# --- in the processes with a limit
+
+
+def write_a_view(folder: str) -> None:
+    samples, width = 40_000, 2048  # 312 MiB
+    warm = torch.rand(500, width) @ torch.rand(width, 2)
+    del warm
+    limit_data(128)
+    outputs = random_outputs(samples, width, 0)
+    _write_split(Path(folder) / "train-000.arrow", outputs, torch.zeros(samples, dtype=torch.long))
+
+
+def train_on_views(folder: str) -> None:
+    torch.set_num_threads(1)
+    bank = DevelopmentBank(Path(folder))
+    slot = small_spec(method="retrain", epochs=bank.views, augment="standard", batch_size=500).head
+    trainer = PopulationTrainer([slot], bank, 0, CPU)
+    next(trainer)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    list(trainer)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    sys.stdout.write(str(grown // 1024))
+
+
+def train_heads(folder: str, population_bytes: str, mebibytes: str) -> None:
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    bank = DevelopmentBank(Path(folder))
+    # Threads and libraries that take memory once do so now.
+    slot = small_spec(method="mac_cal", epochs=1, params={"width": 2}).head
+    list(PopulationTrainer([slot], bank, 0, CPU))
+    limit_data(int(mebibytes))
+    parts.POPULATION_BYTES = int(population_bytes)
+    slots = [
+        small_spec(method="mac_cal", seed=s, epochs=1, select="min_val_nll").head for s in range(12)
+    ]
+    logits = []
+    for part in in_parts(slots, bank):
+        trainer = PopulationTrainer(part, bank, 0, CPU)
+        list(trainer)
+        logits += trainer.predict(bank.select()).tolist()
+        del trainer
+    sys.stdout.write(json.dumps(logits))
+
+
+# --- tests
+
+
+def test_a_view_larger_than_memory_is_written(tmp_path):
+    alone("write_a_view", tmp_path)
+    assert (tmp_path / "train-000.arrow").stat().st_size > 300 * MIB
+
+
+def test_a_bank_larger_than_memory_streams_its_views(tmp_path):
+    random_bank(tmp_path / "bank", 8_000, 1024, views=8)  # 31 MiB each
+    assert int(alone("train_on_views", tmp_path / "bank")) < 100
+
+
+def test_a_population_larger_than_memory_is_split(tmp_path):
+    random_bank(tmp_path / "bank", 64, 2048)
+    whole = alone("train_heads", tmp_path / "bank", 2**40, 100_000)
+    assert alone("train_heads", tmp_path / "bank", 150 * MIB, 200) == whole
+    with pytest.raises(AssertionError, match=r"alloc|memory"):
+        alone("train_heads", tmp_path / "bank", 2**40, 200)
+
+
+@pytest.mark.parametrize("size", [1, 2, 10**9])
+def test_the_rows_of_a_population_do_not_depend_on_its_parts(
+    size, trained, bank, tmp_path, monkeypatch
+):
+    specs = [small_spec(method="mac_cal", seed=s, select="min_val_nll") for s in range(3)]
+    [population] = make_plan([PlannedTrial(spec, 0, "") for spec in specs], set()).populations
+    found = []
+    for name, heads in (("whole", 10**9), ("parts", size)):
+        monkeypatch.setattr(parts, "POPULATION_BYTES", 10**12)
+        if heads < 3:
+            monkeypatch.setattr(parts, "_bytes_of_a_head", lambda *_, most=heads: 10**12 // most)
+        actor = HeadTrainable({
+            "run": run_of(tmp_path / name, trained), "work": population.config(),
+            "epochs_per_step": 99,
+        })  # fmt: skip
+        while not actor.train()["done"]:
+            pass
+        found.append(rows(tmp_path / name))
+        assert len(actor.trainer.slots) == min(3, heads) or heads == 2
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("shape", [(100,), (3, 100)], ids=["shared", "own"])
+@pytest.mark.parametrize("gathered", [1, 2**30])
+def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
+    monkeypatch.setattr("tune_calib.engine.views.GATHERED_BYTES", gathered)
+    views = Views(bank, CPU)
+    split = views.view(0)
+    order = torch.stack([torch.randperm(len(split.labels)) for _ in range(3)])
+    order = order[:, :100] if len(shape) == 2 else order[0, :100]
+    given = list(views.batches(split, order, 32))
+    for positions, (features, labels) in zip(order.split(32, dim=-1), given, strict=True):
+        assert torch.equal(features, split.features[positions])
+        assert torch.equal(labels, split.labels[positions])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_is_not_waited_for_within_an_epoch(bank):
+    for method in ("retrain", "mac_cal", "tst", "vtst"):
+        slots = [small_spec(method=method, seed=s).head for s in range(3)]
+        trainer = PopulationTrainer(slots, bank, 0, torch.device("cuda"))
+        next(trainer)
+        train = trainer.views.view(0)
+        trainer.method.begin_epoch(1)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            trainer._train_epoch(train)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
+    slots = [small_spec(method="mac_cal", seed=s).head for s in range(3)]
+    logits = []
+    for share in (0.5, 0.0):
+        monkeypatch.setattr("tune_calib.engine.views.SHARE_OF_FREE", share)
+        trainer = PopulationTrainer(slots, bank, 0, torch.device("cuda"))
+        list(trainer)
+        assert bool(trainer.views.held) == (share > 0)
+        logits.append(trainer.predict(bank.select()))
+    assert torch.equal(*logits)
