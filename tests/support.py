@@ -16,7 +16,7 @@ from tune_calib.asked import Asked, Seeds
 from tune_calib.cli import main
 from tune_calib.columns import TableName
 from tune_calib.places import place
-from tune_calib.registry import DATASETS, LADDERS
+from tune_calib.registry import LADDERS
 from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.ablate import LadderJob
@@ -111,11 +111,10 @@ def damaged(path: Path, how: str) -> None:
 
 def job_in(out, given=None, seeds=1) -> LadderJob:
     asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
-    defaults = DATASETS["digits"].cpu_defaults
     site = Site(place(str(out)), place(str(out)) / "store", command="tune-calib ablate mac_cal")
     return LadderJob(
         ladder=LADDERS["mac_cal"],
-        asked=Asked(given or asked, Seeds.count(seeds, None, None), defaults),
+        asked=Asked(given or asked, Seeds.count(seeds, None, None)).suited(),
         site=site,
     )
 

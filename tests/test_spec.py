@@ -7,6 +7,7 @@ import pytest
 
 from tune_calib.errors import UserError
 from tune_calib.registry import METHODS
+from tune_calib.settings import own_recipe
 from tune_calib.spec import TrialSpec
 
 GOLDEN = {
@@ -126,7 +127,7 @@ def test_spec_and_results_need_no_torch():
             {
                 "network": {"method": "fl", "seed": 2},
                 # The recipe that stood in the spec by itself then.
-                "head": {"method": "tst", **(METHODS["tst"].slot_defaults or {})},
+                "head": {"method": "tst", **own_recipe(METHODS["tst"], "")},
             },
             "14f5a9ec0b2e524f",
             "935356990123c709",

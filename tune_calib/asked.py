@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.recipes import Settings, effective, suited_to
+from tune_calib.recipe import QUICK, Recipe, Settings
 from tune_calib.registry import DATASETS
+from tune_calib.settings import changes_of, effective, suited_to
 from tune_calib.spec import NetworkSlot, TrialSpec
 
 LARGEST_PLAN = 100_000
@@ -57,25 +59,60 @@ class Asked:
     Attributes:
         given: settings by slot that were asked for; a search does not search them.
         seeds: of networks and heads.
-        defaults: settings by slot that hold unless others are given (``recipes.suited_to``).
+        recipe: settings that hold unless others are given (``settings.suited_to``); None: those
+            of the program.
         controls: add the ladder's controls.
         own_recipes: train each method by the recipe of its authors.
     """
 
     given: Settings = field(default_factory=dict)
     seeds: Seeds = ONE_SEED
-    # Kept, and not looked up each time: a search goes on with the defaults that it began with.
-    defaults: Settings = field(default_factory=dict)
+    # Kept, and not looked up each time: a search goes on with the recipe that it began with.
+    recipe: Recipe | None = None
     controls: bool = False
     own_recipes: bool = False
 
-    def suited(self) -> "Asked":
-        """The same with the defaults that suit the data set that is asked for.
+    def suited(self, recipe: str | None = None) -> "Asked":
+        """The same with a recipe for the data set that is asked for; its quick one unless named.
 
         Raises:
-            UserError: the data set is unknown.
+            UserError: the recipe or the data set is unknown, or they do not fit.
         """
-        return replace(self, defaults=suited_to(self.given))
+        return replace(self, recipe=suited_to(self.given, recipe))
+
+    def question(self) -> dict[str, Any]:
+        """What of it makes a sweep or a search another one, beside its seeds; plain JSON values.
+
+        ``recipe`` and ``own_recipes`` only where asked for, as before there were any.
+        """
+        recipe = self.recipe
+        return {
+            "defaults": recipe.settings if recipe else {},
+            "given": self.given,
+            **({"own_recipes": True} if self.own_recipes else {}),
+            **({"recipe": recipe.plain()} if recipe and recipe.name != QUICK else {}),
+        }
+
+    @property
+    def recipe_told(self) -> str | None:
+        """Name of the recipe, and what was asked for instead of what it sets; for rows."""
+        if self.recipe is None:
+            return None
+        told = ", ".join([self.recipe.name, *self._other_than_it()])
+        return f"{told}; each method by its authors' recipe" if self.own_recipes else told
+
+    @property
+    def recipe_described(self) -> str | None:
+        """As ``recipe_told``, with the title and the source; for captions."""
+        if self.recipe is None:
+            return None
+        about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
+        return ", ".join([f"recipe {self.recipe.name} ({about})", *self._other_than_it()])
+
+    def _other_than_it(self) -> list[str]:
+        assert self.recipe is not None
+        changes = changes_of(self.recipe, self.given)
+        return [f"but {', '.join(changes)}"] if changes else []
 
     def spec(self) -> TrialSpec:
         """The settings of data and network alone.
@@ -85,7 +122,7 @@ class Asked:
         """
         network = self.given.get("network", {})
         known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
-        return effective({"data": self.given.get("data", {}), "network": known}, self.defaults)
+        return effective({"data": self.given.get("data", {}), "network": known}, self.recipe)
 
     def described(self, data_root: Path | None, images: Path) -> "Asked":
         """The same with what only the files of its data set say, where it has no record of it.

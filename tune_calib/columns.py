@@ -79,6 +79,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "processor": Column(pa.string(), "model of the processor"),
         "instruction_set": Column(pa.string(), "what torch computes with on it"),
         "gpu": Column(pa.string(), "model of the GPU, or null"),
+        "deterministic": Column(
+            pa.bool_(),
+            "whether only deterministic algorithms computed it, as on a CPU always; null in "
+            "results of before it was recorded",
+        ),
         "actor_resets": Column(pa.int32(), "Ray trials that its process had run before"),
         "versions": Column(pa.string(), "of Python and of libraries, as JSON"),
         "git_revision": Column(
@@ -88,6 +93,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             pa.float64(),
             "seconds of training and evaluation, without setting up and waiting; null where they "
             "are not known, as in results of before they were recorded",
+        ),
+        "recipe": Column(
+            pa.string(),
+            "name of the recipe, and what was asked for instead of what it sets; null where "
+            "there was none, and in results of before there were any",
         ),
         "plugins": Column(
             pa.string(),

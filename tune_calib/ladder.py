@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from tune_calib.asked import Asked, refuse_large
 from tune_calib.errors import UserError
-from tune_calib.recipes import SLOTS, Settings, effective, known_keys, method_of, own_recipe
+from tune_calib.recipe import Settings
 from tune_calib.registry import METHODS, nearest
-from tune_calib.spec import TrialSpec
+from tune_calib.settings import effective, known_keys, method_of, own_recipe
+from tune_calib.spec import SLOTS, TrialSpec
 
 Kind = Literal["base", "step", "variant", "control"]
 
@@ -192,7 +193,7 @@ def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
             if slot in seed_of:
                 # Above all else: a seed is an axis of the design and no setting.
                 slots[slot]["seed"] = seed_of[slot]
-    return effective(slots, asked.defaults, asked.own_recipes)
+    return effective(slots, asked.recipe, asked.own_recipes)
 
 
 def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:

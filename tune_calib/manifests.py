@@ -127,6 +127,24 @@ class PluginRecord(_Record):
     where: str
 
 
+class RecipeRecord(_Record):
+    """The recipe of a sweep or a search.
+
+    Attributes:
+        name: of it.
+        title: of it.
+        source: the paper or program that it is of.
+        settings: by slot, as it sets them on the data set.
+        told: its name, and what was asked for instead of what it sets.
+    """
+
+    name: str
+    title: str = ""
+    source: str = ""
+    settings: dict[str, dict[str, Any]] = {}
+    told: str = ""
+
+
 class SweepManifest(_Manifest):
     """``sweep.json``: what was asked of a ladder or comparison, and every trial of it.
 
@@ -145,6 +163,7 @@ class SweepManifest(_Manifest):
         planned: every trial.
         titles: printed names of its data set and backbones, by their registry names.
         plugins: behind it.
+        recipe: by which it was run; programs of before there were any wrote none.
         is_lost: the file is lost, and this is what the rows tell; never written.
     """
 
@@ -164,6 +183,7 @@ class SweepManifest(_Manifest):
     planned: list[PlannedRecord]
     titles: dict[str, str] = {}
     plugins: list[PluginRecord] = []
+    recipe: RecipeRecord | None = None
     is_lost: bool = Field(False, exclude=True)
 
 
@@ -198,7 +218,7 @@ class QuestionRecord(_Record):
 
     Attributes:
         method: whose space is searched.
-        defaults: settings by slot that suit the data set.
+        defaults: settings by slot of the recipe on the data set.
         given: settings by slot that were asked for; they are not searched.
         seeds: under which every suggestion is tried.
         objective: what is searched for.
@@ -208,6 +228,8 @@ class QuestionRecord(_Record):
         population: suggestions that are asked for together.
         lag: batches that are asked for before the first of them is told.
         own_recipes: each method is trained by the recipe of its authors.
+        recipe: name of the recipe and what it sets otherwise for backbones and methods; none of a
+            quick one.
     """
 
     method: str
@@ -221,6 +243,7 @@ class QuestionRecord(_Record):
     population: int = 8
     lag: int = 2
     own_recipes: bool = False
+    recipe: dict[str, Any] | None = None
     plugins: list[str] = []
 
     def plain(self) -> dict[str, Any]:
@@ -259,6 +282,7 @@ class SearchManifest(_Manifest):
         study_storage: URL of the study, without its password; None is a journal file.
         titles: printed names of its data set and backbone, by their registry names.
         plugins: behind it.
+        recipe: by which it is run; programs of before there were any wrote none.
     """
 
     file_name = SEARCH_MANIFEST
@@ -278,6 +302,7 @@ class SearchManifest(_Manifest):
     study_storage: str | None = None
     titles: dict[str, str] = {}
     plugins: list[PluginRecord] = []
+    recipe: RecipeRecord | None = None
 
     @property
     def can_go_on(self) -> bool:

@@ -1,4 +1,4 @@
-"""Registries of data sets, backbones, methods, ladders and spaces: each imports one package."""
+"""Registries of data sets, backbones, methods, recipes, ladders and spaces, a package each."""
 
 import contextlib
 import difflib
@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the records stand above this module, which knows neither to
     from tune_calib.data.base import DatasetInfo
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
+    from tune_calib.recipe import Recipe
     from tune_calib.space import Space
 
 
@@ -278,9 +279,8 @@ class MethodInfo:
         implementation: the class that carries the method out.
         needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
         per_head: hyper-parameters that may differ between the heads of one population.
-        slot_defaults: the authors' recipe (fields of its slot, e.g. ``lr``), taken where each
-            method's own is asked for. Epochs, backbone and augmentation are no part of it.
-        dataset_slot_defaults: what of the recipe is otherwise on a data set.
+        recipe: name of the recipe by which its authors train it; its optimiser is taken where
+            each method's own is asked for. None: as all others.
         dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
             (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
         pairs_by_order: the order of a batch decides which of its samples are paired.
@@ -300,8 +300,7 @@ class MethodInfo:
     bibtex: str = ""
     needs: frozenset[Need] = frozenset()
     per_head: frozenset[str] = frozenset()
-    slot_defaults: dict[str, Any] | None = None
-    dataset_slot_defaults: dict[str, dict[str, Any]] | None = None
+    recipe: str | None = None
     dataset_defaults: dict[str, dict[str, Any]] | None = None
     pairs_by_order: bool = False
     trains_own_head: bool = True
@@ -312,6 +311,7 @@ DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datase
 BACKBONES: Registry["BackboneInfo"] = Registry(
     "backbone", "tune_calib.models.backbones", "BackboneInfo"
 )
+RECIPES: Registry["Recipe"] = Registry("recipe", "tune_calib.recipes", "Recipe")
 LADDERS: Registry["Ladder"] = Registry("ladder", "ablations", "Ladder")
 SPACES: Registry["Space"] = Registry("search space", "search_spaces", "Space")
 LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(

@@ -336,7 +336,7 @@ class TrialSpec(StrictModel):
         """Build a spec from dictionaries, e.g. of a result row.
 
         What is left out is as this program has it, whatever suits the data set: settings that
-        somebody asks for go through ``recipes.effective``.
+        somebody asks for go through ``settings.effective``.
 
         Raises:
             UserError: anything is unknown, of the wrong type or out of range, or the slots do
@@ -367,6 +367,14 @@ class TrialSpec(StrictModel):
         """Identity of the trained network: hash of the data and network slots."""
         # As a trial: one without head and post-hoc has the network's identity for its hash.
         return content_hash(TrialSpec(data=self.data, network=self.network))
+
+
+SLOTS: dict[str, type[Slot]] = {
+    "data": DataSlot,
+    "network": NetworkSlot,
+    "head": HeadSlot,
+    "posthoc": PostHocSlot,
+}
 
 
 def canonical_json(model: BaseModel) -> str:

@@ -50,6 +50,17 @@ def counted(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
+def as_setting(value: Any) -> str:
+    """The value of a setting as captions print it, e.g. ``none`` or ``0.429, 0.714``."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(as_setting, value)) or "()"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float | int):
+        return f"{value:.6g}"
+    return "none" if value is None else str(value)
+
+
 def shown(value: Any) -> str:
     """A value as a message shows it, cut where it is long."""
     text = repr(value)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 TEST, VALIDATION = 301, 200
@@ -42,6 +43,9 @@ DATASETS.register(
         load=load,
         locate=lambda root: (),
         split=split,
-        cpu_defaults={"network": {"batch_size": 32}, "head": {"batch_size": 32}},
+        quick=Quick(
+            title="all digits in small batches",
+            settings={"network": {"batch_size": 32}, "head": {"batch_size": 32}},
+        ),
     )
 )

@@ -3,13 +3,12 @@
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from docs.generate import fields
 from docs.generate.formulas import drawn
 from docs.generate.page import Page, code, table
-from tune_calib.recipes import SLOTS
-from tune_calib.registry import METHODS, NEEDS, SPACES, MethodInfo
+from tune_calib.registry import METHODS, NEEDS, RECIPES, SPACES, MethodInfo
+from tune_calib.wording import as_setting
 
 KINDS = {"network": "Network methods", "head": "Head methods", "posthoc": "Post-hoc methods"}
 
@@ -101,27 +100,17 @@ def _recipe(method: MethodInfo) -> Iterator[str]:
     if method.kind == "posthoc":
         return
     yield "## Recipe of its authors"
-    if not method.slot_defaults:
+    if method.recipe is None:
         yield "None: it is trained as the data set's networks or heads are."
         return
     yield (
-        "Taken with `--own-recipes`; epochs, backbone and augmentation are those of the comparison."
+        f"[`{method.recipe}`](../recipes.md#{method.recipe}); `--own-recipes` takes its optimiser, "
+        "and leaves epochs, backbone and augmentation to the comparison."
     )
-    others = method.dataset_slot_defaults or {}
-    recipes = [method.slot_defaults, *others.values()]
-    known = SLOTS[method.kind].model_fields
-    keys = [key for key in known if any(key in recipe for recipe in recipes)]
-    rows = [(code(key), *(_value(recipe, key) for recipe in recipes)) for key in keys]
-    yield table(("setting", "value", *(f"on `{name}`" for name in others)), rows)
-
-
-def _value(recipe: dict[str, Any], key: str) -> str:
-    if key not in recipe:
-        return ""
-    value = recipe[key]
-    if isinstance(value, tuple):
-        return code(", ".join(f"{part:.4g}" for part in value) or "()")
-    return code("none" if value is None else str(value).lower())
+    own = RECIPES[method.recipe].methods.get(method.name, {})
+    for place, values in own.items():
+        told = ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in values.items())
+        yield f"Otherwise than other methods{f' on {_place(place)}' if place else ''}: {told}."
 
 
 def _needs(method: MethodInfo) -> Iterator[str]:

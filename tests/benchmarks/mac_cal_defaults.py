@@ -153,7 +153,7 @@ def seen_and_held_out() -> Development:
 def own(name: str) -> Frozen:
     """A network of our own, trained once by its data set's settings."""
     dataset, changed = OWN[name]
-    defaults = DATASETS[dataset].cpu_defaults
+    defaults = DATASETS[dataset].quick.settings
     slots = {slot: {**defaults[slot], **changed.get(slot, {})} for slot in ("data", "network")}
     slots["data"]["dataset"] = dataset
     head = {"method": "mac_cal", "augment": "none"}

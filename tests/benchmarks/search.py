@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.asked import Asked
-from tune_calib.recipes import Settings
+from tune_calib.recipe import Settings
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.search.driver import MIN_SHARE, open_ledger, search
 from tune_calib.tuning.search.job import Question, SearchJob

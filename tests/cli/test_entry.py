@@ -232,7 +232,7 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = conditions(expand(ladder, Asked(given)), ladder, False)
+    told = conditions(expand(ladder, Asked(given)), ladder, Asked(given))
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
     assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

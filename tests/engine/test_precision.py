@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support import CPU
+from tests.support import CPU, here
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.precision import refuse_slow
@@ -84,3 +84,19 @@ def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
 def test_tf32_is_for_gpus():
     with pytest.raises(UserError, match="this processor has none"):
         refuse_slow("tf32", CPU)
+
+
+@pytest.mark.parametrize(("precision", "gpus"), [("bf16", 0), ("tf32", 0), ("bf16", 1)])
+def test_a_device_without_it_is_one_line_before_anything_starts(
+    precision, gpus, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
+    out = tmp_path / "out"
+    settings = ["--set", f"network.precision={precision}", "--gpus", gpus]
+    ended = here("ablate", "mac_cal", *settings, "--out", out)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert f"network.precision={precision} needs a device with fast" in ended.stderr
+    assert not out.exists()

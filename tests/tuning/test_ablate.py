@@ -9,7 +9,17 @@ import time
 import pytest
 from ray import tune
 
-from tests.support import QUICK, cli, command_line, drive, here, rows, run_of, small_spec
+from tests.support import (
+    CIRCUMSTANCES,
+    QUICK,
+    cli,
+    command_line,
+    drive,
+    here,
+    rows,
+    run_of,
+    small_spec,
+)
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.tuning.backend.launch import ray_session
@@ -236,3 +246,21 @@ def test_no_result_file_of_the_suite_needs_a_pickle(whole):
         ".parquet", ".json", ".safetensors", ".arrow", ".lock", ".md", ".tex", ".csv",
         ".png", ".svg", ".pdf", ".html",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_profile_tells_where_an_epoch_went_and_changes_no_digit(epochs, tmp_path):
+    ladder = ["compare", "ce", "ls", "--epochs", epochs]
+    plain, told = tmp_path / "plain", tmp_path / "told"
+    assert here(*ladder, "--out", plain).returncode == 0
+    ended = here(*ladder, "--out", told, "--profile")
+    assert ended.returncode == 0
+    assert "images a second" in ended.stdout
+    files = sorted((told / "profiles").iterdir())
+    assert len(files) == 2
+    for file in files:
+        seconds = json.loads(file.read_text())["seconds"]
+        assert {"images", "forward", "backward", "optimiser", "checkpoint"} <= seconds.keys()
+        assert sum(seconds.values()) > 0
+    assert rows(plain, *CIRCUMSTANCES, "sweep") == rows(told, *CIRCUMSTANCES, "sweep")
+    assert not (plain / "profiles").exists()

@@ -1,5 +1,6 @@
 """The commands of ladders and comparisons: ablate, compare."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,8 @@ from tune_calib.cli.options import (
     Out,
     OwnRecipes,
     Portable,
+    Profile,
+    Recipe,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -47,6 +50,7 @@ def ablate(
     head_seeds: HeadSeeds = None,
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
+    recipe: Recipe = None,
     set_: Set = None,
     controls: Controls = False,
     out: Out = None,
@@ -54,15 +58,17 @@ def ablate(
     address: Address = None,
     gpus: Gpus = 0.0,
     portable: Portable = False,
+    profile: Profile = False,
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
     given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
-    asked = Asked(given, pairs, controls=controls).suited()
+    asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{dataset}"
-    _run(record, asked, site_of(folder, store, data_root, address, gpus, typed()))
+    site = site_of(folder, store, data_root, address, gpus, typed())
+    _run(record, asked, replace(site, profile=profile))
 
 
 def compare(
@@ -77,6 +83,7 @@ def compare(
     head_seeds: HeadSeeds = None,
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
+    recipe: Recipe = None,
     set_: Set = None,
     own_recipes: OwnRecipes = False,
     out: Out = None,
@@ -84,24 +91,29 @@ def compare(
     address: Address = None,
     gpus: Gpus = 0.0,
     portable: Portable = False,
+    profile: Profile = False,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     record = side_by_side(methods)
     given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
-    asked = Asked(given, pairs, own_recipes=own_recipes).suited()
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{dataset}"
-    _run(record, asked, site_of(folder, store, data_root, address, gpus, typed()))
+    site = site_of(folder, store, data_root, address, gpus, typed())
+    _run(record, asked, replace(site, profile=profile))
 
 
 def _run(ladder: Ladder, asked: Asked, site: "Site") -> None:
     """Carry a ladder out, and report it."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
+    from tune_calib.tuning.profile import profiles_told
     from tune_calib.tuning.taken_in import taken_in
 
     job = LadderJob(ladder, taken_in(asked, site.data_root, site.store), site)
     crashed = stoppable(site.command, lambda: run(job))
     report(str(site.out))
+    if site.profile:
+        typer.echo(profiles_told(site.out))
     tell_crashed(crashed, site.command, site.out)

@@ -38,6 +38,9 @@ HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
 Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
 HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
+Recipe = Annotated[
+    str | None, typer.Option(help="see: tune-calib list recipes; quick unless named")
+]
 OwnRecipes = Annotated[
     bool,
     typer.Option("--own-recipes", help="each method as its authors train it"),
@@ -54,6 +57,9 @@ Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it"
 Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser=_share)]
 Portable = Annotated[
     bool, typer.Option("--portable", help="the same numbers on x86 machines, a little slower")
+]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="write where the time of an epoch of a network went")
 ]
 
 

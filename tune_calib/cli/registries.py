@@ -11,12 +11,14 @@ import typer
 from tune_calib.cli.options import one_format
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, Metric
+from tune_calib.recipe import fitting
 from tune_calib.registry import (
     BACKBONES,
     DATASETS,
     LADDER_FIGURES,
     LADDERS,
     METHODS,
+    RECIPES,
     SEARCH_FIGURES,
     SPACES,
     MethodInfo,
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
     from tune_calib.data.base import DatasetInfo
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
+    from tune_calib.recipe import Recipe
     from tune_calib.space import Space
 
 Entry = dict[str, Any]
 
-_WIDE = ("defaults", "recipe", "recipe on a data set")  # columns too wide for a page
+_WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,21 @@ def _of_method(record: MethodInfo) -> Entry:
         "url": record.url,
         "needs": sorted(record.needs),
         "defaults": record.params().model_dump(mode="json"),
-        "recipe": record.slot_defaults or {},
-        "recipe on a data set": record.dataset_slot_defaults or {},
+        "recipe": record.recipe,
+    }
+
+
+def _of_recipe(record: "Recipe") -> Entry:
+    fits = [name for name in DATASETS if record.name in fitting(name)]
+    return {
+        "title": record.title,
+        "source": record.source,
+        "url": record.url,
+        "data sets": fits,
+        "backbones": list(record.backbones),
+        "settings": record.settings,
+        "on": record.on,
+        "for methods": record.methods,
     }
 
 
@@ -90,6 +106,7 @@ def _of_figure(record: "Figure[Any]") -> Entry:
 _LISTS: Mapping[str, _Listing[Any]] = {
     "methods": _Listing(METHODS, _of_method),
     "ladders": _Listing(LADDERS, _of_ladder),
+    "recipes": _Listing(RECIPES, _of_recipe),
     "datasets": _Listing(DATASETS, _of_titled),
     "backbones": _Listing(BACKBONES, _of_titled),
     "spaces": _Listing(SPACES, _of_space),

@@ -21,6 +21,7 @@ from tune_calib.cli.options import (
     Out,
     OwnRecipes,
     Portable,
+    Recipe,
     Set,
     StoreRoot,
     chosen_seeds,
@@ -65,6 +66,7 @@ def search(
     head_seeds: HeadSeeds = None,
     epochs: Epochs = None,
     head_epochs: HeadEpochs = None,
+    recipe: Recipe = None,
     set_: Set = None,
     own_recipes: OwnRecipes = False,
     trials: Trials = 64,
@@ -96,7 +98,7 @@ def search(
 
     folder = out or f"runs/search-{method}-{dataset}"
     site = site_of(folder, store, data_root, address, gpus, _command())
-    asked = Asked(given, pairs, own_recipes=own_recipes).suited()
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     question = Question(
         method=method,
         asked=taken_in(asked, data_root, site.store),

@@ -12,6 +12,7 @@ from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench
 from tune_calib.conformance.check import Check, require
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.registry import MethodInfo
+from tune_calib.settings import own_recipe
 from tune_calib.spec import HeadSlot, TrialSpec
 
 
@@ -76,7 +77,7 @@ def independent(info: MethodInfo, bench: Bench) -> None:
 
 def learns(info: MethodInfo, bench: Bench) -> None:
     """Five epochs by the recipe of its authors, slower."""
-    recipe = {**(info.slot_defaults or {}), "epochs": 5, "lr": 0.003}
+    recipe = {**own_recipe(info, ""), "epochs": 5, "lr": 0.003}
     _, reports = trained([slot(info, **recipe)], bench)
     first, last = (float(report["train/loss"]) for report in (reports[0], reports[-1]))
     require(last < first, f"the loss goes from {first:.4g} to {last:.4g}")

@@ -10,13 +10,12 @@ from tune_calib.conformance.check import Check, NotApplicableError, require
 from tune_calib.errors import DivergedError, UserError
 from tune_calib.methods._base import HeadMethod, NetworkMethod, PostHocMethod
 from tune_calib.names import NOT_SETTINGS
-from tune_calib.recipes import SLOTS, effective
-from tune_calib.registry import NEEDS, SPACES, MethodInfo
+from tune_calib.registry import NEEDS, RECIPES, SPACES, MethodInfo
+from tune_calib.settings import effective, own_recipe
 from tune_calib.space import Point, Space
-from tune_calib.spec import TrialSpec
+from tune_calib.spec import SLOTS, TrialSpec
 
 _CLASSES = {"network": NetworkMethod, "head": HeadMethod, "posthoc": PostHocMethod}
-NOT_RECIPE = {*NOT_SETTINGS, "epochs", "backbone", "augment"}
 LARGEST_GRID = 300
 
 
@@ -30,9 +29,10 @@ def record(info: MethodInfo, bench: Bench) -> None:
     require(not both, f"its setting {' and '.join(sorted(both))} is one of every {info.kind} slot")
     require(info.needs <= set(NEEDS), f"needs must be of {', '.join(NEEDS)}")
     require(info.per_head <= fields, f"per_head names {sorted(info.per_head - fields)}")
-    for recipe in (info.slot_defaults or {}, *(info.dataset_slot_defaults or {}).values()):
-        foreign = set(recipe) - (slot - NOT_RECIPE)
-        require(not foreign, f"its recipe sets {sorted(foreign)}, which no recipe may")
+    named = info.recipe is None or info.recipe in RECIPES
+    require(named, f"its recipe {info.recipe!r} is not registered; known: {', '.join(RECIPES)}")
+    foreign = set(own_recipe(info, "")) - (fields | slot)
+    require(not foreign, f"its recipe sets {sorted(foreign)}, which are no settings of it")
     info.params()
     for values in (info.dataset_defaults or {}).values():
         info.params(**values)
@@ -69,7 +69,7 @@ def _keys(info: MethodInfo, own: Space) -> None:
 
 def _spec(info: MethodInfo, point: Point) -> TrialSpec:
     asked = {key.partition(".")[2]: value for key, value in point.items()}
-    return effective({info.kind: {"method": info.name, **asked}}, {})
+    return effective({info.kind: {"method": info.name, **asked}})
 
 
 def ends(info: MethodInfo, bench: Bench) -> None:

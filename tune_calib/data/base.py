@@ -12,6 +12,7 @@ from tune_calib.data.constants import NORMS, Constants
 from tune_calib.data.images import Images, LazyImages
 from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.errors import UserError
+from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS, nearest
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class DatasetInfo:
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
         hint: how to get the data, for error messages.
-        cpu_defaults: slot settings that suit a computer without a GPU, by slot.
+        quick: the cheapest setting that is worth a table; it holds where no recipe is named.
     """
 
     name: str
@@ -111,7 +112,7 @@ class DatasetInfo:
     locate: Callable[[Path | None], tuple[Path, ...]]
     split: Callable[[int], tuple[Tensor, Tensor]] | None = None
     hint: str = "nothing to download"
-    cpu_defaults: dict[str, dict[str, Any]] = field(default_factory=dict)
+    quick: Quick | None = None
     rules: Mapping[str, Rule] = field(default_factory=dict)
     coarse: tuple[int, ...] | None = None
     stored: int | None = None

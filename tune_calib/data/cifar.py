@@ -10,8 +10,37 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.find import require_classes, require_files, require_folder, unpacked
 from tune_calib.data.huggingface import find_parts, read_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.recipe import Quick
 
 CHANNELS, SIZE = 3, 32
+
+
+def over_fitted(epochs: int) -> Quick:
+    """The cheapest setting found in the papers' regime on two cores (docs/pages/regime.md).
+
+    The network fits its training images wholly and is over-confident by far more than 5 points.
+
+    Args:
+        epochs: passes over the twentieth of the training split that it is trained on.
+    """
+    return Quick(
+        title="over-fitted on a twentieth of the training split, without augmentation",
+        settings={
+            "data": {"train_fraction": 0.05},
+            "network": {
+                "backbone": "small_vgg",
+                "epochs": epochs,
+                "batch_size": 32,
+                "lr": 0.05,
+                "schedule": "one_cycle",
+                "warmup": 0.2,
+                "augment": "none",
+            },
+            # As many steps as the papers' 40 epochs of 45,000 images in batches of 128.
+            "head": {"augment": "none", "epochs": 200, "batch_size": 32},
+        },
+        backbones=("small_vgg",),
+    )
 
 
 @dataclass(frozen=True)

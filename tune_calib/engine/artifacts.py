@@ -16,6 +16,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
+from tune_calib.engine.steps import NO_WATCH, NoWatch, Stopwatch
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, unnest, write_tensors
 from tune_calib.engine.weights import start_from
@@ -87,8 +88,11 @@ class NetworkTraining:
                 f"{self.spec.data.dataset}; name another `store`"
             )
 
-    def step(self) -> dict[str, float] | None:
+    def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch and checkpoint it; the last one writes the artifact.
+
+        Args:
+            watch: counts where the time of the epoch goes.
 
         Returns:
             The report of the epoch, or None when the network is finished.
@@ -99,19 +103,25 @@ class NetworkTraining:
         if self.trainer is None:
             return None
         started = time.monotonic()
+        self.trainer.watch = watch
         report = next(self.trainer, None)
         if report is None:
             self._finish(self.trainer)
             return None
         self.train_s += time.monotonic() - started
         self.history.append(report)
+        with watch.phase("checkpoint"):
+            self._keep(self.trainer)
+        return report
+
+    def _keep(self, trainer: NetworkTrainer) -> None:
+        """Write what a run that is killed goes on from."""
         # Before the checkpoint: a run that is killed in between repeats the epoch and writes the
         # same records again; the other way round they would be lost.
-        write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
-        tensors, about = self.trainer.state()
+        write_epoch(self.store, self.identity, len(self.history), trainer.samples)
+        tensors, about = trainer.state()
         about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
         write_tensors(self.checkpoint, tensors, about)
-        return report
 
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, since it puts the selected epoch into the network, whose accuracy is measured

@@ -18,6 +18,7 @@ from tune_calib.data.splits import Development
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.schedule import learning_rate
 from tune_calib.engine.steps import (
+    NO_WATCH,
     NoWatch,
     Recipe,
     Stopwatch,
@@ -93,7 +94,7 @@ class NetworkTrainer:
         self.epoch = 0
         self.best = Best()
         self.samples: dict[str, dict[str, Tensor]] = {}
-        self.watch: Stopwatch | NoWatch = NoWatch()
+        self.watch: Stopwatch | NoWatch = NO_WATCH
 
     def __iter__(self) -> Iterator[dict[str, float]]:
         """The reports of the epochs that are left."""

@@ -53,6 +53,9 @@ class NoWatch:
         return nullcontext()
 
 
+NO_WATCH = NoWatch()
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a gradient becomes a step.

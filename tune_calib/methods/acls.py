@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -95,8 +94,7 @@ METHODS.register(
         bibtex=PARK,
         params=AclsParams,
         implementation=Acls,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="acls",
         dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
     ),
 )

@@ -21,7 +21,6 @@ from torch import Tensor
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.metrics.binning import adaptive_table
 from tune_calib.registry import METHODS, MethodInfo, Params
 
@@ -162,7 +161,6 @@ METHODS.register(
         params=AdaFocalParams,
         implementation=AdaFocal,
         needs=frozenset({"calib_pass"}),
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
     ),
 )

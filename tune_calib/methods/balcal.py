@@ -27,7 +27,6 @@ from torch.nn import functional as F
 
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
-from tune_calib.methods._recipes import TWO_STAGE
 from tune_calib.models.base import draw_fan_out
 from tune_calib.models.network import Output
 from tune_calib.registry import METHODS, MethodInfo, Params
@@ -263,6 +262,6 @@ METHODS.register(
         params=BalCalParams,
         implementation=BalCal,
         needs=frozenset({"stages"}),
-        slot_defaults=TWO_STAGE,
+        recipe="tst",
     ),
 )

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.methods._references import MUKHOTI
 from tune_calib.registry import METHODS, MethodInfo
 
@@ -52,7 +51,6 @@ METHODS.register(
         bibtex=BRIER + MUKHOTI,
         params=NoParams,
         implementation=Brier,
-        slot_defaults={**FOCAL, "loss_reduction": "mean"},
-        dataset_slot_defaults={"tiny_imagenet": {**FOCAL_ON["tiny_imagenet"], "lr": 0.035}},
+        recipe="focal",
     ),
 )

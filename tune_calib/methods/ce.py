@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.methods._references import GUO
 from tune_calib.registry import METHODS, MethodInfo
 
@@ -35,7 +34,6 @@ METHODS.register(
         bibtex=GUO,
         params=NoParams,
         implementation=CrossEntropy,
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
     ),
 )

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 LARGEST = 2**24
@@ -119,7 +118,6 @@ METHODS.register(
         bibtex=CHENG,
         params=PairwiseConstraintsParams,
         implementation=PairwiseConstraints,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="acls",
     ),
 )

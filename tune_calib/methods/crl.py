@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
-from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -128,6 +127,6 @@ METHODS.register(
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
         pairs_by_order=True,
-        slot_defaults={**MIXED, "milestones": (0.5, 5 / 6)},
+        recipe="crl",
     ),
 )

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 GAMMA = {
@@ -77,8 +76,7 @@ METHODS.register(
         bibtex=TAO,
         params=DualFocalParams,
         implementation=DualFocal,
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
         dataset_defaults=GAMMA,
     ),
 )

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 SMALLEST = 1e-10
@@ -77,7 +76,6 @@ METHODS.register(
         bibtex=PEREYRA,
         params=EntropyPenaltyParams,
         implementation=EntropyPenalty,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="acls",
     ),
 )

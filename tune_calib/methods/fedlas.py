@@ -28,7 +28,6 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
-from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
@@ -287,8 +286,7 @@ METHODS.register(
         bibtex=BAHAVAN,
         params=FedlasParams,
         implementation=FedlasLabelSmoothing,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="fedlas",
         dataset_defaults={
             "cifar100": {"alpha": 0.1, "theta": 0.5},
             "tiny_imagenet": {"theta": 0.5},
@@ -313,8 +311,7 @@ METHODS.register(
         bibtex=BAHAVAN,
         params=FedlasMarginParams,
         implementation=FedlasMargin,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="fedlas",
         dataset_defaults={
             "cifar100": {"beta": 1.0, "theta": 0.5},
             "tiny_imagenet": {"alpha": 0.05, "margin": 10.0, "theta": 0.5},

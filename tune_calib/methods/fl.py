@@ -12,7 +12,6 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.methods._references import MUKHOTI
 from tune_calib.registry import METHODS, MethodInfo, Params
 
@@ -58,7 +57,6 @@ METHODS.register(
         bibtex=LIN + MUKHOTI,
         params=FocalParams,
         implementation=Focal,
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
     ),
 )

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.methods._references import MUKHOTI
 from tune_calib.registry import METHODS, MethodInfo, Params
 
@@ -57,7 +56,6 @@ METHODS.register(
         bibtex=MUKHOTI,
         params=SampleDependentFocalParams,
         implementation=SampleDependentFocal,
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
     ),
 )

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -70,8 +69,7 @@ METHODS.register(
         bibtex=SZEGEDY + MUELLER,
         params=LabelSmoothingParams,
         implementation=LabelSmoothing,
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
         dataset_defaults={"cifar100": {"alpha": 0.1}},
     ),
 )

@@ -26,7 +26,6 @@ from tune_calib.methods._base import (
     log_mean_exp,
     stacked_on,
 )
-from tune_calib.methods._recipes import FOCAL_HEAD
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
@@ -353,7 +352,7 @@ METHODS.register(
         bibtex=NI,
         params=MacCalParams,
         implementation=MacCal,
-        slot_defaults=FOCAL_HEAD,
+        recipe="focal",
         per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
     ),
 )

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import margin_excess
-from tune_calib.methods._recipes import MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -64,8 +63,7 @@ METHODS.register(
         bibtex=LIU,
         params=MarginLabelSmoothingParams,
         implementation=MarginLabelSmoothing,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="acls",
         dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
     ),
 )

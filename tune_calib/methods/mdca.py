@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms, label_log_probs
-from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -98,12 +97,6 @@ METHODS.register(
         bibtex=HEBBALAGUPPE,
         params=MdcaParams,
         implementation=Mdca,
-        slot_defaults={
-            **MIXED,
-            "weight_decay": 5e-4,
-            "milestones": (0.5, 0.75),
-            "select": "best_val_acc",
-        },
-        dataset_slot_defaults={"cifar10": {"drop_last": True}},
+        recipe="mdca",
     ),
 )

@@ -25,7 +25,6 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, draw_shares, mix, permutation, unmix
-from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -150,6 +149,6 @@ for _name, _title, _formula, _class, _needs in (
             implementation=_class,
             needs=frozenset({"two_forward_passes", *_needs}),
             pairs_by_order=True,
-            slot_defaults=MIXED,
+            recipe="plp",
         ),
     )

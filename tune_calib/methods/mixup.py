@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, mix, permutation
-from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -86,6 +85,6 @@ METHODS.register(
         params=MixupParams,
         implementation=Mixup,
         pairs_by_order=True,
-        slot_defaults=MIXED,
+        recipe="plp",
     ),
 )

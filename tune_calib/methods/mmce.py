@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._recipes import FOCAL, FOCAL_ON, MARGIN, MARGIN_ON
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 WIDTH = 0.4
@@ -123,8 +122,7 @@ METHODS.register(
         bibtex=KUMAR,
         params=MmceParams,
         implementation=Mmce,
-        slot_defaults=MARGIN,
-        dataset_slot_defaults=MARGIN_ON,
+        recipe="acls",
     ),
 )
 
@@ -148,7 +146,6 @@ METHODS.register(
         bibtex=KUMAR,
         params=WeightedMmceParams,
         implementation=WeightedMmce,
-        slot_defaults=FOCAL,
-        dataset_slot_defaults=FOCAL_ON,
+        recipe="focal",
     ),
 )

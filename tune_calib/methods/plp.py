@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
-from tune_calib.methods._recipes import MIXED
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
@@ -158,7 +157,6 @@ METHODS.register(
         bibtex=WANG,
         params=PlpParams,
         implementation=Plp,
-        slot_defaults={**MIXED, "weight_decay": 5e-4},
-        dataset_slot_defaults={"tiny_imagenet": {"weight_decay": 1e-4}},
+        recipe="plp",
     ),
 )

@@ -12,7 +12,6 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
-from tune_calib.methods._recipes import TWO_STAGE_HEAD
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
@@ -56,6 +55,6 @@ METHODS.register(
         bibtex=JORDAHN,
         params=TwoStageParams,
         implementation=TwoStageTraining,
-        slot_defaults=TWO_STAGE_HEAD,
+        recipe="tst",
     ),
 )

@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
-from tune_calib.methods._recipes import TWO_STAGE_HEAD
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
@@ -164,6 +163,6 @@ METHODS.register(
         params=VariationalTwoStageParams,
         implementation=VariationalTwoStage,
         per_head=frozenset({"kl_weight"}),
-        slot_defaults=TWO_STAGE_HEAD,
+        recipe="tst",
     ),
 )

@@ -21,16 +21,17 @@ from tune_calib.manifests import (
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.plugin_folders import joined, keep, records, take_up
 from tune_calib.plugins import Plugin
-from tune_calib.registry import DATASETS, LADDERS
+from tune_calib.registry import DATASETS, LADDERS, RECIPES
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.caption import conditions, titles
+from tune_calib.tuning.caption import conditions, recipe_record, titles
 from tune_calib.tuning.folder import (
     done,
     holds_another,
     identity_of,
     only_driver,
+    other_recipe,
     refuse_foreign,
     refuse_mended,
 )
@@ -73,7 +74,7 @@ def ablate(job: LadderJob) -> list[str]:
     site = job.site
     take_up(site.out)
     planned = job.planned()
-    used = _plugins(job.ladder, planned)
+    used = _plugins(job, planned)
     data = planned[0].spec.data
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(site.data_root)
@@ -98,14 +99,18 @@ def ablate(job: LadderJob) -> list[str]:
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)
-            circumstances = site.circumstances(manifest.sweep, job.ladder.name, used)
+            circumstances = site.circumstances(
+                manifest.sweep, job.ladder.name, job.asked.recipe_told, used
+            )
             return run_plan("networks and heads", plan, circumstances, site.gpus)
 
 
-def _plugins(ladder: Ladder, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
-    """The plug-ins behind a ladder and its trials."""
-    own = LADDERS.origin(ladder.name) if ladder.name in LADDERS else None
-    return plugins.used([own, *(each for trial in planned for each in trial.spec.plugins)])
+def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
+    """The plug-ins behind a ladder, its recipe and its trials."""
+    ladder, recipe = job.ladder.name, job.asked.recipe
+    own = [LADDERS.origin(ladder)] if ladder in LADDERS else []
+    own += [RECIPES.origin(recipe.name)] if recipe and recipe.name in RECIPES else []
+    return plugins.used([*own, *(each for trial in planned for each in trial.spec.plugins)])
 
 
 def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
@@ -116,11 +121,8 @@ def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest
     asked = job.asked
     question: dict[str, Any] = {
         "ladder": job.ladder.name,
-        "defaults": asked.defaults,
-        "given": asked.given,
+        **asked.question(),
         "is_paired": asked.seeds.is_paired,
-        # Only where asked for: a sweep without it is the one that it was before there was any.
-        **({"own_recipes": True} if asked.own_recipes else {}),
     }
     manifest = _new_manifest(job, planned, identity_of(question))
     old = sweep_of(job.site.out)
@@ -134,7 +136,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
     ladder, seeds = job.ladder, job.asked.seeds
     # Controls that were not asked for are rungs of the ladder, and none of this sweep.
     used = sorted({trial.rung for trial in planned})
-    needs = _plugins(ladder, planned)
+    needs = _plugins(job, planned)
     manifest = SweepManifest(
         version=VERSION,
         sweep=identity,
@@ -142,7 +144,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
         title=ladder.title,
         command=job.site.command,
         dataset=planned[0].spec.data.dataset,
-        setting=conditions(planned, ladder, job.asked.own_recipes),
+        setting=conditions(planned, ladder, job.asked),
         published=ladder.published,
         rungs=[_rung(ladder.rungs[index], index) for index in used],
         network_seeds=sorted(set(seeds.network)),
@@ -151,7 +153,11 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
         planned=[_planned(trial) for trial in planned],
         titles=titles(planned),
     )
-    return manifest.model_copy(update={"plugins": records(needs)}) if needs else manifest
+    further = {
+        **({"recipe": recipe} if (recipe := recipe_record(job.asked)) else {}),
+        **({"plugins": records(needs)} if needs else {}),
+    }
+    return manifest.model_copy(update=further)
 
 
 def _rung(rung: Rung, index: int) -> RungRecord:
@@ -176,7 +182,7 @@ def _planned(trial: PlannedTrial) -> PlannedRecord:
 def _extend(old: SweepManifest, new: SweepManifest, out: Place) -> SweepManifest:
     """The manifest of a sweep that holds some trials already and gets further ones."""
     if old.sweep != new.sweep:
-        raise holds_another(out, "sweep", old.command)
+        raise holds_another(out, "sweep", old.command, other_recipe(old, new))
     _refuse_other_defaults(old, new, out)
     refuse_mended(out)
     # By their identity: what is in both is one, and what is new stands behind.

@@ -1,9 +1,12 @@
 """What a ladder or comparison was run under, in one line for its captions."""
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tune_calib.asked import Asked
 from tune_calib.ladder import Ladder, PlannedTrial
+from tune_calib.manifests import RecipeRecord
 from tune_calib.registry import BACKBONES, DATASETS
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot
 from tune_calib.wording import counted
@@ -33,7 +36,7 @@ _NO_RECIPE = {
 }
 
 
-def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: bool) -> str:
+def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) -> str:
     """Data, networks and heads of a ladder, and by whose recipes they are trained."""
     spec = planned[0].spec
     data, network = spec.data, spec.network
@@ -52,7 +55,24 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, own_recipes: boo
         whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
         epochs = counted(heads[0].epochs, "epoch")
         parts.append(f"heads {epochs}{whose}{_recipe(heads)}")
-    return "; ".join([*parts, _whose(networks, heads, own_recipes)])
+    if asked.recipe_described:
+        parts.append(asked.recipe_described)
+    return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
+
+
+def recipe_record(asked: Asked) -> RecipeRecord | None:
+    """The recipe as a manifest tells it."""
+    recipe = asked.recipe
+    if recipe is None:
+        return None
+    return RecipeRecord(
+        name=recipe.name,
+        title=recipe.title,
+        source=recipe.source,
+        # Through JSON: the file has lists where Python has tuples, and must equal what is read.
+        settings=json.loads(json.dumps(recipe.settings)),
+        told=asked.recipe_told or "",
+    )
 
 
 def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from tune_calib import plugin_folders
 from tune_calib.errors import UserError
+from tune_calib.manifests import SweepManifest
 from tune_calib.places import Place, lock_file
 from tune_calib.results import read_table
 
@@ -90,6 +91,24 @@ def refuse_foreign(out: Place, *own: str) -> None:
     foreign = [name for name in names if name not in ("store", plugin_folders.FOLDER, LOCK, *own)]
     if foreign:
         raise UserError(f"`out` {out} holds {foreign[0]} and no sweep; name an empty folder")
+
+
+def other_recipe(old: SweepManifest, new: SweepManifest) -> str:
+    """Why a folder holds another sweep, as far as the recipe tells; or nothing.
+
+    Another version of the program may have another quick setting.
+    """
+    before, now = old.recipe, new.recipe
+    if before is not None and now is not None and before.name != now.name:
+        return f": by recipe {before.name}, not {now.name}"
+    is_same = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
+    changed = before is not None and now is not None and before.settings != now.settings
+    if is_same or changed:
+        return (
+            f": the recipe ({now.name if now else 'none'}) of {new.dataset} was another one when "
+            "it began, and its trials cannot be mixed with new ones; report still reads it"
+        )
+    return ""
 
 
 def holds_another(out: Place, what: str, command: str, why: str = "") -> UserError:

@@ -20,6 +20,7 @@ class Site:
         address: of a Ray cluster, or None for this machine.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
+        profile: whether networks write where the time of an epoch went.
     """
 
     out: Place
@@ -28,15 +29,22 @@ class Site:
     address: str | None = None
     gpus: float = 0.0
     command: str = ""
+    profile: bool = False
 
     def circumstances(
-        self, sweep: str, ladder: str, used: Iterable[Plugin] = (), is_search: bool = False
+        self,
+        sweep: str,
+        ladder: str,
+        recipe: str | None = None,
+        used: Iterable[Plugin] = (),
+        is_search: bool = False,
     ) -> Circumstances:
         """What every row of the job says of it.
 
         Args:
             sweep: identity of the question.
             ladder: its name.
+            recipe: its name, and what was asked for instead (``Asked.recipe_told``).
             used: plug-ins that its trials need.
             is_search: the test split stays shut.
         """
@@ -49,5 +57,7 @@ class Site:
             ladder=ladder,
             device="cuda" if self.gpus else "cpu",
             is_search=is_search,
+            profile=self.profile,
+            recipe=recipe,
             plugins=[plugin.plain() for plugin in used],
         )

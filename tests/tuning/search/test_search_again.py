@@ -17,7 +17,7 @@ from tests.tuning.search.support import (
 from tune_calib.asked import Asked
 from tune_calib.cli import searches as commands
 from tune_calib.names import SEARCH_MANIFEST
-from tune_calib.registry import METHODS, SPACES
+from tune_calib.registry import METHODS, RECIPES, SPACES
 from tune_calib.results import write_results
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.candidates import Candidates
@@ -172,9 +172,9 @@ def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cor
 
 
 CHANGES = {
-    "a setting that is searched": ("mac_cal", {"slot_defaults": {"lr": 0.013}}),
-    "its recipe": ("mac_cal", {"slot_defaults": {"epochs": 3}}),
-    "the baseline": ("ce", {"slot_defaults": {"lr": 0.2}}),
+    "a setting that is searched": ("mac_cal", {"head": {"lr": 0.013}}),
+    "its recipe": ("mac_cal", {"head": {"batch_size": 3}}),
+    "the baseline": ("ce", {"network": {"lr": 0.2}}),
 }
 
 
@@ -203,8 +203,10 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
         refuse_other_specs(out, question.candidates())
         assert search_manifest(job).specs is not None
         return
-    name, changes = CHANGES[change]
-    monkeypatch.setitem(METHODS._records, name, replace(METHODS[name], **changes))
+    name, settings = CHANGES[change]
+    other = replace(RECIPES["focal"], name="other", settings=settings)
+    monkeypatch.setitem(RECIPES._records, "other", other)
+    monkeypatch.setitem(METHODS._records, name, replace(METHODS[name], recipe="other"))
     stored_bytes = (out / JOURNAL).read_bytes()
     capsys.readouterr()
     for command in ("resume", "evaluate", "report"):

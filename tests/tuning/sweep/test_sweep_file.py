@@ -98,7 +98,7 @@ def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     assert question.objective.metrics == ("ece", "nll")
     assert (question.sampler, question.objective.guard) == ("random", 0.02)
     assert question.asked.seeds.pairs() == [(0, 0), (1, 1)]
-    assert question.asked.defaults == DATASETS["digits"].cpu_defaults
+    assert question.asked.recipe.settings == DATASETS["digits"].quick.settings
 
 
 COUNTS = {"4": 4, "{both: 3}": 3, "{networks: 2, heads: 3}": 6, "{heads: 5}": 5}

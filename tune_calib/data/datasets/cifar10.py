@@ -7,7 +7,7 @@ from Parquet they pick an equally random split. Keep one artifact store for one 
 
 from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo
-from tune_calib.data.cifar import Cifar
+from tune_calib.data.cifar import Cifar, over_fitted
 from tune_calib.data.constants import NORMS
 from tune_calib.registry import DATASETS
 
@@ -38,16 +38,6 @@ DATASETS.register(
         split=rules.mukhoti,
         rules=rules.CIFAR10,
         hint=FILES.hint,
-        # Over-fitted on purpose, to be as miscalibrated as a large network on all of the data.
-        cpu_defaults={
-            "data": {"train_fraction": 0.3},
-            "network": {
-                "backbone": "small_cnn",
-                "epochs": 30,
-                "augment": "none",
-                "weight_decay": 1e-4,
-            },
-            "head": {"augment": "none"},
-        },
+        quick=over_fitted(epochs=14),
     ),
 )

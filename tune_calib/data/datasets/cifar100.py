@@ -6,7 +6,7 @@ see ``cifar10``.
 
 from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo
-from tune_calib.data.cifar import Cifar
+from tune_calib.data.cifar import Cifar, over_fitted
 from tune_calib.data.constants import NORMS
 from tune_calib.registry import DATASETS
 
@@ -50,16 +50,6 @@ DATASETS.register(
         rules=rules.CIFAR100,
         coarse=COARSE,
         hint=FILES.hint,
-        # As for CIFAR-10.
-        cpu_defaults={
-            "data": {"train_fraction": 0.3},
-            "network": {
-                "backbone": "small_cnn",
-                "epochs": 30,
-                "augment": "none",
-                "weight_decay": 1e-4,
-            },
-            "head": {"augment": "none"},
-        },
+        quick=over_fitted(epochs=16),
     ),
 )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS
 
 TEST, VALIDATION = 797, 500
@@ -59,17 +60,20 @@ DATASETS.register(
         split=split,
         hint="it comes with scikit-learn",
         # Noisy labels, learned by heart, make the vanilla network over-confident.
-        cpu_defaults={
-            "data": {"label_noise": 0.2},
-            "network": {
-                "backbone": "small_cnn",
-                "epochs": 60,
-                "batch_size": 32,
-                "augment": "none",
-                "weight_decay": 1e-4,
+        quick=Quick(
+            title="noisy labels learned by heart",
+            settings={
+                "data": {"label_noise": 0.2},
+                "network": {
+                    "backbone": "small_cnn",
+                    "epochs": 60,
+                    "batch_size": 32,
+                    "augment": "none",
+                    "weight_decay": 1e-4,
+                },
+                # Chosen on select (ablations/RESULTS.md).
+                "head": {"augment": "none", "batch_size": 16, "lr": 0.05},
             },
-            # Chosen on select (ablations/RESULTS.md).
-            "head": {"augment": "none", "batch_size": 16, "lr": 0.05},
-        },
+        ),
     ),
 )

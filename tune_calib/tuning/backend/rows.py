@@ -59,9 +59,11 @@ class Circumstances:
         ladder: its ladder.
         device: ``cpu`` or ``cuda``.
         is_search: whether the test split stays shut.
+        profile: whether networks write where the time of an epoch went.
         plugins: what workers must register, as ``Plugin.plain`` gives it.
         versions: library versions, as JSON.
         git_revision: of the program, where it is a git checkout.
+        recipe: name of the recipe, and what was asked for instead of what it sets.
     """
 
     out: str
@@ -71,9 +73,11 @@ class Circumstances:
     ladder: str = ""
     device: str = "cpu"
     is_search: bool = False
+    profile: bool = False
     plugins: Sequence[dict[str, Any]] = ()
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
+    recipe: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -154,6 +158,7 @@ def trial_row(
         "versions": circumstances.versions,
         "git_revision": circumstances.git_revision,
         "own_s": result.own_s,
+        "recipe": circumstances.recipe,
         "plugins": _plugins(spec),
         **measured,
         **(result.evaluation.metrics if result.evaluation else {}),

@@ -21,9 +21,9 @@ from tune_calib.ladder import PlannedTrial
 from tune_calib.names import SLOTS
 from tune_calib.places import place
 from tune_calib.plugins import Plugin
-from tune_calib.recipes import effective, suited_to
 from tune_calib.registry import METHODS
 from tune_calib.results import write_results
+from tune_calib.settings import effective, suited_to
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.rows import (
     Circumstances,
@@ -39,8 +39,8 @@ class SpecTrainable(tune.Trainable):
 
     Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
     Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
-    its slot's or in ``params``; ``own_recipes`` (train each method as its authors do; else all by
-    the recipe of the data set); and ``run`` (``rows.Circumstances``).
+    its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
+    ``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Circumstances``).
     """
 
     method: ClassVar[str | None] = None
@@ -79,7 +79,8 @@ class SpecTrainable(tune.Trainable):
         slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
         if cls.method is not None:
             slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
-        spec = effective(slots, suited_to(slots), config.get("own_recipes", False))
+        recipe = suited_to(slots, config.get("recipe"))
+        spec = effective(slots, recipe, config.get("own_recipes", False))
         plain = spec.model_dump(mode="json")
         return {"spec": plain, "rung": 0, "label": cls.method or "network"}
 
@@ -126,6 +127,7 @@ class SpecTrainable(tune.Trainable):
             "wall_s": time.monotonic() - self.started,
             "population": len(results),
             "actor_resets": self.resets,
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
             **trained_on,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {

@@ -48,9 +48,11 @@ from tune_calib.engine.evaluate import (
 from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.samples import read_epochs
+from tune_calib.engine.steps import Stopwatch
 from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, WATCHED, column
+from tune_calib.places import place
 from tune_calib.registry import METHODS
 from tune_calib.spec import HeadSlot
 from tune_calib.tuning.backend.plan import HEAD_THREADS
@@ -58,6 +60,7 @@ from tune_calib.tuning.backend.rows import (
     TrialResult,
 )
 from tune_calib.tuning.backend.spec_trainable import SpecTrainable
+from tune_calib.tuning.profile import profiled_epoch, write_profile
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -78,12 +81,25 @@ class NetworkTrainable(SpecTrainable):
     def step(self) -> dict[str, Any]:
         """Train one epoch; the step behind the last one evaluates and writes the rows."""
         try:
-            report = self.network_run.step()
+            report = self._epoch()
         except DivergedError as error:
             return self._end_diverged(str(error))
         if report is not None:
             return {"epoch": len(self.network_run.history), **report}
         return self._end()
+
+    def _epoch(self) -> dict[str, float] | None:
+        run = self.network_run
+        if not self.circumstances.profile or len(run.history) != profiled_epoch(
+            self.spec.network.epochs
+        ):
+            return run.step()
+        watch = Stopwatch()
+        report = run.step(watch)
+        if report is not None:
+            out = place(self.circumstances.out)
+            write_profile(out, self.spec, len(self.splits.train), watch.seconds)
+        return report
 
     def _end_diverged(self, message: str) -> dict[str, Any]:
         history = self.network_run.history

@@ -6,7 +6,7 @@ from typing import Any
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
-from tune_calib.registry import BACKBONES, METHODS, SPACES
+from tune_calib.registry import BACKBONES, METHODS, RECIPES, SPACES
 from tune_calib.space import Choice, Point, Space
 from tune_calib.spec import TrialSpec
 
@@ -38,8 +38,10 @@ class Candidates:
     def plugins(self) -> set[str]:
         """Content hashes of the plug-ins that it rests on."""
         backbones = self.space.settings.get("network.backbone")
+        recipe = self.asked.recipe
         origins = {
             SPACES.origin(self.method),
+            RECIPES.origin(recipe.name) if recipe else None,
             *(BACKBONES.origin(str(name)) for name in (backbones and backbones.values()) or ()),
         }
         specs = [trial.spec for trial in (*self.baseline(), *self.trials({}, 0))]

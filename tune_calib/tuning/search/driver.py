@@ -185,7 +185,9 @@ def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
 def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str) -> None:
     question, baseline, gpus = job.question, ledger.candidates.baseline(), job.site.gpus
     name, used = f"search {question.method}", job.plugins()
-    circumstances = job.site.circumstances(identity, name, used, is_search=True)
+    circumstances = job.site.circumstances(
+        identity, name, question.asked.recipe_told, used, is_search=True
+    )
     plan = make_plan(baseline, set(ledger.rows))
     run_plan("baseline", plan, circumstances, gpus)
     ledger.read()

@@ -17,6 +17,7 @@ from tune_calib.names import METRICS, SEARCH_MANIFEST
 from tune_calib.places import Place, place
 from tune_calib.plugin_folders import take_up
 from tune_calib.plugins import Plugin
+from tune_calib.settings import as_begun
 from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
@@ -53,12 +54,11 @@ class Question:
     lag: int = 2
 
     def record(self) -> QuestionRecord:
-        """As a file holds it; ``own_recipes`` only where asked for, as before there was any."""
+        """As a file holds it."""
         asked = self.asked
         plain = {
             "method": self.method,
-            "defaults": asked.defaults,
-            "given": asked.given,
+            **asked.question(),
             "seeds": asdict(asked.seeds),
             "objective": asdict(self.objective),
             "sampler": self.sampler,
@@ -66,7 +66,6 @@ class Question:
             "scheduler": self.scheduler,
             "population": self.population,
             "lag": self.lag,
-            **({"own_recipes": True} if asked.own_recipes else {}),
             # Two versions of a plug-in are two questions, also for a study in one database.
             **({"plugins": sorted(needs)} if (needs := self.plugins()) else {}),
         }
@@ -94,10 +93,11 @@ class Question:
             TypeError: a later program asked what this one does not know.
         """
         plain, seeds = record.plain(), record.seeds
+        given = plain.pop("given")
         asked = Asked(
-            given=plain.pop("given"),
+            given=given,
             seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-            defaults=plain.pop("defaults"),
+            recipe=as_begun(given, plain.pop("defaults"), plain.pop("recipe", None)),
             own_recipes=plain.pop("own_recipes", False),
         )
         objective = Objective(tuple(record.objective.metrics), record.objective.guard)

@@ -17,7 +17,7 @@ from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.plugin_folders import joined, records
 from tune_calib.results import read_table
-from tune_calib.tuning.caption import titles
+from tune_calib.tuning.caption import recipe_record, titles
 from tune_calib.tuning.folder import holds_another, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.job import SearchJob
@@ -67,7 +67,7 @@ def search_manifest(job: SearchJob) -> SearchManifest:
 def _new_manifest(job: SearchJob) -> SearchManifest:
     question, site = job.question, job.site
     candidates = question.candidates()
-    return SearchManifest(
+    manifest = SearchManifest(
         version=VERSION,
         search=question.identity,
         question=question.record(),
@@ -83,8 +83,12 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
         at_once=job.at_once,
         study_storage=job.study_storage and without_password(job.study_storage),
         titles=titles(candidates.baseline()),
-        **({"plugins": records(needs)} if (needs := job.plugins()) else {}),
     )
+    further = {
+        **({"plugins": records(needs)} if (needs := job.plugins()) else {}),
+        **({"recipe": recipe} if (recipe := recipe_record(question.asked)) else {}),
+    }
+    return manifest.model_copy(update=further)
 
 
 def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
@@ -109,6 +113,11 @@ def _difference(old: QuestionRecord, new: QuestionRecord) -> str:
     before, now = old.plain(), new.plain()
     keys = [key for key in now if before.get(key) != now[key]]
     text = f", which differs in {', '.join(keys)}"
+    if keys == ["defaults"]:
+        text += (
+            ": the recipe was another one when it began, and its trials cannot be mixed with new "
+            "ones; tune-calib resume goes on as it began"
+        )
     if keys == ["seeds"]:
         text += (
             f": its suggestions have {_count(old.seeds)}, and {_count(new.seeds)} are asked "

@@ -17,7 +17,7 @@ from tune_calib.ladder import (
     refuse_unused,
     side_by_side,
 )
-from tune_calib.recipes import Settings
+from tune_calib.recipe import Settings
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
 from tune_calib.tuning.search.objective import Objective
@@ -107,7 +107,8 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
             if entry.search is None:
                 given = _given(file, entry, _rungs(entry), dataset, backbone)
                 asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
-                yield Work(f"{name}-{tail}", position, asked.suited(), gpus, ladder)
+                asked = _suited(file, position, entry, asked)
+                yield Work(f"{name}-{tail}", position, asked, gpus, ladder)
                 continue
             for index, method in enumerate(entry.methods or ()):
                 given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
@@ -115,11 +116,23 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                 yield Work(
                     name=f"{name}-{method.method}-{tail}",
                     position=(*position, "methods", index),
-                    asked=Asked(given, seeds, own_recipes=own_recipes).suited(),
+                    asked=_suited(
+                        file, position, entry, Asked(given, seeds, own_recipes=own_recipes)
+                    ),
                     gpus=gpus,
                     method=method.method,
                     search=entry.search,
                 )
+
+
+def _suited(file: ReadFile, position: Position, entry: Entry, asked: Asked) -> Asked:
+    """With the recipe of an entry, or of the file."""
+    at: Position = (*position, "recipe") if entry.recipe else ("recipe",)
+    try:
+        return asked.suited(entry.recipe or file.content.recipe)
+    except UserError as error:
+        is_named = entry.recipe or file.content.recipe
+        raise file.error(at if is_named else position, str(error)) from None
 
 
 def _own_recipes(file: ReadFile, entry: Entry) -> bool:
@@ -239,7 +252,7 @@ def _check(file: ReadFile, work: Work) -> None:
     sources += [(work.position[:2], entry.set.by_slot()), ((), file.content.set.by_slot())]
     _blamed(
         file,
-        lambda given: replace(work, asked=replace(work.asked, given=given).suited()).check(),
+        lambda given: replace(work, asked=replace(work.asked, given=given)).check(),
         work.asked.given,
         sources,
         work.position,

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS
 from tune_calib.places import refuse_no_path
-from tune_calib.registry import LADDERS, METHODS
+from tune_calib.registry import LADDERS, METHODS, RECIPES
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.sweep.parts import (
     Backbone,
@@ -128,6 +128,8 @@ class _Where(Part):
     """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
     """Of one Ray trial."""
+    recipe: Annotated[str, Name("recipe", RECIPES)] | None = None
+    """See tune-calib list recipes; the data set's quick one unless given."""
     own_recipes: bool | None = None
     """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
     set: Settings = Settings()

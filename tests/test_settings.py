@@ -16,9 +16,10 @@ from tune_calib.errors import UserError
 from tune_calib.ladder import expand, side_by_side
 from tune_calib.manifests import RungRecord, SweepManifest
 from tune_calib.names import SLOTS
-from tune_calib.recipes import effective, own_recipe
+from tune_calib.recipe import QUICK
 from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
 from tune_calib.results import read_table
+from tune_calib.settings import effective, own_recipe
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot, TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.backend.trainables import trainable
@@ -37,10 +38,10 @@ def named(kind: str) -> list[str]:
     return [name for name in METHODS if METHODS[name].kind == kind]
 
 
-def planned(names, dataset="digits", own_recipes=False, **given):
+def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
     asked = {"data": {"dataset": dataset}, **given}
     ladder = side_by_side(names)
-    return expand(ladder, Asked(asked, own_recipes=own_recipes).suited())
+    return expand(ladder, Asked(asked, own_recipes=own_recipes).suited(recipe))
 
 
 # docs/pages/readings.md#recipes: what the authors' programs set.
@@ -71,14 +72,14 @@ def slot_of(spec: TrialSpec, name: str) -> OptimisedSlot:
     return getattr(spec, METHODS[name].kind)
 
 
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
     for kind in ("network", "head"):
         fields = OPTIMISER & set((NetworkSlot if kind == "network" else HeadSlot).model_fields)
         trials = planned(named(kind), dataset)
         found = {name: {getattr(slot_of(t.spec, t.label), name) for t in trials} for name in fields}
         assert {name: len(values) for name, values in found.items()} == dict.fromkeys(fields, 1)
-        suited = {k: v for k, v in DATASETS[dataset].cpu_defaults[kind].items() if k in fields}
+        suited = {k: v for k, v in DATASETS[dataset].quick.settings[kind].items() if k in fields}
         assert {name: found[name].pop() for name in suited} == suited
 
 
@@ -105,7 +106,7 @@ def test_milestones_follow_the_authors_schedule(name):
     found = [round(share * epochs) for share in recipe["milestones"]]
     assert found == drops.get(name, [150, 250])
     tiny = own_recipe(METHODS[name], "tiny_imagenet")
-    if METHODS[name].dataset_slot_defaults and name not in ("plp", "mdca"):
+    if METHODS[name].recipe in ("focal", "acls", "fedlas"):
         assert [round(share * 100) for share in tiny["milestones"]] == [40, 60]
         assert tiny["batch_size"] == 64
         assert not tiny["drop_last"]
@@ -124,10 +125,10 @@ def test_a_data_set_of_the_papers_drops_the_last_batch_on_cifar10_alone():
     [("resnet50", 5), ("resnet110", 4.5), ("wrn26_10", 2.6), ("densenet121", 5), ("small_cnn", 5)],
 )
 def test_the_exponent_of_dfl_follows_the_backbone(backbone, gamma, own_recipes):
-    (trial,) = planned(["dfl"], "cifar10", own_recipes, network={"backbone": backbone})
+    (trial,) = planned(["dfl"], "cifar10", own_recipes, QUICK, network={"backbone": backbone})
     assert trial.spec.network.params.gamma == gamma
     asked = {"backbone": backbone, "gamma": 1.5}
-    (trial,) = planned(["dfl"], "cifar10", own_recipes, network=asked)
+    (trial,) = planned(["dfl"], "cifar10", own_recipes, QUICK, network=asked)
     assert trial.spec.network.params.gamma == 1.5
 
 
@@ -148,7 +149,7 @@ def configured(name, dataset, own_recipes, nested):
 
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
@@ -173,7 +174,7 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, ow
 )
 def test_a_wrong_setting_is_one_line(slots, told):
     with pytest.raises(UserError) as caught:
-        effective(slots, {})
+        effective(slots)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -255,7 +256,8 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
 @pytest.mark.parametrize("own_recipes", [False, True])
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
-    told = conditions(trials, side_by_side(["ce"]), own_recipes)
+    asked = Asked({"data": {"dataset": "digits"}}, own_recipes=own_recipes).suited()
+    told = conditions(trials, side_by_side(["ce"]), asked)
     if own_recipes:
         assert told.endswith("each method by its authors' recipe")
         assert "SGD, lr 0.05" not in told
@@ -269,7 +271,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
     ladder = side_by_side(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
     trials = expand(ladder, Asked(given).suited())
-    told = conditions(trials, ladder, False)
+    told = conditions(trials, ladder, Asked(given).suited())
     assert told.endswith("recipes differ")
     assert "lr " not in told
 
@@ -277,7 +279,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
     trials = expand(ladder, Asked(given).suited())
-    told = conditions(trials, ladder, False)
+    told = conditions(trials, ladder, Asked(given).suited())
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
     assert told.endswith("one recipe for all")
 

@@ -1,0 +1,75 @@
+"""Every recipe, from its record."""
+
+from collections.abc import Iterator, Mapping
+
+from docs.generate.page import code, table
+from tune_calib.recipe import QUICK, Recipe
+from tune_calib.registry import DATASETS, METHODS, RECIPES
+from tune_calib.spec import SLOTS
+from tune_calib.wording import as_setting
+
+Columns = Mapping[str, Mapping[str, Mapping[str, object]]]
+
+
+def every_recipe() -> str:
+    """The quick setting of each data set, and each published recipe."""
+    parts = [f"## `{QUICK}` {{ #{QUICK} }}", *_quick()]
+    for name in RECIPES:
+        if name != QUICK:
+            parts += [f"## `{name}` {{ #{name} }}", *_published(RECIPES[name])]
+    return "\n\n".join(parts)
+
+
+def _quick() -> Iterator[str]:
+    found = {name: quick for name in DATASETS if (quick := DATASETS[name].quick) is not None}
+    yield table(
+        ("data set", "what it is", "made for"),
+        [
+            (code(name), quick.title, ", ".join(map(code, quick.backbones)) or "every backbone")
+            for name, quick in found.items()
+        ],
+    )
+    yield _settings({f"on `{name}`": quick.settings for name, quick in found.items()})
+
+
+def _published(recipe: Recipe) -> Iterator[str]:
+    source = f"[{recipe.source}]({recipe.url})" if recipe.url else recipe.source
+    fits = ", ".join(map(code, recipe.datasets))
+    backbones = ", ".join(map(code, recipe.backbones))
+    yield f"{recipe.title[:1].upper()}{recipe.title[1:]} ({source}). For {fits}" + (
+        f"; made for {backbones}." if backbones else "."
+    )
+    if recipe.note:
+        yield recipe.note
+    own = {_place(place): settings for place, settings in recipe.on.items()}
+    yield _settings({"value": recipe.settings, **own})
+    for method, places in recipe.methods.items():
+        for place, values in places.items():
+            told = ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in values.items())
+            where = f" {_place(place)}" if place else ""
+            yield f"[`{method}`](methods/{method}.md){where}: {told}."
+    methods = [name for name in METHODS if METHODS[name].recipe == recipe.name]
+    if methods:
+        links = ", ".join(f"[`{name}`](methods/{name}.md)" for name in methods)
+        yield f"`--own-recipes` takes its optimiser for {links}."
+
+
+def _place(place: str) -> str:
+    dataset, _, backbone = place.partition("/")
+    return f"on `{dataset}` with `{backbone}`" if backbone else f"on `{dataset}`"
+
+
+def _settings(columns: Columns) -> str:
+    """A row a setting, a column a place."""
+    rows = [
+        (code(f"{slot}.{key}"), *(_value(settings, slot, key) for settings in columns.values()))
+        for slot, model in SLOTS.items()
+        for key in model.model_fields
+        if any(key in settings.get(slot, {}) for settings in columns.values())
+    ]
+    return table(("setting", *columns), rows)
+
+
+def _value(settings: Mapping[str, Mapping[str, object]], slot: str, key: str) -> str:
+    own = settings.get(slot, {})
+    return code(as_setting(own[key])) if key in own else ""

@@ -1,0 +1,209 @@
+"""What a recipe is: settings by which a paper, or a quick run, trains networks and heads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.names import NOT_SETTINGS
+from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest
+from tune_calib.spec import SLOTS
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""Settings by slot; those of a method beside those of its slot: ``{"head": {"gamma": 0.9}}``."""
+
+QUICK = "quick"
+"""The recipe that is each data set's own, and that holds where none is named."""
+
+GENERAL = ("imagefolder", "parquet")
+"""Data sets of a user's own images, which a recipe fits as far as the user says so."""
+
+_NOT_OPTIMISER = {"epochs", "backbone", "augment"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings by which networks and heads are trained; equal where trials by them are.
+
+    Attributes:
+        name: registry key.
+        title: one line, as captions print it.
+        source: the paper or program that it is of.
+        url: where to read it.
+        settings: by slot, on every data set that it fits.
+        datasets: that it fits.
+        on: what is otherwise on a data set (``cifar10``) or with a backbone on it
+            (``cifar10/resnet110``), by slot.
+        methods: what its authors set otherwise for a method, by its name, then by place: a data
+            set, a backbone on it, or nothing for all.
+        backbones: that it was made for; none: any.
+        note: what of the published is not in it, or was read one way of several.
+    """
+
+    name: str
+    title: str = field(compare=False)
+    source: str = field(compare=False)
+    settings: Settings
+    datasets: tuple[str, ...] = field(compare=False)
+    url: str = field(default="", compare=False)
+    on: Mapping[str, Settings] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    backbones: tuple[str, ...] = field(default=(), compare=False)
+    note: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no setting of a slot.
+
+        Raises:
+            ValueError: it sets such a thing.
+        """
+        for settings in (self.settings, *self.on.values()):
+            _refuse_unknown(settings)
+
+    def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
+        """Its settings by slot on a data set, with a backbone or its own one."""
+        merged = {slot: dict(own) for slot, own in self.settings.items()}
+        _put(merged, self.on.get(dataset, {}))
+        backbone = backbone or merged.get("network", {}).get("backbone", "")
+        _put(merged, self.on.get(f"{dataset}/{backbone}", {}))
+        return merged
+
+    def of_method(self, method: str, dataset: str, backbone: str) -> dict[str, Any]:
+        """What its authors set otherwise for a method; fields of its slot and its own."""
+        own = self.methods.get(method, {})
+        places = ("", dataset, f"{dataset}/{backbone}")
+        return {key: value for place in places for key, value in own.get(place, {}).items()}
+
+    def narrowed(self, dataset: str) -> "Recipe":
+        """The same as far as a data set is concerned, the settings on it written out."""
+        places = ("", dataset)
+        settings = {slot: dict(own) for slot, own in self.settings.items()}
+        _put(settings, self.on.get(dataset, {}))
+        return replace(
+            self,
+            settings=settings,
+            datasets=(dataset,),
+            on={key: own for key, own in self.on.items() if key.startswith(f"{dataset}/")},
+            methods={
+                name: kept
+                for name, own in self.methods.items()
+                if (
+                    kept := {
+                        place: values
+                        for place, values in own.items()
+                        if place in places or place.startswith(f"{dataset}/")
+                    }
+                )
+            },
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """What beside its settings decides about trials, as plain JSON values."""
+        return {"name": self.name, "on": self.on, "methods": self.methods}
+
+
+@dataclass(frozen=True)
+class Quick:
+    """The cheapest setting of a data set that is worth a table.
+
+    Attributes:
+        title: one line, as captions print it.
+        settings: by slot.
+        backbones: that it was made for; none: any.
+    """
+
+    title: str
+    settings: Settings
+    backbones: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no setting of a slot.
+
+        Raises:
+            ValueError: it sets such a thing.
+        """
+        _refuse_unknown(self.settings)
+
+
+def recipe_for(name: str | None, dataset: str) -> Recipe:
+    """The recipe of a name, narrowed to a data set; its quick one where none is named.
+
+    A quick one that was asked for by its name holds for every backbone; else for those that it
+    was made for.
+
+    Raises:
+        UserError: the recipe or the data set is unknown, or they do not fit.
+    """
+    info = DATASETS[dataset]
+    recipe: Recipe = RECIPES[name or QUICK]
+    if recipe.name == QUICK:
+        if info.quick is None:
+            raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
+        quick: Quick = info.quick
+        return replace(
+            recipe,
+            title=quick.title,
+            settings=quick.settings,
+            datasets=(dataset,),
+            backbones=() if name else quick.backbones,
+        )
+    if dataset not in recipe.datasets:
+        raise UserError(
+            f"recipe {name!r} does not fit {dataset} (it is for {', '.join(recipe.datasets)}); "
+            f"{_way_out(dataset)}"
+        )
+    return recipe.narrowed(dataset)
+
+
+def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
+    """Refuse a quick setting that nobody asked for, and that was made for other backbones.
+
+    Raises:
+        UserError: it was.
+    """
+    if recipe.name == QUICK and recipe.backbones and backbone not in recipe.backbones:
+        _ = BACKBONES[backbone]  # one that there is not is another mistake
+        raise UserError(
+            f"the quick setting of {dataset} was made for {', '.join(recipe.backbones)}, not for "
+            f"{backbone}; {_way_out(dataset)}"
+        )
+
+
+def fitting(dataset: str) -> list[str]:
+    """Names of the recipes that fit a data set, its quick one first."""
+    has_quick = dataset in DATASETS and DATASETS[dataset].quick is not None
+    named = [name for name in RECIPES if dataset in RECIPES[name].datasets]
+    return [*([QUICK] if has_quick else []), *named]
+
+
+def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:
+    """How a recipe trains a method of a kind, without epochs, backbone and augmentation."""
+    slot = {**recipe.at(dataset).get(kind, {}), **recipe.of_method(method, dataset, "")}
+    return {key: value for key, value in slot.items() if key not in _NOT_OPTIMISER}
+
+
+def _refuse_unknown(settings: Settings) -> None:
+    for slot, own in settings.items():
+        if slot not in SLOTS:
+            raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOTS))}")
+        known = [key for key in SLOTS[slot].model_fields if key not in NOT_SETTINGS]
+        for key in own:
+            if key not in known:
+                raise ValueError(
+                    f"a recipe sets {slot}.{key}, which is no setting{nearest(key, known)}"
+                )
+
+
+def _put(merged: dict[str, dict[str, Any]], above: Settings) -> None:
+    for slot, own in above.items():
+        merged[slot] = {**merged.get(slot, {}), **own}
+
+
+def _way_out(dataset: str) -> str:
+    names = fitting(dataset)
+    return (
+        f"name a `recipe` that fits: {', '.join(names)}"
+        if names
+        else "no recipe fits it: give its record a `quick`, or register a recipe for it "
+        "(docs/pages/adding.md)"
+    )

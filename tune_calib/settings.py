@@ -1,0 +1,183 @@
+"""Effective settings of a trial: the one place where defaults are put under what was asked for.
+
+All methods of a comparison are trained by one recipe, the data set's quick one unless another is
+named, so that it compares methods; the recipe of each method's authors is taken when it is asked
+for.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.recipe import (
+    QUICK,
+    Recipe,
+    Settings,
+    optimiser_of,
+    recipe_for,
+    refuse_backbone,
+)
+from tune_calib.registry import METHODS, RECIPES, MethodInfo, nearest
+from tune_calib.spec import SLOTS, TrialSpec
+from tune_calib.wording import as_setting
+
+
+def suited_to(asked: Settings, name: str | None = None) -> Recipe:
+    """The recipe of a name, or the quick one, for the data set that some settings name.
+
+    Raises:
+        UserError: the recipe or the data set is unknown, or they do not fit.
+    """
+    return recipe_for(name, _named("data", "dataset", asked))
+
+
+def as_begun(
+    asked: Settings, defaults: Settings, record: Mapping[str, Any] | None
+) -> Recipe | None:
+    """The recipe by which a search began; this program's may be another one by now.
+
+    Args:
+        asked: settings by slot that were asked for.
+        defaults: settings by slot of the recipe.
+        record: what it sets otherwise, and its name; None is a quick one.
+    """
+    if not defaults and record is None:
+        return None
+    about = record or {"name": QUICK, "on": {}, "methods": {}}
+    known = RECIPES[about["name"]]
+    with suppress(UserError):  # it fits no more
+        known = recipe_for(known.name, _named("data", "dataset", asked))
+    return replace(known, settings=defaults, on=about["on"], methods=about["methods"])
+
+
+def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
+    """How the authors of a method train it on a data set: fields of its slot.
+
+    Epochs, backbone and augmentation are no part of it.
+    """
+    if method.recipe is None:
+        return {}
+    return optimiser_of(RECIPES[method.recipe], method.kind, method.name, dataset)
+
+
+def effective(
+    asked: Settings, recipe: Recipe | None = None, own_recipes: bool = False
+) -> TrialSpec:
+    """The trial that some settings ask for.
+
+    Settings stand above each other, the lowest first: those of the program; hyper-parameters that
+    a method's paper sets for the data set and the backbone; those of the recipe, and what it sets
+    otherwise for the method; the recipe of the method's authors, where that was asked for; those
+    that were asked for.
+
+    Args:
+        asked: settings by slot; a slot ``head`` or ``posthoc`` is filled if it is there. A
+            method's own settings stand beside the slot's or in ``params``.
+        recipe: for the data set (``suited_to``); what a method does not know of it is not for
+            it. None: as the program has it.
+        own_recipes: train each method by the recipe of its authors.
+
+    Raises:
+        UserError: a setting that was asked for is unknown or out of range, or the recipe is one
+            that nobody named, and was made for other backbones.
+    """
+    dataset = _named("data", "dataset", asked)
+    defaults = recipe.at(dataset, asked.get("network", {}).get("backbone")) if recipe else {}
+    places = dataset, _named("network", "backbone", asked, defaults)
+    if recipe is not None:
+        refuse_backbone(recipe, *places)
+    slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
+    for name in ("network", "head", "posthoc"):
+        if name == "network" or name in asked:
+            own, below = dict(asked.get(name, {})), defaults.get(name, {})
+            method = method_of(name, own)
+            if recipe is not None and method is not None:
+                below = {**below, **recipe.of_method(method, *places)}
+            slots[name] = _filled(name, own, below, places, own_recipes)
+    return TrialSpec.build(**slots)
+
+
+def changes_of(recipe: Recipe, asked: Settings) -> list[str]:
+    """What was asked for instead of what a recipe sets, e.g. ``["network.epochs 10"]``."""
+    dataset = _named("data", "dataset", asked)
+    own = recipe.at(dataset, asked.get("network", {}).get("backbone"))
+    return [
+        f"{slot}.{key} {as_setting(value)}"
+        for slot, given in asked.items()
+        for key, value in given.items()
+        if key in own.get(slot, {}) and not _is_of(recipe, own[slot][key], key, value)
+    ]
+
+
+def _is_of(recipe: Recipe, own: Any, key: str, value: Any) -> bool:
+    """Whether a value is the recipe's; of a backbone, whether the recipe was made for it."""
+    if key == "backbone" and recipe.backbones:
+        return value in recipe.backbones
+    return as_setting(own) == as_setting(value)
+
+
+def known_keys(slot: str, method: str | None) -> Iterator[str]:
+    """Settings of a slot and of the method that fills it."""
+    yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
+    if method is not None:
+        yield from METHODS[method].params.model_fields
+
+
+def method_of(slot: str, asked: Mapping[str, Any]) -> str | None:
+    """Method that fills a slot: the one that is named, ``ce`` for a network without one."""
+    named: str | None = asked.get("method", "ce" if slot == "network" else None)
+    return named
+
+
+def _named(slot: str, key: str, *settings: Settings) -> str:
+    """A setting by its first place in some settings, or as the program has it."""
+    found = (given[slot][key] for given in settings if key in given.get(slot, {}))
+    return str(next(found, SLOTS[slot].model_fields[key].default))
+
+
+def _filled(
+    slot: str,
+    asked: dict[str, Any],
+    defaults: Mapping[str, Any],
+    places: tuple[str, str],
+    own_recipes: bool,
+) -> dict[str, Any]:
+    """A slot with its defaults, as a spec takes it."""
+    name = method_of(slot, asked)
+    if name is None:
+        raise UserError(f"the {slot} slot names no method; known: {', '.join(_of_kind(slot))}")
+    method, known = METHODS[name], list(known_keys(slot, name))
+    asked = _flat(slot, asked)
+    for key in asked:
+        if key not in known:
+            raise UserError(f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}")
+    authors = own_recipe(method, places[0]) if own_recipes else {}
+    below = {**_of_paper(method, places), **defaults, **authors}
+    # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
+    # what was asked for and is not known was refused above.
+    settings = {**{key: value for key, value in below.items() if key in known}, **asked}
+    params = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
+    return {"method": name, **settings, "params": params}
+
+
+def _flat(slot: str, asked: dict[str, Any]) -> dict[str, Any]:
+    params = asked.pop("params", {})
+    if not isinstance(params, Mapping):
+        raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
+    twice = sorted(asked.keys() & params.keys())
+    if twice:
+        raise UserError(f"{slot}.{twice[0]} stands in the slot and in its params; give it once")
+    return {**asked, **params}
+
+
+def _of_paper(method: MethodInfo, places: tuple[str, str]) -> dict[str, Any]:
+    """Hyper-parameters that the paper sets for a data set, and for a backbone on it."""
+    dataset, backbone = places
+    given = method.dataset_defaults or {}
+    return {**given.get(dataset, {}), **given.get(f"{dataset}/{backbone}", {})}
+
+
+def _of_kind(slot: str) -> list[str]:
+    return [name for name in METHODS if METHODS[name].kind == slot]

@@ -1,0 +1,55 @@
+"""Where the time of an epoch went: ``OUT/profiles/NETWORK.json``, one for each network."""
+
+import json
+
+import pandas as pd
+from tabulate import tabulate
+
+from tune_calib.places import Place
+from tune_calib.results import atomic_write
+from tune_calib.spec import TrialSpec
+
+FOLDER = "profiles"
+
+
+def profiled_epoch(epochs: int) -> int:
+    """The epoch (0-based) that is watched: the second, since the first one warms up."""
+    return min(1, epochs - 1)
+
+
+def write_profile(out: Place, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
+    """Write where the watched epoch of a network went.
+
+    Args:
+        out: folder of the results.
+        spec: names the network.
+        samples: training images of the epoch.
+        seconds: of each phase.
+    """
+    about = {
+        "network": spec.network_id,
+        "method": spec.network.method,
+        "backbone": spec.network.backbone,
+        "dataset": spec.data.dataset,
+        "precision": spec.network.precision,
+        "seed": spec.network.seed,
+        "images": samples,
+        "seconds": seconds,
+    }
+    atomic_write(out / FOLDER / f"{spec.network_id}.json", json.dumps(about, indent=2).encode())
+
+
+def profiles_told(out: Place) -> str:
+    """A table for the networks that were profiled: a phase a row, shares of the epoch."""
+    texts = {str(path): path.read_bytes() for path in (out / FOLDER).glob("*.json")}
+    found = [json.loads(texts[name]) for name in sorted(texts)]
+    if not found:
+        return "no network was trained, so that nothing was profiled"
+    frame = pd.DataFrame([each["seconds"] for each in found]).T
+    shares = (frame / frame.sum()).map("{:.1%}".format)
+    rates = [
+        f"{each['images'] / whole:.0f}" for each, whole in zip(found, frame.sum(), strict=True)
+    ]
+    shares.loc["images a second"] = rates
+    shares.columns = [f"{each['method']}, seed {each['seed']}" for each in found]
+    return str(tabulate(shares, headers="keys", disable_numparse=True))
