@@ -14,6 +14,7 @@ from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.errors import UserError
 from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS, nearest
+from tune_calib.wording import shown
 
 if TYPE_CHECKING:
     from tune_calib.spec import DataSlot
@@ -201,10 +202,8 @@ class DatasetInfo:
     def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
         if name not in known:
             names = sorted({*known, DEFAULT} if key == "split" else known)
-            near = nearest(name, names)
-            raise UserError(
-                f"data.{key}: {self.name} has no {name!r}{near or '; known: ' + ', '.join(names)}"
-            )
+            near = nearest(name, names) or f"; known: {', '.join(names)}"
+            raise UserError(f"data.{key}: {self.name} has no {shown(name)}{near}")
 
 
 class General(Protocol):
