@@ -38,6 +38,6 @@ DATASETS.register(
         split=rules.mukhoti,
         rules=rules.CIFAR10,
         hint=FILES.hint,
-        quick=over_fitted(epochs=14),
+        quick=over_fitted(epochs=10),
     ),
 )

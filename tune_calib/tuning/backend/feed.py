@@ -122,5 +122,5 @@ def run_plan(title: str, plan: Plan, circumstances: Circumstances, gpus: float) 
     kind = tune.with_resources(
         PlanTrainable, lambda config: Resources(config["work"]["threads"], gpus).placement()
     )
-    results = fit(title, total, kind, circumstances.out, PlanFeed(plan, circumstances))
-    return [last_line(error) for error in results.errors]
+    errors = fit(title, total, kind, circumstances.out, PlanFeed(plan, circumstances))
+    return [last_line(error) for error in errors]

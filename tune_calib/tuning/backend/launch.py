@@ -47,6 +47,9 @@ MAX_FAILURES = 3
 checkpoint. Ray does not count preemptions."""
 
 
+PART = 500
+"""Ray trials of one ``Tuner``: it keeps all that it ran, about 0.1 MiB each, until it ends."""
+
 REACH_S = 5.0
 """Within which a cluster must answer."""
 
@@ -212,23 +215,38 @@ def slots(resources: Resources) -> int:
 
 def fit(
     title: str, total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any
-) -> tune.ResultGrid:
-    """Run one ``Tuner`` with reused actors, and show how it goes.
+) -> list[Exception]:
+    """Run Ray trials with reused actors, and show how it goes.
 
     Args:
         title: shown with the progress.
-        total: number of its Ray trials, at most.
+        total: number of Ray trials, at most.
         kind: their Trainable, with its resources.
         out: folder of the results.
         search_alg: gives the configurations.
         tuning: further settings of ``TuneConfig``: scheduler, how many at once.
+
+    Returns:
+        What Ray trials died of.
     """
-    with Progress(title, total) as progress, tempfile.TemporaryDirectory() as scratch:
+    errors: list[Exception] = []
+    with Progress(title, total) as progress:
+        for begun in range(0, total, PART):
+            part = min(PART, total - begun)
+            results = _tuned(kind, search_alg, progress, num_samples=part, **tuning)
+            errors += results.errors
+            if len(results) < part:
+                break
+    keep_tracebacks(errors, out)
+    return errors
+
+
+def _tuned(kind: Any, search_alg: Searcher, progress: Progress, **tuning: Any) -> tune.ResultGrid:
+    with tempfile.TemporaryDirectory() as scratch:
         tuner = tune.Tuner(
             kind,
             tune_config=tune.TuneConfig(
                 search_alg=search_alg,
-                num_samples=total,
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
                 **tuning,
@@ -244,9 +262,7 @@ def fit(
                 ),
             ),
         )
-        results = tuner.fit()
-    keep_tracebacks(results.errors, out)
-    return results
+        return tuner.fit()
 
 
 def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:

@@ -4,21 +4,39 @@ A search that was made longer has standings that a search of the whole length wo
 yet: shown as open, they leave both with the same suggestions.
 """
 
+import contextlib
 import copy
-from collections.abc import Container
+from collections.abc import Container, Iterator, Sequence
 
 from optuna import Study
 from optuna.trial import FrozenTrial, TrialState
 
 
 class StudyAsAsked(Study):
-    """A study whose later standings can be hidden from its sampler.
+    """A study whose storage is read once for several suggestions.
 
     Attributes:
-        known: number of the trial from which on all look open; None shows everything.
+        shown: the trials that its sampler reads; None shows what the storage holds.
     """
 
-    known: int | None = None
+    shown: list[FrozenTrial] | None = None
+
+    @contextlib.contextmanager
+    def showing(
+        self, trials: Sequence[FrozenTrial], known: int | None
+    ) -> Iterator[list[FrozenTrial]]:
+        """Show some trials, and give the list of them, to which new ones are added.
+
+        Args:
+            trials: of the storage.
+            known: number of the trial from which on all look open; None shows everything.
+        """
+        last = len(trials) if known is None else known
+        self.shown = [*trials[:last], *map(_as_open, trials[last:])]
+        try:
+            yield self.shown
+        finally:
+            self.shown = None
 
     def _get_trials(
         self,
@@ -26,11 +44,9 @@ class StudyAsAsked(Study):
         states: Container[TrialState] | None = None,
         use_cache: bool = False,
     ) -> list[FrozenTrial]:
-        if self.known is None:
+        if self.shown is None:
             return super()._get_trials(deepcopy, states, use_cache)
-        trials = super()._get_trials(deepcopy=False, use_cache=use_cache)
-        shown = [*trials[: self.known], *map(_as_open, trials[self.known :])]
-        return [trial for trial in shown if states is None or trial.state in states]
+        return [trial for trial in self.shown if states is None or trial.state in states]
 
 
 def _as_open(trial: FrozenTrial) -> FrozenTrial:

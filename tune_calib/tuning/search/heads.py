@@ -35,8 +35,7 @@ def search_heads(
             numbers = range(start, min(start + population, planned))
             # What a search of this length knows by now, though an extended one may know more.
             known = max(0, start - (lag - 1) * population)
-            study = ledger.study
-            batch = [study.suggestion(n, known) for n in numbers if study.has(n)]
+            batch = ledger.study.suggestions(numbers, known)
             _submit(batch, ledger, pool, largest)
             open_batches.append(batch)
         while open_batches:

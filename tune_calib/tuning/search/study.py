@@ -6,7 +6,7 @@ interrupted goes on as if nothing had happened.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -82,6 +82,7 @@ class SearchStudy:
         self._sampler: SamplerName = sampler
         self._seed = seed
         self._points = points
+        self._tpe = RecentTPESampler()
         if not is_read_only:
             storage = optuna.create_study(
                 storage=storage,
@@ -93,6 +94,7 @@ class SearchStudy:
             self._study = StudyAsAsked(name, storage)
         except KeyError:
             raise UserError("the storage holds no study of this search") from None
+        self._storage = self._study._storage
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
         """Suggestion ``number``: as it was made, finished if it was left half-made, or new.
@@ -104,43 +106,77 @@ class SearchStudy:
         Raises:
             UserError: another program writes to the study.
         """
-        trials = self._trials()
-        if number < len(trials) and trials[number].state.is_finished():
-            return Suggestion(number, trials[number].params, is_finished=True)
-        position = number - len(self.retried())
-        if number == len(trials) and position < len(self._points):
-            self._study.enqueue_trial(dict(self._points[position]))
-        try:
-            self._study.sampler, self._study.known = self._sampler_of(number), known
-            point = self._ask(number, trials)
-        finally:
-            self._study.known = None
-        return Suggestion(number, point, is_finished=False)
+        (found,) = self.suggestions([number], known)
+        return found
 
-    def _ask(self, number: int, trials: Sequence[FrozenTrial]) -> dict[str, Choice]:
-        if number < len(trials) and trials[number].state == TrialState.RUNNING:
-            trial = Trial(self._study, trials[number]._trial_id)
-        else:
+    def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
+        """Several suggestions, each as if it were asked for alone, from one look at the storage.
+
+        Args:
+            numbers: one after the other; those that the space has no point for are left out.
+            known: as for one.
+
+        Raises:
+            UserError: another program writes to the study.
+        """
+        trials = self._trials()
+        again = len(_retried(trials))
+        with self._study.showing(trials, known) as shown:
+            found = []
+            for number in numbers:
+                is_new = number >= len(trials)
+                if is_new and self._is_exhausted(trials):
+                    break
+                if is_new or not self._is_made(trials[number]):
+                    given = self._points[number - again : number - again + 1] if is_new else ()
+                    made = self._ask(number, given, shown)
+                    trials[number : number + 1] = shown[number : number + 1] = [made]
+                is_finished = trials[number].state.is_finished()
+                found.append(Suggestion(number, trials[number].params, is_finished))
+        return found
+
+    def _is_made(self, trial: FrozenTrial) -> bool:
+        """Whether nothing of a suggestion is left to draw."""
+        if trial.state == TrialState.RUNNING:
+            return self._space.is_whole(trial.params)
+        return trial.state.is_finished()
+
+    def _ask(self, number: int, given: Sequence[Point], shown: list[FrozenTrial]) -> FrozenTrial:
+        self._study.sampler = self._sampler_of(number)
+        for point in given:
+            self._study.enqueue_trial(dict(point))
+        if number < len(shown) and shown[number].state == TrialState.RUNNING:
+            trial = Trial(self._study, shown[number]._trial_id)
+        elif number < len(shown) or given:
             trial = self._study.ask()
+        else:
+            # As ``ask`` would, which first looks through all trials for one that waits.
+            trial = Trial(self._study, self._storage.create_new_trial(self._study._study_id))
         if trial.number != number:
             raise UserError(
                 f"the study has a trial {trial.number} that this search did not ask for; "
                 "one program alone may write to it"
             )
-        return self._fill(trial)
+        shown[number : number + 1] = [trial._cached_frozen_trial]
+        self._fill(trial)
+        return self._storage.get_trial(trial._trial_id)
 
-    def _fill(self, trial: Trial) -> dict[str, Choice]:
+    def _fill(self, trial: Trial) -> None:
         """Suggest what matters; each draw has a seed of its own, so that none shifts another."""
-        _ = trial.relative_params  # what is drawn together, drawn now
+        together = trial.relative_params  # what is drawn together, drawn now
         point: dict[str, Choice] = {}
         for name, setting in self._space.settings.items():
             if setting.matters(point):
-                self._study.sampler = self._sampler_of(trial.number, name)
+                if name not in together:
+                    self._study.sampler = self._sampler_of(trial.number, name)
                 point[name] = _suggest(trial, name, setting.distribution)
-        return point
 
     def _sampler_of(self, number: int, setting: str = "") -> BaseSampler:
-        return _sampler(self._sampler, child_seed(self._seed, f"ask {setting}", number))
+        seed = child_seed(self._seed, f"ask {setting}", number) % 2**32
+        if self._sampler == "tpe":
+            self._tpe.reseed(seed)
+            return self._tpe
+        return NSGAIISampler(seed=seed) if self._sampler == "nsga2" else RandomSampler(seed=seed)
 
     def tell(self, number: int, standing: Standing) -> None:
         """Finish a suggestion.
@@ -149,7 +185,10 @@ class SearchStudy:
         and without a value; what diverged or crashed failed, which a sampler does not read, and
         has the worst finite values as an attribute.
         """
-        trial = Trial(self._study, self._trials()[number]._trial_id)
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(
+            self._study._study_id, number
+        )
+        trial = Trial(self._study, trial_id)
         trial.set_user_attr(STATUS, standing.status)
         if standing.status == "done":
             if GUARD not in trial.constraints:
@@ -177,12 +216,12 @@ class SearchStudy:
 
     def retried(self) -> dict[int, int]:
         """Suggestions that repeat another one, by number."""
-        pairs = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in self._trials())
-        return {number: first for number, first in pairs if first is not None}
+        return _retried(self._trials())
 
     def has(self, number: int) -> bool:
         """Whether there is a suggestion of a number, or the space has a point left for it."""
-        return number < len(self._trials()) or not self._is_exhausted()
+        trials = self._trials()
+        return number < len(trials) or not self._is_exhausted(trials)
 
     def planned(self, asked: int) -> int:
         """Suggestions that a search has in all: no more than its grid or its space gives.
@@ -190,16 +229,16 @@ class SearchStudy:
         Args:
             asked: for; those that are tried again come on top.
         """
-        again = len(self.retried())
+        trials = self._trials()
+        again = len(_retried(trials))
         if self._sampler == "grid":
             asked = min(asked, len(self._points))
-        if self._is_exhausted():
-            asked = min(asked, len(self._trials()) - again)
+        if self._is_exhausted(trials):
+            asked = min(asked, len(trials) - again)
         return asked + again
 
-    def _is_exhausted(self) -> bool:
+    def _is_exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
         """Whether every point of a space that is finite was suggested."""
-        trials = self._trials()
         if len(trials) < self._space.size:
             return False
         tried = {frozenset(trial.params.items()) for trial in trials}
@@ -243,15 +282,9 @@ def _state(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
 
 
-def _sampler(name: SamplerName, seed: int) -> BaseSampler:
-    seed %= 2**32
-    if name == "tpe":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return RecentTPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
-    if name == "nsga2":
-        return NSGAIISampler(seed=seed)
-    return RandomSampler(seed=seed)
+def _retried(trials: Sequence[FrozenTrial]) -> dict[int, int]:
+    firsts = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in trials)
+    return {number: first for number, first in firsts if first is not None}
 
 
 def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:

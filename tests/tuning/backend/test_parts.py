@@ -1,0 +1,60 @@
+"""More Ray trials than one ``Tuner`` is given: several Tuners after each other."""
+
+import pytest
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
+
+from tune_calib.names import CRASHES
+from tune_calib.tuning.backend import launch
+from tune_calib.tuning.backend.feed import Feed
+from tune_calib.tuning.backend.launch import Resources, fit, ray_session
+
+
+class Counted(tune.Trainable):
+    """Ends at once; the second of them crashes."""
+
+    def step(self):
+        if self.config["work"]["name"] == 1:
+            raise ValueError("the second one")
+        return {"epoch": 1, "score": 1.0, "status": "done", tune.result.DONE: True}
+
+    def reset_config(self, new_config):
+        return True
+
+
+class Numbers(Feed):
+    """As many Ray trials as there are."""
+
+    def __init__(self, there):
+        super().__init__()
+        self.there, self.asked, self.ended = there, 0, []
+
+    def suggest(self, trial_id):
+        if self.asked == self.there:
+            return Searcher.FINISHED
+        self.asked += 1
+        return {"work": {"name": self.asked - 1}}
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        self.ended.append(error)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def session():
+    with ray_session(None):
+        yield
+
+
+@pytest.mark.parametrize("asha", [False, True])
+@pytest.mark.parametrize(("there", "asked"), [(5, 5), (4, 4), (4, 9), (3, 9)])
+def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked, asha):
+    monkeypatch.setattr(launch, "PART", 2)
+    monkeypatch.setattr(launch, "MAX_FAILURES", 0)
+    scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
+    feed = Numbers(there)
+    kind = tune.with_resources(Counted, Resources(1).placement())
+    errors = fit("trials", asked, kind, str(tmp_path), feed, scheduler=scheduler)
+    assert sorted(feed.ended) == [False] * (there - 1) + [True]
+    assert ["the second one" in str(error) for error in errors] == [True]
+    assert "the second one" in (tmp_path / CRASHES).read_text()

@@ -1,0 +1,107 @@
+"""Suggestions that are asked for together: those that would be asked for one by one."""
+
+import random
+
+import pytest
+
+from tests.tuning.search.support import study_in
+from tune_calib.tuning.search import recent_tpe
+from tune_calib.tuning.search.objective import Objective, Standing
+from tune_calib.tuning.search.storage import JOURNAL
+from tune_calib.tuning.search.study import SearchStudy
+
+COUNT, LAG = 32, 2
+METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
+
+
+@pytest.fixture(params=[300, 9], ids=["all", "window"])
+def read(request, monkeypatch):
+    """How many trials TPE reads: all, or the last 9 and the best 3."""
+    monkeypatch.setattr(recent_tpe, "LAST", request.param)
+    monkeypatch.setattr(recent_tpe, "BEST", 3 if request.param < COUNT else recent_tpe.BEST)
+
+
+def standing_of(number, point, metrics) -> Standing:
+    """Some end well, some lose accuracy, diverge or are stopped."""
+    chance = random.Random(number)
+    if chance.random() < 0.2:
+        return Standing("diverged" if chance.random() < 0.5 else "stopped", epoch=1)
+    values = [(point["head.lr"] - 0.1) ** 2, chance.random()][: len(metrics)]
+    return Standing("done", tuple(values), 0.02 * chance.random())
+
+
+def asked(out, objective, sampler, size, how, count=COUNT):
+    """Suggestions of a search in batches, each told when the one behind the next is asked for."""
+    points = []
+
+    def opened() -> SearchStudy:
+        return study_in(out, sampler, objective=objective)
+
+    study = opened()
+    for start in range(0, count, size):
+        for number in range(max(0, start - LAG * size), start - (LAG - 1) * size):
+            if not study.suggestion(number).is_finished:
+                standing = standing_of(number, points[number], objective.metrics)
+                study.tell(number, standing)
+        numbers, known = range(start, min(start + size, count)), max(0, start - size)
+        if how == "together":
+            found = study.suggestions(numbers, known)
+        elif how == "one by one":
+            found = [study.suggestion(number, known) for number in numbers]
+        else:  # each by a process of its own
+            found = [opened().suggestion(number, known) for number in numbers]
+            study = opened()
+        assert [each.number for each in found] == list(numbers)
+        points += [dict(each.point) for each in found]
+    return points
+
+
+@pytest.mark.parametrize("guard", [0.005, 1.0])
+@pytest.mark.parametrize("metrics", METRICS, ids=str)
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
+    objective = Objective(metrics, guard)
+    together = asked(tmp_path / "together", objective, sampler, 8, "together")
+    assert asked(tmp_path / "single", objective, sampler, 8, "one by one") == together
+    assert asked(tmp_path / "anew", objective, sampler, 8, "anew") == together
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_batches_of_any_size(tmp_path, read, size):
+    objective = Objective(("ece",), 0.01)
+    together = asked(tmp_path / "together", objective, "tpe", size, "together")
+    assert asked(tmp_path / "single", objective, "tpe", size, "one by one") == together
+    assert len({tuple(point.items()) for point in together}) == COUNT
+
+
+@pytest.mark.parametrize("metrics", METRICS, ids=str)
+def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
+    objective = Objective(metrics, 0.01)
+    whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
+    journal = (tmp_path / "whole" / JOURNAL).read_bytes()
+    chance = random.Random(0)
+    for cut in sorted(chance.randrange(len(journal)) for _ in range(8)):
+        out = tmp_path / f"cut-{cut}"
+        out.mkdir()
+        (out / JOURNAL).write_bytes(journal[:cut])
+        assert asked(out, objective, "tpe", 8, "together") == whole, cut
+
+
+def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
+    """A search of 13 that is made longer to 32: its last batch was cut short."""
+    objective = Objective(("ece",), 0.01)
+    whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
+    asked(tmp_path / "longer", objective, "tpe", 8, "together", count=13)
+    study = study_in(tmp_path / "longer", objective=objective)
+    for number in range(13):
+        if not study.suggestion(number).is_finished:
+            study.tell(number, standing_of(number, whole[number], objective.metrics))
+    assert asked(tmp_path / "longer", objective, "tpe", 8, "together") == whole
+
+
+def test_suggestions_in_the_making_keep_others_away(tmp_path):
+    """Constant liar: of a batch no two suggestions are near each other."""
+    objective = Objective(("ece",), 1.0)
+    points = asked(tmp_path, objective, "tpe", 16, "together", count=64)
+    rates = [point["head.lr"] for point in points[48:]]
+    assert len(set(rates)) == len(rates)
