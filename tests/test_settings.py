@@ -72,7 +72,7 @@ def slot_of(spec: TrialSpec, name: str) -> OptimisedSlot:
     return getattr(spec, METHODS[name].kind)
 
 
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
     for kind in ("network", "head"):
         fields = OPTIMISER & set((NetworkSlot if kind == "network" else HeadSlot).model_fields)
@@ -149,7 +149,7 @@ def configured(name, dataset, own_recipes, nested):
 
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)

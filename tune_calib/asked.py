@@ -1,11 +1,14 @@
 """What is asked of the trials of a ladder or a search: settings, and under which seeds."""
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.recipe import QUICK, Recipe, Settings
-from tune_calib.settings import changes_of, suited_to
+from tune_calib.registry import DATASETS
+from tune_calib.settings import changes_of, effective, suited_to
+from tune_calib.spec import NetworkSlot, TrialSpec
 
 LARGEST_PLAN = 100_000
 """Trials of one ladder or search; more are refused before any is written out."""
@@ -110,6 +113,34 @@ class Asked:
         assert self.recipe is not None
         changes = changes_of(self.recipe, self.given)
         return [f"but {', '.join(changes)}"] if changes else []
+
+    def spec(self) -> TrialSpec:
+        """The settings of data and network alone.
+
+        Raises:
+            UserError: one is unknown or out of range.
+        """
+        network = self.given.get("network", {})
+        known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
+        return effective({"data": self.given.get("data", {}), "network": known}, self.recipe)
+
+    def described(self, data_root: Path | None, images: Path) -> "Asked":
+        """The same with what only the files of its data set say, where it has no record of it.
+
+        Args:
+            data_root: where data sets lie.
+            images: folder of decoded images; all of such a data set are read.
+
+        Raises:
+            UserError: a setting of the data slot is wrong, or the data set is not there or damaged.
+        """
+        data = self.given.get("data", {})
+        slot = self.spec().data
+        general = DATASETS[slot.dataset].general
+        if general is None or slot.found is not None:
+            return self
+        found = general.describe(slot, data_root, images)
+        return replace(self, given={**self.given, "data": {**data, "found": found}})
 
 
 def refuse_large(trials: int) -> None:

@@ -139,7 +139,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
     },
     "corruptions": {
         "spec_hash": Column(pa.string(), _HASH),
-        "kind": Column(pa.string(), "kind of corruption"),
+        "kind": Column(pa.string(), "kind of corruption; of a published set FOLDER/KIND"),
         "severity": Column(pa.int32(), "1 to 5"),
         "accuracy": Column(pa.float64(), "on the corrupted test split"),
         "ece": Column(pa.float64(), "on the corrupted test split"),

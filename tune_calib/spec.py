@@ -63,6 +63,25 @@ class Slot(StrictModel):
         return {**given, "plugin": now}
 
 
+class FoundData(StrictModel):
+    """What only its files say of a data set that has no record of its own."""
+
+    classes: int = Field(ge=2)
+    """Number of classes."""
+    channels: Literal[1, 3]
+    """1 is grey, 3 is colour."""
+    stored: int = Field(ge=1)
+    """Height and width of the images as they are kept."""
+    size: int = Field(ge=1)
+    """Height and width of the images as a network sees them."""
+    mean: tuple[float, ...]
+    """Of the pixels of the training part, per channel."""
+    std: tuple[float, ...]
+    """Of the pixels of the training part, per channel."""
+    digest: str
+    """Of all pixels and labels."""
+
+
 class DataSlot(Slot):
     """Which images, and what is done to the training split (the other splits stay clean)."""
 
@@ -92,6 +111,21 @@ class DataSlot(Slot):
     )
     """`legacy_imagenet` normalises test images, and they alone, by ImageNet's constants, as the
     programs of several papers do on CIFAR-100."""
+
+    resize: int | None = Field(None, ge=8, exclude_if=lambda resize: resize is None)
+    """Height and width that images of many sizes are resized to when they are decoded; that of the
+    data set if absent."""
+    crop: int | None = Field(None, ge=8, exclude_if=lambda crop: crop is None)
+    """Height and width of the window of them that a network sees: a random one in training (with
+    `augment` = `standard`), else the one in the middle."""
+    grey: Literal["refuse", "convert"] = Field("refuse", exclude_if=lambda grey: grey == "refuse")
+    """What becomes of a grey image in a folder or Parquet file of colour images."""
+    image_column: str | None = Field(None, exclude_if=lambda column: column is None)
+    """Column of the images of a Parquet file; it is found if absent."""
+    label_column: str | None = Field(None, exclude_if=lambda column: column is None)
+    """Column of the labels of a Parquet file; it is found if absent."""
+    found: FoundData | None = Field(None, exclude_if=lambda found: found is None)
+    """What the files of `imagefolder` and `parquet` say; filled in when a run is planned."""
 
     @field_validator("dataset")
     @classmethod
@@ -194,6 +228,9 @@ class NetworkSlot(OptimisedSlot):
     """Leave the incomplete last batch of an epoch out (docs/pages/readings.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
     """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
+    weights: str | None = Field(None, exclude_if=lambda weights: weights is None)
+    """Safetensors file of the weights that the network starts from (docs/pages/data.md#weights); a
+    spec holds the file's hash in its place."""
     clip_grad_norm: float | None = Field(2.0, gt=0)
     """Largest L2 norm of the gradient; none if absent."""
     precision: Precision = Field("fp32", exclude_if=lambda precision: precision == "fp32")

@@ -47,7 +47,7 @@ def shown(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {
         name: field
         for name, field in model.model_fields.items()
-        if name not in ("params", "plugin")
+        if name not in ("params", "plugin", "found")
     }
 
 

@@ -15,7 +15,7 @@ from tune_calib.registry import DATASETS, LADDERS, RECIPES
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
 
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 @pytest.mark.parametrize("name", list(LADDERS))
 def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     ladder = LADDERS[name]

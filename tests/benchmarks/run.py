@@ -10,10 +10,12 @@ import torch
 from tests.benchmarks import (
     bank,
     floor,
+    gpu,
     heads,
     networks,
     noop,
     overhead,
+    precision,
     published,
     quality,
     rates,
@@ -26,6 +28,8 @@ from tests.benchmarks import (
 PARTS = {
     "published": published.main,
     "networks": networks.main,
+    "precision": precision.main,
+    "gpu": gpu.main,
     "floor": floor.main,
     "heads": heads.main,
     "ray": ray_trials.main,

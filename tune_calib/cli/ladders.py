@@ -109,8 +109,9 @@ def _run(ladder: Ladder, asked: Asked, site: "Site") -> None:
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
     from tune_calib.tuning.profile import profiles_told
+    from tune_calib.tuning.taken_in import taken_in
 
-    job = LadderJob(ladder, asked, site)
+    job = LadderJob(ladder, taken_in(asked, site.data_root, site.store), site)
     crashed = stoppable(site.command, lambda: run(job))
     report(str(site.out))
     if site.profile:

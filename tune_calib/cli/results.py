@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,6 +48,7 @@ def pictures(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
     store: StoreRoot = None,
     data_root: DataRoot = None,
+    shift: Annotated[Path | None, typer.Option(help="folder CIFAR-10-C or CIFAR-100-C")] = None,
 ) -> None:
     """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
     from tune_calib.cli.folders import opened
@@ -63,6 +65,7 @@ def pictures(
         command = [sys.executable, "-m", "tune_calib.cli", "pictures", out]
         command += ["--store", store] if store else []
         command += ["--data-root", str(data_root)] if data_root else []
+        command += ["--shift", str(shift)] if shift else []
         command += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
         done = subprocess.run(command, env={**os.environ, **PORTABLE}, check=False)
         raise typer.Exit(done.returncode)
@@ -70,7 +73,7 @@ def pictures(
     from tune_calib.tuning.pictures import take_pictures
 
     artifacts = place(store) if store else folder / "store"
-    typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
+    typer.echo("\n".join(take_pictures(folder, artifacts, data_root, shift=shift)))
     typer.echo(f"tune-calib report {out} draws them")
 
 

@@ -94,21 +94,24 @@ def search(
 
     from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.search.objective import Objective
+    from tune_calib.tuning.taken_in import taken_in
 
+    folder = out or f"runs/search-{method}-{dataset}"
+    site = site_of(folder, store, data_root, address, gpus, _command())
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     question = Question(
         method=method,
-        asked=Asked(given, pairs, own_recipes=own_recipes).suited(recipe),
+        asked=taken_in(asked, data_root, site.store),
         objective=Objective(tuple(metric or ["ece"]), guard),
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]
         population=population,
     )
-    folder = out or f"runs/search-{method}-{dataset}"
     job = SearchJob(
         question=question,
         suggestions=trials,
-        site=site_of(folder, store, data_root, address, gpus, _command()),
+        site=site,
         at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -81,13 +81,17 @@ class DatasetInfo:
         locate: the files that ``load`` reads from a root, and by which its result may be
             cached; none if the data is embedded. Raises DataNotFoundError.
         split: published rule, the default; from the length of the training part to the
-            positions of the train split and of the validation split in it, (N,) int64 each.
+            positions of the train split and of the validation split in it, (N,) int64 each. None
+            if ``rules`` has one of the name ``default``, which needs the labels.
         rules: further published rules, by the name that ``data.split`` gives.
         coarse: for each class, the class that holds it in a coarser labelling, if there is one.
         stored: height and width of an image as it is kept, of which training sees random windows
             of ``size`` and evaluation the one in the middle; as ``size`` if absent.
         load_at: as ``load``, with images kept at another ``stored``; none where they have one size.
+        general: reads a data set of which only its files say what it is; none where the fields here
+            do.
         reading: what else than the files decides the pixels, e.g. a size.
+        digest: of all images, where a spec says which they are; none is any copy of the data set.
         rule: name of the rule in force.
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
@@ -108,14 +112,16 @@ class DatasetInfo:
     flip: bool
     load: Callable[[Path | None], Source]
     locate: Callable[[Path | None], tuple[Path, ...]]
-    split: Callable[[int], tuple[Tensor, Tensor]]
+    split: Callable[[int], tuple[Tensor, Tensor]] | None = None
     hint: str = "nothing to download"
     quick: Quick | None = None
     rules: Mapping[str, Rule] = field(default_factory=dict)
     coarse: tuple[int, ...] | None = None
     stored: int | None = None
     load_at: Callable[[Path | None, int], Source] | None = None
+    general: "General | None" = None
     reading: str = ""
+    digest: str | None = None
     rule: str = DEFAULT
     relabel: tuple[int, ...] | None = None
     test_constants: Constants | None = None
@@ -131,6 +137,7 @@ class DatasetInfo:
         known = {**GENERAL, **self.rules}
         if self.rule in known:
             return known[self.rule](train, test)
+        assert self.split is not None
         return Cut(*self.split(len(train)))
 
     @property
@@ -151,7 +158,7 @@ class DatasetInfo:
         Raises:
             UserError: it has no such rule, labelling or constants.
         """
-        changed: dict[str, Any] = {}
+        changed = self._kept(slot)
         if slot.split != DEFAULT:
             self._refuse_unknown("split", slot.split, {**GENERAL, **self.rules})
             changed["rule"] = slot.split
@@ -164,6 +171,29 @@ class DatasetInfo:
         if slot.test_norm == "legacy_imagenet":
             changed["test_constants"] = self._norm("test_norm", "imagenet")
         return replace(self, **changed) if changed else self
+
+    def _kept(self, slot: "DataSlot") -> dict[str, Any]:
+        """How the images are kept, and what was found of them."""
+        if self.general is not None:
+            return self.general.effective(slot)
+        for key in ("grey", "image_column", "label_column", "found"):
+            if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse"):
+                raise UserError(f"data.{key} is not for {self.name}; leave it out")
+        if slot.resize is None and slot.crop is None:
+            return {}
+        if self.load_at is None:
+            raise UserError(
+                f"data.{'resize' if slot.resize else 'crop'}: the images of {self.name} have one "
+                "size; leave it out"
+            )
+        stored, size = slot.resize or self.stored or self.size, slot.crop or self.size
+        refuse_crop(stored, size)
+        load_at = self.load_at
+
+        def load(root: Path | None) -> Source:
+            return load_at(root, stored)
+
+        return {"stored": stored, "size": size, "load": load, "reading": str(stored)}
 
     def _norm(self, key: str, name: str) -> Constants:
         self._refuse_unknown(key, name, NORMS)
@@ -178,6 +208,33 @@ class DatasetInfo:
             raise UserError(
                 f"data.{key}: {self.name} has no {name!r}{near or '; known: ' + ', '.join(names)}"
             )
+
+
+class General(Protocol):
+    """Reads data sets of which only their files say what they are."""
+
+    def effective(self, slot: "DataSlot") -> dict[str, Any]:
+        """Fields of the record that a slot with ``found`` gives; none of one without."""
+
+    def describe(self, slot: "DataSlot", root: Path | None, cache: Path | None) -> dict[str, Any]:
+        """What the files say: the fields of ``FoundData``.
+
+        Raises:
+            UserError: the root does not hold such a data set, or a file of it is damaged.
+        """
+
+
+def refuse_crop(stored: int, size: int) -> None:
+    """Refuse windows that are larger than the images.
+
+    Raises:
+        UserError: they are.
+    """
+    if size > stored:
+        raise UserError(
+            f"data.crop: a window of {size} pixels is larger than the images, which are resized to "
+            f"{stored}; give data.resize too"
+        )
 
 
 def info_of(slot: "DataSlot") -> DatasetInfo:

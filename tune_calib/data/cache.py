@@ -12,6 +12,7 @@ import uuid
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.images import CHUNK, LazyImages, Places
+from tune_calib.data.tally import Summary, Tally
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.registry import DATASETS
 
@@ -36,6 +38,30 @@ _PARTS = ("train", "test")
 _COLUMNS = ("labels", "indices", "checks")
 
 
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A data set as it was found, and what is known of its images.
+
+    Attributes:
+        source: the data set; one from a cache file that is large, or was just written, is on disk.
+        known: what its cache file says; None without one.
+    """
+
+    source: Source
+    known: Summary | None = None
+
+    def summary(self) -> Summary:
+        """Digest and moments of the images; without a cache they are all read for it."""
+        if self.known is not None:
+            return self.known
+        tally = Tally()
+        for images in (self.source.train.images, self.source.test.images):
+            tally.begin()
+            for chunk in images.split(CHUNK):
+                tally.add(chunk.numpy())
+        return tally.summary((self.source.train.labels, self.source.test.labels))
+
+
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
     """Load a data set, from the cache if it holds it; a damaged cache file is rebuilt.
 
@@ -47,18 +73,31 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     Raises:
         DataNotFoundError: the root does not hold the data set.
         DamagedFileError: a file of the data set is damaged.
-        UserError: the cache cannot be written.
+        UserError: the cache cannot be written, or the images are not those that were planned with.
     """
+    opened = open_source(info, root, cache)
+    if info.digest is not None and opened.summary().digest != info.digest:
+        raise UserError(
+            f"{info.name}: `data_root` {root} holds other images than those that this was planned "
+            "with; name the folder as it was, or another `out`"
+        )
+    return _settled(opened.source)
+
+
+def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
+    """As ``load_source``, whatever the digest of its images."""
     files = info.locate(root)
     if cache is None or not files:
-        return _settled(info.load(root))
+        return Opened(info.load(root))
     path = cache / f"{info.name}-{_key(files, info)}.safetensors"
     if path.exists():
         with suppress(DamagedFileError):
-            return _settled(_read(path))
+            source, known = _read(path)
+            # A small one is read as a whole here: if it is damaged, it is made again.
+            return Opened(_settled(source), known)
     _write(path, info.load(root))
     # Read back, so that this process too maps the file that the others share.
-    return _settled(_read(path))
+    return Opened(*_read(path))
 
 
 def is_large(source: Source) -> bool:
@@ -76,7 +115,8 @@ def _settled(source: Source) -> Source:
 def _key(files: Sequence[Path], info: DatasetInfo) -> str:
     """Digest of name, size and modification time of every source file, and of how it is read."""
     # Not by content: that would be to read all of it at every start.
-    stats = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    told = [(file.name, file.stat()) for file in files]
+    stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in told]
     # Another version of a plug-in may make other images of the same files.
     plugin = DATASETS.origin(info.name)
     content = [CACHE_VERSION, stats, info.reading, *([plugin] if plugin else [])]
@@ -114,15 +154,18 @@ class MappedRows:
         return torch.from_numpy(found)
 
 
-def _read(path: Path) -> Source:
+def _read(path: Path) -> tuple[Source, Summary]:
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
+            if length > path.stat().st_size:
+                raise ValueError("its header is longer than itself")
             header = json.loads(file.read(length))
             parts = [_part(path, file, header, part, 8 + length) for part in _PARTS]
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+            known = Summary.read(header["__metadata__"]["summary"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise DamagedFileError(f"{path} is not a whole cache file ({error})") from None
-    return Source(*parts)
+    return Source(*parts), known
 
 
 def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: int) -> Split:
@@ -130,14 +173,14 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
     for name in _COLUMNS:
         first, last = header[f"{part}.{name}"]["data_offsets"]
         file.seek(start + first)
-        content = file.read(last - first)
+        content = bytearray(file.read(last - first))
         if f"{zlib.crc32(content):08x}" != header["__metadata__"][f"{part}.{name}"]:
             raise DamagedFileError(f"{path} does not match its checksum")
-        columns[name] = np.frombuffer(bytearray(content), np.int64)
+        columns[name] = np.frombuffer(content, np.int64)
     about = header[f"{part}.images"]
-    rows = MappedRows(
-        path, start + about["data_offsets"][0], tuple(about["shape"]), columns["checks"]
-    )
+    count, channels, height, width = about["shape"]
+    shape = (count, channels, height, width)
+    rows = MappedRows(path, start + about["data_offsets"][0], shape, columns["checks"])
     labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
     return Split(LazyImages.all_of(rows), labels, indices)
 
@@ -154,7 +197,8 @@ def _write(path: Path, source: Source) -> None:
                 os.fsync(file.fileno())
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
     except OSError as error:
         raise UserError(f"cannot write {path}: {error}; free space or mend it") from None
 
@@ -162,40 +206,43 @@ def _write(path: Path, source: Source) -> None:
 def _fill(file: BinaryIO, source: Source) -> None:
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
     # The head holds checksums of what is behind it, and is as long before they are known.
-    file.write(_head(splits, {}))
-    numbers = {part: _numbers(split) for part, split in splits.items()}
+    file.write(_head(splits, {}, None))
     start = file.tell()
     file.seek(sum(8 * len(split) * len(_COLUMNS) for split in splits.values()), os.SEEK_CUR)
+    tally = Tally()
+    numbers = {}
     for part, split in splits.items():
-        checks = []
+        checks = tally.begin()
         for images in split.images.split(CHUNK):
             content = images.contiguous().numpy()
-            checks += [zlib.crc32(image.data) for image in content]
+            tally.add(content)
             file.write(content.data)
-        numbers[part]["checks"] = np.array(checks, np.int64)
+        numbers[part] = {
+            "labels": split.labels.numpy(),
+            "indices": split.indices.numpy(),
+            "checks": np.array(checks, np.int64),
+        }
     file.seek(start)
     for part in _PARTS:
         for name in _COLUMNS:
-            file.write(numbers[part][name].data)
+            file.write(numbers[part][name].tobytes())
     file.seek(0)
-    file.write(_head(splits, numbers))
+    file.write(_head(splits, numbers, tally.summary([split.labels for split in splits.values()])))
 
 
-def _numbers(split: Split) -> dict[str, Places]:
-    return {
-        "labels": split.labels.contiguous().numpy(),
-        "indices": split.indices.contiguous().numpy(),
-    }
-
-
-def _head(splits: dict[str, Split], numbers: dict[str, dict[str, Places]]) -> bytes:
+def _head(
+    splits: dict[str, Split], numbers: dict[str, dict[str, Places]], known: Summary | None
+) -> bytes:
     """Length and header of a safetensors file: first numbers, then images."""
-    header: dict[str, Any] = {"__metadata__": {}}
+    channels = splits["train"].images.shape[1]
+    told = (known or Summary.blank(channels)).written()
+    sums: dict[str, str] = {"summary": told}
+    header: dict[str, Any] = {"__metadata__": sums}
     offset = 0
     for part, split in splits.items():
         for name in _COLUMNS:
-            values = numbers.get(part, {}).get(name, np.zeros(0, np.int64))
-            header["__metadata__"][f"{part}.{name}"] = f"{zlib.crc32(values.data):08x}"
+            values = numbers[part][name].tobytes() if numbers else b""
+            sums[f"{part}.{name}"] = f"{zlib.crc32(values):08x}"
             end = offset + 8 * len(split)
             header[f"{part}.{name}"] = _entry("I64", [len(split)], offset, end)
             offset = end

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from tune_calib.data.base import Source, Split
+from tune_calib.data.find import require_classes, require_files, require_folder, unpacked
 from tune_calib.data.huggingface import find_parts, read_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.recipe import Quick
@@ -84,16 +85,10 @@ class Cifar:
         folder = require_folder(self.name, root, self.hint)
         if found := find_parts(self.name, folder, self.hint):
             return (*found[0], *found[1])
-        for place in _places(folder, self.name, self.batches):
-            if batches := sorted(place.glob("*")):
-                return tuple(batches)
-        for place in _places(folder, self.name, self.binary):
-            if place.is_dir():
-                files = tuple(place / name for name in (*self.train, *self.test))
-                absent = next((file for file in files if not file.is_file()), None)
-                if absent is not None:
-                    raise DataNotFoundError(f"{self.name}: {absent} is not there; {self.hint}")
-                return files
+        if batches := unpacked(self.name, folder, self.batches):
+            return tuple(sorted(batches.glob("*")))
+        if binary := unpacked(self.name, folder, self.binary):
+            return require_files([binary / name for name in (*self.train, *self.test)], self.hint)
         raise DataNotFoundError(f"{self.name}: {root} does not hold it; {self.hint}")
 
     def load(self, root: Path | None) -> Source:
@@ -104,14 +99,16 @@ class Cifar:
             DamagedFileError: a file is truncated, foreign or fails its checksum.
         """
         files = self.locate(root)
+        return require_classes(self._read(files), files, self.classes)
+
+    def _read(self, files: tuple[Path, ...]) -> Source:
+        folder = files[0].parent
         if files[0].suffix == ".parquet":
-            parts = find_parts(self.name, files[0].parent, self.hint)
+            parts = find_parts(self.name, folder, self.hint)
             return Source(*(read_images(part, CHANNELS, SIZE, self.classes) for part in parts))
         if files[0].suffix == ".bin":
-            folder = files[0].parent
             return Source(*(self._binary(folder, names) for names in (self.train, self.test)))
-        folder = files[0].parent.parent
-        return Source(*(self._batches(folder, is_train) for is_train in (True, False)))
+        return Source(*(self._batches(folder.parent, is_train) for is_train in (True, False)))
 
     def _batches(self, folder: Path, is_train: bool) -> Split:
         # The batches are pickles; torchvision opens them only after their MD5 matched.
@@ -149,21 +146,3 @@ class Cifar:
                 "data set?"
             )
         return rows
-
-
-def require_folder(name: str, root: Path | None, hint: str) -> Path:
-    """The root of a data set that is not embedded.
-
-    Raises:
-        DataNotFoundError: it is not given, or no folder.
-    """
-    if root is None:
-        raise DataNotFoundError(f"{name} is not embedded: {hint}")
-    if not root.is_dir():
-        raise DataNotFoundError(f"{name}: {root} is not a folder; {hint}")
-    return root
-
-
-def _places(root: Path, name: str, folder: str) -> list[Path]:
-    """Where an unpacked folder may lie: it is the root, or below it."""
-    return [place for place in (root, root / folder, root / name / folder) if place.name == folder]

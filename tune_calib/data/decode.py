@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
 from tune_calib.data.images import Places
@@ -91,8 +91,23 @@ def is_grey(content: bytes | Path) -> bool:
     try:
         with opened(content) as image:
             return image.mode in _GREY
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError):
         return False
+
+
+def side_of(content: bytes | Path, where: str) -> int | None:
+    """Height and width of an image, where they are equal.
+
+    Raises:
+        DamagedFileError: it cannot be read.
+    """
+    try:
+        with opened(content) as image:
+            return image.width if image.width == image.height else None
+    except (OSError, SyntaxError, ValueError):
+        raise DamagedFileError(
+            f"{where} is no image that Pillow reads; download it again"
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ A column of images is a struct whose field ``bytes`` is an image in any encoding
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,8 @@ LABEL_COLUMNS = ("label", "fine_label")
 # Some are named by a part of their hash too.
 _SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
 
-_FOLDERS = ("", "plain_text", "data")
+# The last one is SVHN's.
+_FOLDERS = ("", "plain_text", "data", "cropped_digits")
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,12 @@ class Columns:
     Attributes:
         image: of the images.
         label: of the labels.
+        guess: whether the only column of its kind is taken where none of these is there.
     """
 
     image: tuple[str, ...] = IMAGE_COLUMNS
     label: tuple[str, ...] = LABEL_COLUMNS
+    guess: bool = False
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
         """The two columns of a file.
@@ -48,15 +51,37 @@ class Columns:
         Raises:
             DamagedFileError: it lacks one, or it is of another type.
         """
-        image = next((name for name in self.image if name in schema.names), None)
-        label = next((name for name in self.label if name in schema.names), None)
-        if image is None or label is None or not _is_layout(schema, image, label):
+        image = self._one(self.image, IMAGE_COLUMNS, schema, _is_image)
+        label = self._one(self.label, LABEL_COLUMNS, schema, pa.types.is_integer)
+        if image is None or label is None:
             raise DamagedFileError(
                 f"{file} has the columns {', '.join(schema.names)}; expected "
                 f"{' or '.join(self.image)} (struct with the field bytes) and "
                 f"{' or '.join(self.label)} (integer)"
             )
         return image, label
+
+    def _one(
+        self,
+        names: tuple[str, ...],
+        usual: tuple[str, ...],
+        schema: pa.Schema,
+        fits: Callable[[pa.DataType], bool],
+    ) -> str | None:
+        """The first of some names that is there, if it is of the type; else the only other one."""
+        fitting = [field.name for field in schema if fits(field.type)]
+        there = next((name for name in names if name in schema.names), None)
+        if there is not None:
+            return there if there in fitting else None
+        # A column that somebody named is not another one.
+        guesses = self.guess and set(usual) <= set(names)
+        return fitting[0] if guesses and len(fitting) == 1 else None
+
+
+def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
+    """The files of the first part of some names that lies below a root; none if none does."""
+    places = [(root / below, name) for below in _FOLDERS for name in names]
+    return next((found for place in places if (found := find_shards(*place))), ())
 
 
 def find_parts(
@@ -144,9 +169,24 @@ def lazy_images(
             there.
     """
     columns = columns or Columns()
-    labels = torch.cat([_labels(file, columns, classes) for file in files])
+    labels = read_labels(files, columns, classes)
     rows = ParquetRows(tuple(files), columns, format_, len(labels))
     return Split(LazyImages.all_of(rows), labels, torch.arange(len(labels)))
+
+
+def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
+    """Labels of some files, (N,) int64; as ``lazy_images``."""
+    return torch.cat([_labels(file, columns, classes) for file in files])
+
+
+def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
+    """The first images of some files, encoded.
+
+    Raises:
+        DamagedFileError: a file is truncated or foreign, or has no image there.
+    """
+    rows = ParquetRows(tuple(files), columns, Format(channels=3, size=1), 0)
+    return [content.as_py() for content in rows.batch_at(0).encoded]
 
 
 @dataclass(eq=False)
@@ -176,13 +216,13 @@ class ParquetRows:
         """Decode some of them."""
         decoded: dict[int, Any] = {}
         for row in sorted(set(rows.tolist())):
-            batch = self._at(row)
+            batch = self.batch_at(row)
             content = batch.encoded[row - batch.first].as_py()
             where = f"{batch.file}: row {row - batch.start}"
             decoded[row] = self.format.decode(content, where)
         return stacked([decoded[row] for row in rows.tolist()], self.format)
 
-    def _at(self, row: int) -> "_Batch":
+    def batch_at(self, row: int) -> "_Batch":
         """The batch that holds a row: the current one or a later one, else from the start."""
         if self._batch is None or self._batches is None or row < self._batch.first:
             self._batches = self._read()
@@ -260,10 +300,7 @@ def _without_image(file: Path) -> DamagedFileError:
     return DamagedFileError(f"{file} has rows without image bytes or label; download it again")
 
 
-def _is_layout(schema: pa.Schema, image: str, label: str) -> bool:
-    if not pa.types.is_integer(schema.field(label).type):
-        return False
-    kind = schema.field(image).type
+def _is_image(kind: pa.DataType) -> bool:
     if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
         return False
     content = kind.field("bytes").type

@@ -12,7 +12,7 @@ from torch import Tensor
 Places = NDArray[np.int64]
 
 # Images of a cache that is written, or of a split that is made resident, at a time.
-CHUNK = 256
+CHUNK = 64
 
 
 class Rows(Protocol):

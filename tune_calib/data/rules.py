@@ -54,6 +54,12 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
     return _first_out(torch.from_numpy(indices), samples // 10)
 
 
+def tenth(train: Tensor, test: Tensor) -> Cut:
+    """As ``mukhoti``."""
+    del test
+    return Cut(*mukhoti(len(train)))
+
+
 def tst(share: float, train: Tensor, test: Tensor) -> Cut:
     """TST and BalCAL: ``random_split`` under a torch generator of seed 1, whatever the run's.
 
@@ -82,6 +88,27 @@ def mdca(train: Tensor, test: Tensor) -> Cut:
     order = list(range(len(train)))
     random.Random(100).shuffle(order)
     return Cut(*_first_out(torch.tensor(order), len(train) // 10))
+
+
+def tenth_of_each_class(train: Tensor, test: Tensor) -> Cut:
+    """MbLS, ACLS and FeDLaS on Tiny-ImageNet: of each class, shuffled, the last tenth (50 of 500).
+
+    One stream of numpy's seed 1 shuffles the classes one after the other. The images that are held
+    out stand in turns, one of each class, so that both halves of them hold all classes.
+    """
+    del test
+    chance = np.random.RandomState(1)
+    kept, held_out, turns = [], [], []
+    for label in range(int(train.max()) + 1):
+        places = np.flatnonzero(train.numpy() == label)
+        chance.shuffle(places)
+        count = len(places) // 10
+        kept.append(places[: len(places) - count])
+        held_out.append(places[len(places) - count :])
+        turns.append(np.arange(count))
+    in_turns = np.argsort(np.concatenate(turns), kind="stable")
+    validation = np.concatenate(held_out)[in_turns]
+    return Cut(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(validation))
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.cache import load_source
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.registry import DATASETS
 from tune_calib.seeds import child_seed
 from tune_calib.spec import DataSlot
 
@@ -95,7 +94,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         UserError: a class would be left without a training sample.
     """
     info = info_of(slot)
-    source = load_source(DATASETS[slot.dataset], root, cache)
+    source = load_source(info, root, cache)
     cut = info.cut(source.train.labels, source.test.labels)
     held_out = source.test if cut.of_test else source.train
     half = len(cut.validation) // 2
@@ -126,7 +125,7 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
         DamagedFileError: a file is damaged.
     """
     info = info_of(slot)
-    source = load_source(DATASETS[slot.dataset], root, cache)
+    source = load_source(info, root, cache)
     places = info.cut(source.train.labels, source.test.labels).test
     return relabelled(source.test if places is None else source.test.take(places), info)
 

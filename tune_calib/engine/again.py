@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
+from tune_calib.data.shift import ShiftSet
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, train_outputs
@@ -92,6 +93,11 @@ class FinishedTrial:
         for kind in STRENGTHS:
             for severity in SEVERITIES:
                 yield kind, severity, self.evaluate(corrupt(self.test, kind, severity))
+
+    def under_shift(self, shift: ShiftSet) -> Iterator[tuple[str, int, Evaluation | None]]:
+        """Kind, severity and metrics of every part of a published shift set."""
+        for kind, severity, split in shift.splits():
+            yield kind, severity, self.evaluate(split.to(self.test.images.device))
 
 
 def spread_out(samples: int, most: int) -> Tensor:

@@ -19,6 +19,7 @@ from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.steps import NO_WATCH, NoWatch, Stopwatch
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, unnest, write_tensors
+from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
@@ -64,6 +65,8 @@ class NetworkTraining:
             self._refuse_other_data(about)
         else:
             self.trainer = NetworkTrainer(spec, development, device)
+            if spec.network.weights is not None:
+                start_from(self.trainer.network, spec.network.weights, store)
             self._resume(self.trainer)
 
     def _resume(self, trainer: NetworkTrainer) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.network import EVALUATION_BATCH, chunks_of_outputs
+from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import opened, write_folder
 from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
@@ -159,7 +159,7 @@ def build_bank(
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
-            images = split.images.split(EVALUATION_BATCH)
+            images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(method, network, images, normalised_by)
             _write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
@@ -186,7 +186,8 @@ def train_outputs(
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
     """Images of a view, so many at a time: never all of them in memory."""
-    chunks = train.images.split(EVALUATION_BATCH)
+    batch = evaluation_batch(info)
+    chunks = train.images.split(batch)
     if key.views == 0:
         yield from chunks
         return
@@ -195,8 +196,8 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
     # The size of the chunks is part of the draw: another one would give other views under the same
     # key.
-    firsts = range(0, len(train), EVALUATION_BATCH)
-    sizes = [min(EVALUATION_BATCH, len(train) - first) for first in firsts]
+    firsts = range(0, len(train), batch)
+    sizes = [min(batch, len(train) - first) for first in firsts]
     draws = draw_views(sizes, info.padding, info.flip, chance, info.spare)
     draws = draws.to(train.images.device)
     for first, chunk in zip(firsts, chunks, strict=True):

@@ -46,6 +46,7 @@ from tune_calib.spec import NetworkSlot, TrialSpec
 # Not free to change: the views of a bank are drawn so many images at a time, and batch
 # normalisation in train mode takes its statistics over so many.
 EVALUATION_BATCH = 500
+LARGEST_OF_FULL_BATCH = 96
 
 
 @dataclass
@@ -297,7 +298,14 @@ def predict(
         bn_mode: ``train`` normalises by the statistics of each batch and lets the running
             ones drift, as TST's code does.
     """
-    return outputs_of(method, network, split.images.split(EVALUATION_BATCH), info, bn_mode)
+    return outputs_of(method, network, split.images.split(evaluation_batch(info)), info, bn_mode)
+
+
+def evaluation_batch(info: DatasetInfo) -> int:
+    """Images that are evaluated at a time: fewer of large ones, whose maps take more memory."""
+    if info.size <= LARGEST_OF_FULL_BATCH:
+        return EVALUATION_BATCH
+    return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
 
 
 @torch.no_grad()

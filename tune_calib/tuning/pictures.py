@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import torch
 
+from tune_calib.data.base import info_of
+from tune_calib.data.shift import ShiftSet
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
@@ -26,7 +28,11 @@ _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same 
 
 
 def take_pictures(
-    out: Place, store: Place, data_root: Path | None, device: str = "cpu"
+    out: Place,
+    store: Place,
+    data_root: Path | None,
+    device: str = "cpu",
+    shift: Path | None = None,
 ) -> list[str]:
     """Write ``corruptions`` and ``logits`` of one finished trial of each rung.
 
@@ -37,6 +43,7 @@ def take_pictures(
         store: holds its networks.
         data_root: where data sets lie.
         device: ``cpu`` or ``cuda``.
+        shift: folder of a published shift set, evaluated beside the corruptions that are made here.
 
     Returns:
         A line for each trial: what was done.
@@ -53,17 +60,27 @@ def take_pictures(
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
         first.setdefault(row["rung"], row)
     with only_driver(out):
-        return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
+        return [
+            _picture(row, out, Store(store), data_root, device, shift) for row in first.values()
+        ]
 
 
 def _picture(
-    row: dict[str, Any], out: Place, store: Store, data_root: Path | None, device: str
+    row: dict[str, Any],
+    out: Place,
+    store: Store,
+    data_root: Path | None,
+    device: str,
+    shift: Path | None,
 ) -> str:
     name = row["spec_hash"]
-    if (out / "logits" / f"{name}.parquet").exists():
+    if (out / "logits" / f"{name}.parquet").exists() and (
+        shift is None or _holds_shift(out, name, shift)
+    ):
         return f"{row['rung_label']}: is there"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
+    published = ShiftSet.open(shift, info_of(spec.data)) if shift else None
     take_up(spec.network, torch.device(device))
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
@@ -71,9 +88,13 @@ def _picture(
     trial = FinishedTrial(spec, store, development, test)
     found = trial.logits(test)
     _refuse_other(row, trial.judge(found))
+    found_under = list(trial.under_corruption())
+    if shift and published:
+        parts = trial.under_shift(published)
+        found_under += [(f"{shift.name}/{kind}", level, told) for kind, level, told in parts]
     shifted = [
         {"spec_hash": name, "kind": kind, "severity": severity, **_told(evaluation)}
-        for kind, severity, evaluation in trial.under_corruption()
+        for kind, severity, evaluation in found_under
     ]
     write_table(out, "corruptions", name, pa.Table.from_pylist(shifted))
     positions = spread_out(len(test), SAMPLES)
@@ -84,6 +105,13 @@ def _picture(
     }
     write_table(out, "logits", name, pa.table(kept))
     return f"{row['rung_label']}: {len(shifted)} corruptions, logits of {len(positions)} samples"
+
+
+def _holds_shift(out: Place, name: str, shift: Path) -> bool:
+    """Whether a trial was evaluated on a shift set already."""
+    table = read_table(out, "corruptions")
+    rows = zip(table["spec_hash"].to_pylist(), table["kind"].to_pylist(), strict=True)
+    return any(own == name and kind.startswith(f"{shift.name}/") for own, kind in rows)
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float]:

@@ -39,6 +39,6 @@ DATASETS.register(
         rules=rules.CIFAR10,
         hint=FILES.hint,
         published=(50_000, 10_000),
-        quick=over_fitted(epochs=14),
+        quick=over_fitted(epochs=10),
     ),
 )

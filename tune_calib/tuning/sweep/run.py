@@ -22,6 +22,7 @@ from tune_calib.tuning.search.storage import journal_file
 from tune_calib.tuning.site import Site
 from tune_calib.tuning.sweep.entries import Work, works_of
 from tune_calib.tuning.sweep.file import ReadFile
+from tune_calib.tuning.taken_in import taken_in
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def planned_works(file: ReadFile, needs_data: bool = True) -> list[Work]:
         UserError: something is wrong.
     """
     works = works_of(file)
-    for work in works:
+    for index, work in enumerate(works):
         own = file.content.entries[str(work.position[1])].resources
         position = (*(work.position[:2] if own else ()), "resources", "gpus")
         try:
@@ -66,6 +67,11 @@ def planned_works(file: ReadFile, needs_data: bool = True) -> list[Work]:
                 DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
             raise file.error(("data_root",), str(error)) from None
+        try:
+            asked = taken_in(work.asked, file.content.data_root, file.store)
+        except UserError as error:
+            raise file.error(work.position, str(error)) from None
+        works[index] = replace(work, asked=asked)
         if work.search is not None and file.content.study_storage is None:
             try:
                 journal_file(file.out)

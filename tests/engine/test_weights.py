@@ -1,0 +1,112 @@
+"""Networks that start from a file of weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.support import CPU, here, rows
+from tune_calib.asked import Asked
+from tune_calib.data.splits import load_development
+from tune_calib.engine.artifacts import NetworkTraining
+from tune_calib.engine.network import build
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.models.build import build_network
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.taken_in import taken_in
+
+
+def network_of(backbone: str = "small_cnn", classes: int = 10, size: int = 8, seed: int = 7):
+    return build_network(backbone, "reference", 1, size, classes, seed)
+
+
+def saved(path: Path, network, rename=lambda name: name) -> Path:
+    tensors = {rename(name): t.contiguous() for name, t in network.state_dict().items()}
+    save_file(tensors, path)
+    return path
+
+
+def spec_from(file: Path, store: Path, **network) -> TrialSpec:
+    given = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
+    return taken_in(Asked(given), None, store).spec()
+
+
+STYLES = {
+    "ours": lambda name: name,
+    "an artifact": lambda name: f"network.{name}",
+    "timm": lambda name: name.removeprefix("backbone.").replace("head.", "fc."),
+    "parallel": lambda name: f"module.{name.removeprefix('backbone.').replace('head.', 'linear.')}",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_training_starts_from_the_weights_under_any_names(style, tmp_path):
+    source = network_of()
+    file = saved(tmp_path / "w.safetensors", source, STYLES[style])
+    spec = spec_from(file, tmp_path / "store", epochs=1)
+    file.unlink()  # the store has a copy
+    store = Store(tmp_path / "store")
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+    assert run.trainer is not None
+    for name, tensor in run.trainer.network.state_dict().items():
+        assert torch.equal(tensor, source.state_dict()[name]), name
+    run.close()
+
+
+def test_the_content_and_not_the_path_is_the_identity(tmp_path):
+    files = [saved(tmp_path / f"{n}.safetensors", network_of(seed=s)) for n, s in
+             (("a", 1), ("b", 1), ("c", 2))]  # fmt: skip
+    ids = [spec_from(file, tmp_path / "store").network_id for file in files]
+    assert ids[0] == ids[1] != ids[2]
+    assert TrialSpec.build(network={}).network_id not in ids
+
+
+def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path, capsys):
+    source = network_of(classes=1000)
+    file = saved(tmp_path / "w.safetensors", source)
+    spec = spec_from(file, tmp_path / "store")
+    assert "its last layer is of other classes" in capsys.readouterr().err
+    store = Store(tmp_path / "store")
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+    assert run.trainer is not None
+    fresh, found = build(spec, 500)[0].state_dict(), run.trainer.network.state_dict()
+    assert torch.equal(found["head.weight"], fresh["head.weight"])
+    assert torch.equal(found["backbone.0.weight"], source.state_dict()["backbone.0.weight"])
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (lambda at: saved(at, network_of("resnet8")), r"another network \(.*name the backbone"),
+        (lambda at: saved(at, build_network("small_cnn", "reference", 3, 8, 10, 0)), "there and"),
+        (lambda at: at.write_bytes(b"PK\x03\x04"), "no safetensors file.*torch.save"),
+        (lambda at: None, "no safetensors file"),
+    ],
+)
+def test_weights_that_do_not_fit_are_one_line(content, message, tmp_path):
+    file = tmp_path / "w.safetensors"
+    content(file)
+    with pytest.raises(UserError, match=message) as error:
+        spec_from(file, tmp_path / "store")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "store" / "weights").exists()
+
+
+def test_a_store_without_the_weights_is_one_line(tmp_path):
+    spec = spec_from(saved(tmp_path / "w.safetensors", network_of()), tmp_path / "store")
+    with pytest.raises(UserError, match="does not hold the weights"):
+        NetworkTraining(spec, Store(tmp_path / "other"), load_development(spec.data, None), CPU)
+
+
+def test_from_the_command_line(tmp_path):
+    file = saved(tmp_path / "w.safetensors", network_of())
+    out = tmp_path / "out"
+    words = ["compare", "ce", "--set", f"network.weights={file}", "--epochs", 1, "--out", out]
+    assert here(*words).returncode == 0
+    (row,) = rows(out)
+    assert str(tmp_path) not in row["network"]
+    assert '"weights"' in row["network"]
+    assert here(*words).returncode == 0  # the same question

@@ -1,0 +1,121 @@
+"""FGVC-Aircraft (Maji et al., 2013): 6,667 + 3,333 colour images of 100 variants, of many sizes.
+
+Each is resized to 448x448, of which training sees random windows of 384x384, and evaluation the one
+in the middle (FeDLaS, for its vision transformer). Training is on train and val together. The
+papers' programs choose on the test split (`data.split: val_is_test`); here a tenth of train is held
+out.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from tune_calib.data import rules
+from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.data.constants import NORMS
+from tune_calib.data.decode import FileRows, Format
+from tune_calib.data.find import (
+    fields_of,
+    require_classes,
+    require_files,
+    require_folder,
+    unpacked,
+)
+from tune_calib.data.huggingface import find_parts, lazy_images
+from tune_calib.data.images import LazyImages
+from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.registry import DATASETS
+
+NAME, CLASSES, STORED, SIZE = "aircraft", 100, 448, 384
+FOLDER = "fgvc-aircraft-2013b"
+LISTS = ("images_variant_trainval.txt", "images_variant_test.txt")
+
+HINT = (
+    f"give `data_root` a folder that holds the unpacked archive ({FOLDER}, also of "
+    "torchvision.datasets.FGVCAircraft), or Parquet in the Hugging Face layout"
+)
+
+
+def locate(root: Path | None) -> tuple[Path, ...]:
+    """Find the files below a root: Parquet of Hugging Face, else the archive.
+
+    Raises:
+        DataNotFoundError: they are not there, or in part only.
+    """
+    folder = require_folder(NAME, root, HINT)
+    if found := find_parts(NAME, folder, HINT):
+        return (*found[0], *found[1])
+    archive = unpacked(NAME, folder, FOLDER)
+    if archive is None:
+        raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+    lists = require_files([archive / "data" / name for name in LISTS], HINT)
+    files = [file for listed in lists for file, _ in _listed(listed)]
+    return require_files([*lists, *files], HINT)
+
+
+def load_at(root: Path | None, stored: int) -> Source:
+    """List the images; they are decoded when they are asked for.
+
+    Args:
+        root: where the data set lies.
+        stored: height and width that every image is resized to.
+
+    Raises:
+        DataNotFoundError: the root does not hold it.
+        DamagedFileError: a list or a file is damaged, or a class is missing.
+    """
+    files = locate(root)
+    format_ = Format(channels=3, size=stored, resize=True)
+    if files[0].suffix == ".parquet":
+        parts = find_parts(NAME, files[0].parent, HINT)
+        source = Source(*(lazy_images(part, format_, CLASSES) for part in parts))
+    else:
+        source = _archive(files[0], files[1], format_)
+    return require_classes(source, files, CLASSES)
+
+
+def _archive(train: Path, test: Path, format_: Format) -> Source:
+    variants = sorted({variant for _, variant in _listed(train)})
+    if len(variants) != CLASSES:
+        raise DamagedFileError(
+            f"{train} names {len(variants)} variants, expected {CLASSES}: a class is missing; "
+            "unpack it again"
+        )
+    parts = []
+    for listed in (train, test):
+        pairs = _listed(listed)
+        unknown = next((variant for _, variant in pairs if variant not in variants), None)
+        if unknown is not None:
+            raise DamagedFileError(f"{listed} names the variant {unknown!r}, which train has not")
+        images = LazyImages.all_of(FileRows([file for file, _ in pairs], format_))
+        labels = torch.tensor([variants.index(variant) for _, variant in pairs])
+        parts.append(Split(images, labels, torch.arange(len(pairs))))
+    return Source(*parts)
+
+
+def _listed(file: Path) -> list[tuple[Path, str]]:
+    """Image and variant of each line."""
+    folder = file.parent / "images"
+    return [(folder / f"{number}.jpg", variant) for number, variant in fields_of(file, 2)]
+
+
+DATASETS.register(
+    DatasetInfo(
+        name=NAME,
+        title="FGVC-Aircraft",
+        classes=CLASSES,
+        channels=3,
+        size=SIZE,
+        stored=STORED,
+        mean=NORMS["imagenet"][0],
+        std=NORMS["imagenet"][1],
+        padding=0,
+        flip=True,
+        load=partial(load_at, stored=STORED),
+        load_at=load_at,
+        locate=locate,
+        split=rules.mukhoti,
+        hint=HINT,
+    )
+)

@@ -1,0 +1,110 @@
+"""SVHN, cropped digits (Netzer et al., 2011): 73,257 + 26,032 colour images of 32x32.
+
+The extra part is not read, as in the papers. Class k is the digit k.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tune_calib.data import rules
+from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.data.constants import NORMS
+from tune_calib.data.find import require_classes, require_folder
+from tune_calib.data.huggingface import find_parts, read_images
+from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.registry import DATASETS
+
+NAME, CLASSES, CHANNELS, SIZE = "svhn", 10, 3, 32
+
+OFFICIAL = ("train_32x32.mat", "test_32x32.mat")
+
+HINT = (
+    "give `data_root` a folder with train_32x32.mat and test_32x32.mat (also of "
+    "torchvision.datasets.SVHN), or with Parquet in the Hugging Face layout"
+)
+
+
+def locate(root: Path | None) -> tuple[Path, ...]:
+    """Find the files below a root: Parquet of Hugging Face, else the official ones.
+
+    Raises:
+        DataNotFoundError: they are not there, or in part only.
+    """
+    folder = require_folder(NAME, root, HINT)
+    if found := find_parts(NAME, folder, HINT):
+        return (*found[0], *found[1])
+    for parent in (folder, folder / NAME):
+        there = [name for name in OFFICIAL if (parent / name).is_file()]
+        if len(there) == 1:
+            absent = OFFICIAL[1 - OFFICIAL.index(there[0])]
+            raise DataNotFoundError(f"{NAME}: {parent} has no {absent}; {HINT}")
+        if there:
+            return tuple(parent / name for name in OFFICIAL)
+    raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+
+
+def load(root: Path | None) -> Source:
+    """Read and decode the images.
+
+    Raises:
+        DataNotFoundError: the root does not hold it.
+        DamagedFileError: a file is truncated or foreign.
+    """
+    files = locate(root)
+    if files[0].suffix == ".parquet":
+        parts = find_parts(NAME, files[0].parent, HINT)
+        source = Source(*(read_images(part, CHANNELS, SIZE, CLASSES) for part in parts))
+    else:
+        source = Source(*(_official(file) for file in files))
+    return require_classes(source, files, CLASSES)
+
+
+def _official(file: Path) -> Split:
+    from scipy.io import loadmat
+
+    try:
+        content = loadmat(file, variable_names=("X", "y"))
+        pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
+        if pixels.dtype != np.uint8 or pixels.shape != (SIZE, SIZE, CHANNELS, len(labels)):
+            raise ValueError(f"X is {pixels.dtype} {pixels.shape}")
+    # SciPy's reader has no error of its own for what is no such file.
+    except Exception as error:
+        if isinstance(error, MemoryError):
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DamagedFileError(
+            f"{file} is no whole file of {NAME} ({reason}); download it again"
+        ) from None
+    wrong = labels[(labels < 1) | (labels > CLASSES)]
+    if len(wrong):
+        raise DamagedFileError(
+            f"{file} holds label {wrong[0]}, expected 1..{CLASSES}; is it another data set?"
+        )
+    images = torch.from_numpy(pixels).permute(3, 2, 0, 1).contiguous()
+    # The digit 0 has label 10 there.
+    return Split(images, torch.from_numpy(labels % CLASSES), torch.arange(len(labels)))
+
+
+DATASETS.register(
+    DatasetInfo(
+        name=NAME,
+        title="SVHN",
+        classes=CLASSES,
+        channels=CHANNELS,
+        size=SIZE,
+        # As in the code of Mukhoti et al.: CIFAR-10's.
+        mean=NORMS["cifar10"][0],
+        std=NORMS["cifar10"][1],
+        # The papers do not augment it: a mirrored digit is none, or another one.
+        padding=0,
+        flip=False,
+        load=load,
+        locate=locate,
+        split=rules.mukhoti,
+        rules={"tst": rules.CIFAR10["tst"], "plp": rules.plp},
+        hint=HINT,
+        published=(73_257, 26_032),
+    )
+)

@@ -1,0 +1,128 @@
+"""Tiny-ImageNet (Stanford CS231n): 100,000 + 10,000 colour images of 64x64 in 200 classes.
+
+The published validation part, whose labels are known, is the test part, as in the papers. Grey
+images, of which there are some, are converted, as in the papers.
+"""
+
+from pathlib import Path
+
+import torch
+
+from tune_calib.data import rules
+from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.data.constants import NORMS
+from tune_calib.data.decode import FileRows, Format
+from tune_calib.data.find import fields_of, require_classes, require_folder, unpacked
+from tune_calib.data.huggingface import find_parts, lazy_images
+from tune_calib.data.images import LazyImages
+from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.registry import DATASETS
+
+NAME, CLASSES = "tiny_imagenet", 200
+FORMAT = Format(channels=3, size=64, convert_grey=True)
+FOLDER = "tiny-imagenet-200"
+PARTS = ("train", "valid")
+
+HINT = (
+    f"give `data_root` a folder that holds the unpacked archive ({FOLDER}), or Parquet in the "
+    "Hugging Face layout (train, valid)"
+)
+
+
+def locate(root: Path | None) -> tuple[Path, ...]:
+    """Find the files below a root: Parquet of Hugging Face, else the archive.
+
+    Raises:
+        DataNotFoundError: they are not there, or in part only.
+    """
+    folder = require_folder(NAME, root, HINT)
+    if found := find_parts(NAME, folder, HINT, PARTS):
+        return (*found[0], *found[1])
+    archive = unpacked(NAME, folder, FOLDER)
+    if archive is None:
+        raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+    train, _ = _training(archive)
+    test, _ = _validation(archive)
+    return (archive / "wnids.txt", archive / "val" / "val_annotations.txt", *train, *test)
+
+
+def load(root: Path | None) -> Source:
+    """List the images; they are decoded when they are asked for.
+
+    Raises:
+        DataNotFoundError: the root does not hold it.
+        DamagedFileError: a list or a file is damaged, or a class is missing.
+    """
+    folder = require_folder(NAME, root, HINT)
+    if parts := find_parts(NAME, folder, HINT, PARTS):
+        source = Source(*(lazy_images(part, FORMAT, CLASSES) for part in parts))
+        return require_classes(source, parts[0], CLASSES)
+    files = locate(root)
+    archive = files[0].parent
+    source = Source(*(_split(*part(archive)) for part in (_training, _validation)))
+    return require_classes(source, files, CLASSES)
+
+
+def _classes(archive: Path) -> dict[str, int]:
+    """Number of each class: its place in the sorted names."""
+    names = sorted({line[0].strip() for line in fields_of(archive / "wnids.txt", 1)})
+    if len(names) != CLASSES:
+        raise DamagedFileError(
+            f"{archive / 'wnids.txt'} names {len(names)} classes, expected {CLASSES}; unpack it "
+            "again"
+        )
+    return {name: number for number, name in enumerate(names)}
+
+
+def _training(archive: Path) -> tuple[list[Path], list[int]]:
+    """Files in the order of the papers' rule, sorted by class and path, and their labels."""
+    files, labels = [], []
+    for name, number in _classes(archive).items():
+        own = sorted((archive / "train" / name / "images").glob("*.JPEG"))
+        if not own:
+            raise DamagedFileError(
+                f"{archive / 'train' / name} holds no image: a class is missing; unpack it again"
+            )
+        files += own
+        labels += [number] * len(own)
+    return files, labels
+
+
+def _validation(archive: Path) -> tuple[list[Path], list[int]]:
+    listed = archive / "val" / "val_annotations.txt"
+    classes = _classes(archive)
+    files, labels = [], []
+    for name, label, *_ in fields_of(listed, 2, None):
+        if label.split()[0] not in classes:
+            raise DamagedFileError(f"{listed} names the class {label.split()[0]}, which is none")
+        files.append(archive / "val" / "images" / name)
+        labels.append(classes[label.split()[0]])
+    absent = next((file for file in files if not file.is_file()), None)
+    if absent is not None:
+        raise DamagedFileError(f"{absent} is not there; unpack the archive again")
+    return files, labels
+
+
+def _split(files: list[Path], labels: list[int]) -> Split:
+    images = LazyImages.all_of(FileRows(files, FORMAT))
+    return Split(images, torch.tensor(labels), torch.arange(len(files)))
+
+
+DATASETS.register(
+    DatasetInfo(
+        name=NAME,
+        title="Tiny-ImageNet",
+        classes=CLASSES,
+        channels=3,
+        size=64,
+        mean=NORMS["imagenet"][0],
+        std=NORMS["imagenet"][1],
+        padding=4,
+        flip=True,
+        load=load,
+        locate=locate,
+        rules={"default": rules.tenth_of_each_class},
+        hint=HINT,
+        published=(100_000, 10_000),
+    )
+)

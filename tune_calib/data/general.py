@@ -1,0 +1,189 @@
+"""Data sets of which only their files say what they are: folders of images, Parquet files.
+
+What decides numbers (classes, channels, sizes, moments, a digest of all pixels and labels) is found
+once, when a run is planned, and is part of the spec: two such data sets share no network, and
+whoever trains need not look again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tune_calib.data.base import Source, Split, refuse_crop
+from tune_calib.data.cache import open_source
+from tune_calib.data.decode import Format
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.registry import DATASETS
+
+if TYPE_CHECKING:
+    from tune_calib.spec import DataSlot
+
+SMALL = 96
+"""Images of one size up to this are kept as they are; larger ones are resized."""
+
+STORED, SIZE = 256, 224
+"""What larger images are resized to, and the window that a network sees, unless asked otherwise."""
+
+CARVED = "carved"
+"""Rule of ``data.split`` that takes a fifth of the training part as the test part."""
+
+TEST_PARTS = ("test", "val", "valid", "validation")
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What a first look into a root tells, before any image is decoded.
+
+    Attributes:
+        where: the root, for messages.
+        train: images of a format, and their labels, of the training part.
+        test: of the test part; None if there is none.
+        classes: number of classes.
+        is_grey: whether the first image of each class has no colours.
+        side: height and width of the first image, in pixels, where they are equal.
+    """
+
+    where: Path
+    train: Callable[[Format], Split]
+    test: Callable[[Format], Split] | None
+    classes: int
+    is_grey: bool
+    side: int | None
+
+
+@dataclass(frozen=True)
+class General:
+    """A kind of files.
+
+    Attributes:
+        name: of the data set.
+        look: finds them below a root, by the options of a data slot.
+    """
+
+    name: str
+    look: "Callable[[Path | None, DataSlot], Look]"
+
+    def effective(self, slot: "DataSlot") -> dict[str, Any]:
+        """Fields of the record, from what a slot holds in ``found``; none of one without."""
+        found = slot.found
+        if found is None:
+            return {}
+        return {
+            "classes": found.classes,
+            "channels": found.channels,
+            "size": found.size,
+            "stored": found.stored,
+            "mean": found.mean,
+            "std": found.std,
+            "digest": found.digest,
+            # Images of one size are cropped from a black border, as those of CIFAR are.
+            "padding": 4 if found.size == found.stored else 0,
+            **self._reading(slot, found.channels, found.stored),
+        }
+
+    def describe(self, slot: "DataSlot", root: Path | None, cache: Path | None) -> dict[str, Any]:
+        """What the files say: the fields of ``spec.FoundData``. All images are read.
+
+        Args:
+            slot: its options say how they are read.
+            root: where they lie.
+            cache: folder of decoded images.
+
+        Raises:
+            UserError: the root does not hold such a data set, or a file of it is damaged.
+        """
+        look = self.look(root, slot)
+        channels = 1 if look.is_grey else 3
+        stored, size = _sizes(look, slot)
+        reading = self._reading(slot, channels, stored)
+        info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
+        known = open_source(info, root, cache).summary()
+        return {
+            "classes": look.classes,
+            "channels": channels,
+            "stored": stored,
+            "size": size,
+            "mean": known.mean,
+            "std": known.std,
+            "digest": known.digest,
+        }
+
+    def _reading(self, slot: "DataSlot", channels: int, stored: int) -> dict[str, Any]:
+        """How the images are read, and what the name of a cache file says of it."""
+
+        def load(root: Path | None) -> Source:
+            look = self.look(root, slot)
+            keep = slot.resize is None and look.side == stored
+            convert = slot.grey == "convert"
+            format_ = Format(channels, stored, resize=not keep, convert_grey=convert)
+            return _parts(look, format_, slot)
+
+        columns = (slot.image_column, slot.label_column)
+        return {"load": load, "reading": repr((channels, stored, slot.grey, slot.split, columns))}
+
+
+def undescribed(name: str) -> Callable[[Path | None], Source]:
+    """The loader of a record that nothing was found for."""
+
+    def load(root: Path | None) -> Source:
+        del root
+        raise UserError(
+            f"{name}: what its files hold must be found first; ask for it by the command line or a "
+            "sweep file, or fill `data.found` by Asked.described"
+        )
+
+    return load
+
+
+def _sizes(look: Look, slot: "DataSlot") -> tuple[int, int]:
+    """Height and width of images as they are kept, and as a network sees them."""
+    is_small = look.side is not None and look.side <= SMALL
+    if slot.resize is None and is_small:
+        assert look.side is not None
+        stored, size = look.side, slot.crop or look.side
+    else:
+        stored = slot.resize or STORED
+        size = slot.crop or min(SIZE, stored)
+    refuse_crop(stored, size)
+    return stored, size
+
+
+def _parts(look: Look, format_: Format, slot: "DataSlot") -> Source:
+    train = look.train(format_)
+    if slot.split == CARVED:
+        if look.test is not None:
+            raise UserError(f"data.split: {look.where} has a test part; leave carved out")
+        train, test = _carved(train)
+    elif look.test is None:
+        raise UserError(
+            f"{look.where} has no test part ({', '.join(TEST_PARTS)}); add it, or take a fifth of "
+            f"train for it: data.split={CARVED}"
+        )
+    else:
+        test = look.test(format_)
+    _require_classes(look, train, test)
+    return Source(train, test)
+
+
+def _carved(whole: Split) -> tuple[Split, Split]:
+    """Four fifths, and the fifth that torch's ``randperm`` under seed 1 puts first."""
+    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(1))
+    test = len(whole) // 5
+    return whole.take(order[test:]), whole.take(order[:test])
+
+
+def _require_classes(look: Look, train: Split, test: Split) -> None:
+    counts = torch.bincount(train.labels, minlength=look.classes)
+    if int(counts.min()) == 0:
+        raise DamagedFileError(
+            f"{look.where} has no training image of class {int(counts.argmin())} (of "
+            f"{look.classes}); number classes from 0 on, without a gap"
+        )
+    if int(test.labels.max()) >= look.classes:
+        raise DamagedFileError(
+            f"{look.where} has test images of class {int(test.labels.max())}, and training ones of "
+            f"0..{look.classes - 1} alone"
+        )
