@@ -96,6 +96,8 @@ class DatasetInfo:
         rule: name of the rule in force.
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
+        published: images of the published training part and test part, by which a plan is
+            reckoned without the files; none if each copy has its own number.
         hint: how to get the data, for error messages.
         quick: the cheapest setting that is worth a table; it holds where no recipe is named.
     """
@@ -124,6 +126,7 @@ class DatasetInfo:
     rule: str = DEFAULT
     relabel: tuple[int, ...] | None = None
     test_constants: Constants | None = None
+    published: tuple[int, int] | None = None
 
     def cut(self, train: Tensor, test: Tensor) -> Cut:
         """Cut the published parts by the rule in force.

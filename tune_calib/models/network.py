@@ -1,6 +1,6 @@
 """A network: a backbone that gives features and a linear head that gives logits."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -104,4 +104,5 @@ class _Bf16(nn.Module):
 
 
 def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
-    return torch.autocast(given.device.type, torch.bfloat16, enabled=is_on)
+    # Not one that is off: the meta device, on which costs are counted, knows none.
+    return torch.autocast(given.device.type, torch.bfloat16) if is_on else nullcontext()
