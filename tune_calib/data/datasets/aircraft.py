@@ -116,6 +116,7 @@ DATASETS.register(
         load_at=load_at,
         locate=locate,
         split=rules.mukhoti,
+        published=(6_667, 3_333),
         hint=HINT,
     )
 )

@@ -110,6 +110,7 @@ DATASETS.register(
         load_at=load_at,
         locate=locate,
         split=rules.mukhoti,
+        published=(5_994, 5_794),
         hint=HINT,
     )
 )
