@@ -48,4 +48,5 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _example(name: str) -> str:
     """A file that tests run, as it is."""
     text = (ROOT / "docs/examples" / name).read_text(encoding="utf-8")
-    return f'```python title="docs/examples/{name}"\n{text}```'
+    language = {".py": "python"}.get(Path(name).suffix, Path(name).suffix[1:])
+    return f'```{language} title="docs/examples/{name}"\n{text}```'

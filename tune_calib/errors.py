@@ -22,7 +22,13 @@ _WAYS_OUT = {
 }
 
 SETTINGS = {
-    **{name: name for name in ("out", "store", "data_root", "address", "study_storage", "seeds")},
+    **{
+        name: name
+        for name in (
+            "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
+            "own_recipes",
+        )
+    },
     **{
         name: f"search.{name}"
         for name in (

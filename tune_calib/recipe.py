@@ -37,6 +37,7 @@ class Recipe:
         methods: what its authors set otherwise for a method, by its name, then by place: a data
             set, a backbone on it, or nothing for all.
         backbones: that it was made for; none: any.
+        pretrained: its networks start from weights that a user gives (``network.weights``).
         note: what of the published is not in it, or was read one way of several.
     """
 
@@ -49,6 +50,7 @@ class Recipe:
     on: Mapping[str, Settings] = field(default_factory=dict)
     methods: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     backbones: tuple[str, ...] = field(default=(), compare=False)
+    pretrained: bool = field(default=False, compare=False)
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -166,6 +168,31 @@ def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
         raise UserError(
             f"the quick setting of {dataset} was made for {', '.join(recipe.backbones)}, not for "
             f"{backbone}; {_way_out(dataset)}"
+        )
+
+
+def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bool) -> None:
+    """Refuse a recipe of pretrained networks without weights, or with optimisers of others.
+
+    Args:
+        recipe: that trains the network.
+        network: its slot, filled.
+        own_recipes: whether methods are trained by the recipes of their authors.
+
+    Raises:
+        UserError: it is one of pretrained networks, and either is so.
+    """
+    if not recipe.pretrained:
+        return
+    if network.get("weights") is None:
+        raise UserError(
+            f"recipe {recipe.name!r} starts from pretrained weights: give `network.weights` the "
+            f"safetensors file of a {network.get('backbone')} (docs/pages/data.md#weights)"
+        )
+    if own_recipes:
+        raise UserError(
+            f"recipe {recipe.name!r} trains pretrained networks on, and the authors' recipes of "
+            "`own_recipes` train them from the start; leave it out"
         )
 
 

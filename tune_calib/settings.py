@@ -18,6 +18,7 @@ from tune_calib.recipe import (
     optimiser_of,
     recipe_for,
     refuse_backbone,
+    refuse_untrained,
 )
 from tune_calib.registry import METHODS, RECIPES, MethodInfo, nearest
 from tune_calib.spec import SLOTS, TrialSpec
@@ -96,6 +97,8 @@ def effective(
             if recipe is not None and method is not None:
                 below = {**below, **recipe.of_method(method, *places)}
             slots[name] = _filled(name, own, below, places, own_recipes)
+    if recipe is not None:
+        refuse_untrained(recipe, slots["network"], own_recipes)
     return TrialSpec.build(**slots)
 
 

@@ -17,18 +17,26 @@ if TYPE_CHECKING:
     from tune_calib.tuning.sweep.run import Ended
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and start nothing")]
+GpuModel = Annotated[
+    str | None, typer.Option(help="with --dry-run: the hours on this GPU, e.g. A100-80GB")
+]
 Cluster = Annotated[str | None, typer.Option(help="a Ray cluster, instead of the file's")]
 
 
 def run(
     file: Annotated[Path, typer.Argument(help="a sweep file; its format: tune-calib schema")],
     dry_run: DryRun = False,
+    gpu_model: GpuModel = None,
     address: Cluster = None,
     retry: Retry = None,
 ) -> None:
     """Carry a sweep file out; what is done already is not done again."""
+    from tune_calib.errors import UserError
+
     if retry is not None:
         known("--retry", retry, ("crashed",))
+    if gpu_model is not None and not dry_run:
+        raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
     from tune_calib.tuning.dry_run.forecast import forecast
     from tune_calib.tuning.sweep.file import read_sweep_file
@@ -41,7 +49,9 @@ def run(
         read = read_sweep_file(file)
         if address is not None:
             read = read.at_address(address)
-        works = planned_works(read)
+        if gpu_model is not None:
+            read = read.for_gpu(gpu_model)
+        works = planned_works(read, needs_data=not (dry_run and read.content.gpu_model))
         if dry_run:
             typer.echo(forecast(read, works))
             return

@@ -14,6 +14,7 @@ from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.errors import UserError
 from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS, nearest
+from tune_calib.wording import shown
 
 if TYPE_CHECKING:
     from tune_calib.spec import DataSlot
@@ -95,6 +96,8 @@ class DatasetInfo:
         rule: name of the rule in force.
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
+        published: images of the published training part and test part, by which a plan is
+            reckoned without the files; none if each copy has its own number.
         hint: how to get the data, for error messages.
         quick: the cheapest setting that is worth a table; it holds where no recipe is named.
     """
@@ -123,6 +126,7 @@ class DatasetInfo:
     rule: str = DEFAULT
     relabel: tuple[int, ...] | None = None
     test_constants: Constants | None = None
+    published: tuple[int, int] | None = None
 
     def cut(self, train: Tensor, test: Tensor) -> Cut:
         """Cut the published parts by the rule in force.
@@ -201,10 +205,8 @@ class DatasetInfo:
     def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
         if name not in known:
             names = sorted({*known, DEFAULT} if key == "split" else known)
-            near = nearest(name, names)
-            raise UserError(
-                f"data.{key}: {self.name} has no {name!r}{near or '; known: ' + ', '.join(names)}"
-            )
+            near = nearest(name, names) or f"; known: {', '.join(names)}"
+            raise UserError(f"data.{key}: {self.name} has no {shown(name)}{near}")
 
 
 class General(Protocol):

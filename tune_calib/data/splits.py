@@ -44,6 +44,40 @@ class Development:
         return Development(self.train.to(device), self.select.to(device), self.calib.to(device))
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Images of each split of a data slot."""
+
+    train: int
+    select: int
+    calib: int
+    test: int
+
+
+def published_sizes(slot: DataSlot) -> Sizes:
+    """Images of each split, without the files: by the published sizes, all classes alike.
+
+    Raises:
+        UserError: each copy of the data set has a number of its own.
+    """
+    info = info_of(slot)
+    if info.published is None:
+        raise UserError(
+            f"nobody published how many images {slot.dataset} has, so that only its files tell; "
+            "leave `gpu_model` out"
+        )
+    train, test = (torch.arange(count) % info.classes for count in info.published)
+    cut = info.cut(train, test)
+    counts = np.bincount(train[cut.train].numpy(), minlength=info.classes).astype(np.int64)
+    if slot.train_fraction < 1:
+        counts = fraction_counts(counts, slot.train_fraction)
+    if slot.imbalance > 1:
+        counts = imbalance_counts(counts, slot.imbalance)
+    half = len(cut.validation) // 2
+    tested = len(test) if cut.test is None else len(cut.test)
+    return Sizes(int(counts.sum()), half, len(cut.validation) - half, tested)
+
+
 def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
     """Load train, select and calib.
 

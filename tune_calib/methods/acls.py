@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.methods._papers import as_on_tiny
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -95,6 +96,6 @@ METHODS.register(
         params=AclsParams,
         implementation=Acls,
         recipe="acls",
-        dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
+        dataset_defaults=as_on_tiny(margin=10.0),
     ),
 )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
+from tune_calib.methods._papers import as_on_tiny
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 GAMMA = {
@@ -22,7 +23,7 @@ GAMMA = {
     "cifar100/resnet110": {"gamma": 6.1},
     "cifar100/wrn26_10": {"gamma": 3.9},
     "cifar100/densenet121": {"gamma": 3.4},
-    "tiny_imagenet": {"gamma": 2.3},
+    **as_on_tiny(gamma=2.3),
 }
 """What the paper tunes for each backbone; a backbone that it lacks takes ResNet-50's."""
 

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
+from tune_calib.methods._papers import as_on_tiny
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
 
@@ -289,7 +290,7 @@ METHODS.register(
         recipe="fedlas",
         dataset_defaults={
             "cifar100": {"alpha": 0.1, "theta": 0.5},
-            "tiny_imagenet": {"theta": 0.5},
+            **as_on_tiny(theta=0.5),
         },
     ),
 )
@@ -314,7 +315,7 @@ METHODS.register(
         recipe="fedlas",
         dataset_defaults={
             "cifar100": {"beta": 1.0, "theta": 0.5},
-            "tiny_imagenet": {"alpha": 0.05, "margin": 10.0, "theta": 0.5},
+            **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),
         },
     ),
 )

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import margin_excess
+from tune_calib.methods._papers import as_on_tiny
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -64,6 +65,6 @@ METHODS.register(
         params=MarginLabelSmoothingParams,
         implementation=MarginLabelSmoothing,
         recipe="acls",
-        dataset_defaults={"tiny_imagenet": {"margin": 10.0}},
+        dataset_defaults=as_on_tiny(margin=10.0),
     ),
 )

@@ -1,6 +1,6 @@
 """A network: a backbone that gives features and a linear head that gives logits."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +52,7 @@ class Network(nn.Module):
         return Output(features, self.head(features))
 
     def features(self, images: Tensor) -> Tensor:
-        """Give the features (N, D), float32, of normalised images (N, channels, size, size)."""
+        """Give the features (N, D) of normalised images (N, channels, size, size)."""
         compiled = vars(self).get("compiled")
         with _bf16(images, self.is_bf16):
             if compiled is None:
@@ -60,7 +60,7 @@ class Network(nn.Module):
             else:
                 # A CUDA graph writes its next output over this one.
                 features = compiled(images).clone()
-        return features.float()
+        return features.float() if self.is_bf16 else features
 
     def compile_backbone(self, mode: str) -> None:
         """Have the backbone compiled at its first batch; its stages run as they are.
@@ -104,4 +104,5 @@ class _Bf16(nn.Module):
 
 
 def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
-    return torch.autocast(given.device.type, torch.bfloat16, enabled=is_on)
+    # Not one that is off: the meta device, on which costs are counted, knows none.
+    return torch.autocast(given.device.type, torch.bfloat16) if is_on else nullcontext()

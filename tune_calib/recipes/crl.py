@@ -21,6 +21,8 @@ RECIPES.register(
         on={
             "cifar10": {"data": {"split": "whole", "norm": "cifar10_crl"}},
             "cifar100": {"data": {"split": "whole", "norm": "cifar100_crl"}},
+            # Read in PLP's code base, which grew out of it.
+            "svhn": {"data": {"split": "whole", "norm": "half"}},
         },
         datasets=("cifar10", "cifar100", "svhn"),
         note="It trains on all images and has no validation split: `select` and `calib` are cut "

@@ -20,8 +20,9 @@ PLP = RECIPES.register(
         on={
             "cifar10": {"data": {"split": "plp", "norm": "imagenet"}},
             "cifar100": {"data": {"split": "plp", "norm": "cifar100_crl"}},
+            "svhn": {"data": {"split": "plp", "norm": "half"}},
         },
         methods={"plp": {"": {"weight_decay": 5e-4}, "tiny_imagenet": {"weight_decay": 1e-4}}},
-        datasets=("cifar10", "cifar100"),
+        datasets=("cifar10", "cifar100", "svhn"),
     )
 )

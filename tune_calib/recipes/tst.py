@@ -33,6 +33,8 @@ RECIPES.register(
         on={
             "cifar10": {"data": {"split": "tst", "norm": "cifar10_tst"}},
             "cifar100": {"data": {"split": "tst", "norm": "cifar100_tst"}},
+            # Its constants there are those of the data set's record.
+            "svhn": {"data": {"split": "tst"}},
         },
         datasets=("cifar10", "cifar100", "svhn"),
         backbones=("wrn28_10",),

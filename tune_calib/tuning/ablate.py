@@ -25,7 +25,7 @@ from tune_calib.registry import DATASETS, LADDERS, RECIPES
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.caption import conditions, recipe_record, titles
+from tune_calib.tuning.caption import conditions, recipe_record, tell_recipe, titles
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -96,6 +96,7 @@ def ablate(job: LadderJob) -> list[str]:
         keep(site.out, used)
         if not plan.networks:
             return []
+        tell_recipe(job.asked, site.out)
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)

@@ -1,27 +1,37 @@
 """What a ladder or comparison was run under, in one line for its captions."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tune_calib.asked import Asked
 from tune_calib.ladder import Ladder, PlannedTrial
 from tune_calib.manifests import RecipeRecord
+from tune_calib.places import Place
 from tune_calib.registry import BACKBONES, DATASETS
 from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot
 from tune_calib.wording import counted
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
-# What a recipe is told by; a field in which some differ is left to the table.
+# What a recipe is told by, nothing where it is as it always is; a field in which some differ is
+# left to the table.
 _TOLD: dict[str, Callable[[Any], str]] = {
     "optimizer": lambda name: _OPTIMISERS[name],
+    "nesterov": lambda has_it: "Nesterov's momentum" if has_it else "",
     "lr": lambda value: f"lr {value:g}",
+    "schedule": lambda name: "" if name == "steps" else name.replace("_", " "),
+    "warmup": lambda share: f"warm-up over {share:g} of the epochs" if share else "",
     "batch_size": lambda value: f"batch {value}",
     "weight_decay": lambda value: f"weight decay {value:g}",
     "loss_reduction": lambda value: f"{value} loss",
     "clip_grad_norm": lambda value: "no clip" if value is None else f"clip {value:g}",
+    "precision": lambda name: "" if name == "fp32" else name,
+    "weights": lambda identity: f"from the weights {identity}" if identity else "",
 }
+
+_OF_DATA = ("split", "labels", "norm", "test_norm", "resize", "crop", "grey")
 
 _NO_RECIPE = {
     "plugin",
@@ -47,6 +57,11 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
         parts.append(f"label noise {data.label_noise:g}")
     if data.imbalance > 1:
         parts.append(f"imbalance {data.imbalance:g}")
+    parts += [
+        f"{key} {value}".replace("_", " ")
+        for key in _OF_DATA
+        if (value := getattr(data, key)) != type(data).model_fields[key].default
+    ]
     networks = [trial.spec.network for trial in planned]
     loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
     parts.append(f"{network.backbone}{loss}, {counted(network.epochs, 'epoch')}{_recipe(networks)}")
@@ -58,6 +73,13 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
     if asked.recipe_described:
         parts.append(asked.recipe_described)
     return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
+
+
+def tell_recipe(asked: Asked, out: Place) -> None:
+    """Say on stderr by which recipe a folder is run, and what of it was changed."""
+    if asked.recipe_described:
+        own = "; each method by its authors' recipe" if asked.own_recipes else ""
+        sys.stderr.write(f"{out}: {asked.recipe_described}{own}\n")
 
 
 def recipe_record(asked: Asked) -> RecipeRecord | None:
@@ -89,12 +111,13 @@ def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
     """What of a recipe all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
-    shared = [
+    told = (
         text(getattr(slots[0], name))
         for name, text in _TOLD.items()
-        if len({getattr(slot, name) for slot in slots}) == 1
-    ]
-    return f": {', '.join(shared)}" if shared else ""
+        if name in type(slots[0]).model_fields and len({getattr(slot, name) for slot in slots}) == 1
+    )
+    shared = ", ".join(filter(None, told))
+    return f": {shared}" if shared else ""
 
 
 def _whose(networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool) -> str:

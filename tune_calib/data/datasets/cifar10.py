@@ -38,6 +38,7 @@ DATASETS.register(
         split=rules.mukhoti,
         rules=rules.CIFAR10,
         hint=FILES.hint,
+        published=(50_000, 10_000),
         quick=over_fitted(epochs=10),
     ),
 )

@@ -50,6 +50,7 @@ DATASETS.register(
         rules=rules.CIFAR100,
         coarse=COARSE,
         hint=FILES.hint,
+        published=(50_000, 10_000),
         quick=over_fitted(epochs=16),
     ),
 )

@@ -105,5 +105,6 @@ DATASETS.register(
         split=rules.mukhoti,
         rules={"tst": rules.CIFAR10["tst"], "plp": rules.plp},
         hint=HINT,
+        published=(73_257, 26_032),
     )
 )

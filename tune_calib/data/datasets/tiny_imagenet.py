@@ -123,5 +123,6 @@ DATASETS.register(
         locate=locate,
         rules={"default": rules.tenth_of_each_class},
         hint=HINT,
+        published=(100_000, 10_000),
     )
 )

@@ -10,7 +10,7 @@
         },
     )
 
-Settings that are not given are those that the command line would take (``recipes.effective``).
+Settings that are not given are those that the command line would take (``settings.effective``).
 """
 
 import itertools

@@ -5,17 +5,17 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tune_calib.data.base import info_of
-from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.data.splits import Development, Sizes, load_development, load_test
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.parts import in_parts
@@ -73,6 +73,8 @@ class Clock:
     store: Store
     data_root: Path | None
     device: torch.device
+    where: ClassVar[str] = ""
+    why_unknown: ClassVar[str] = "no such GPU or cores here"
     _images: dict[str, Images] = field(default_factory=dict)
     _networks: dict[str, Rate | None] = field(default_factory=dict)
     _batches: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -88,6 +90,12 @@ class Clock:
             self._images[key] = Images(load_development(*where), len(load_test(*where)))
         return self._images[key]
 
+    def sizes(self, slot: DataSlot) -> Sizes:
+        """Images of each split of a data slot."""
+        images = self.images(slot)
+        cut = images.development
+        return Sizes(len(cut.train), len(cut.select), len(cut.calib), images.test)
+
     @property
     def is_here(self) -> bool:
         """Whether this machine has the device."""
@@ -95,7 +103,7 @@ class Clock:
 
     def network(self, spec: TrialSpec) -> Rate | None:
         """An epoch of the network of a spec; None if it was never measured and cannot be now."""
-        key = str(_kind(spec))
+        key = str(kind_of(spec))
         if key not in self._networks:
             self._networks[key] = self._network(spec)
         return self._networks[key]
@@ -103,29 +111,48 @@ class Clock:
     def _network(self, spec: TrialSpec) -> Rate | None:
         measured = self._in_store(spec)
         if measured:
-            source = f"measured, {len(measured)} in the store"
+            source = f"measured{self.where}, {len(measured)} in the store"
             return Rate(statistics.median(measured), source)
+        return self.not_measured(spec)
+
+    def not_measured(self, spec: TrialSpec) -> Rate | None:
+        """An epoch of a network of which the store holds no like; None if it cannot be timed."""
         if not self.is_here or spec.network.threads > cores():
             return None
         step_s, image_s = self._batch(spec, spec.network.threads)
-        splits, needs = self.images(spec.data).development, METHODS[spec.network.method].needs
-        steps = math.ceil(len(splits.train) / spec.network.batch_size)
-        passes = 2 if "two_forward_passes" in needs else 1
-        judged = len(splits.select) + (len(splits.calib) if "calib_pass" in needs else 0)
-        return Rate(steps * passes * step_s + judged * image_s, "from one batch of ce timed now")
+        passes = 2 if "two_forward_passes" in METHODS[spec.network.method].needs else 1
+        seconds = self.steps(spec) * passes * step_s + self.judged(spec) * image_s
+        return Rate(seconds, "from one batch of ce timed now")
+
+    def told(self, spec: TrialSpec) -> str:
+        """Networks that a rate is told of once."""
+        return f"{spec.network.backbone} on {spec.data.dataset}"
+
+    def steps(self, spec: TrialSpec) -> int:
+        """Steps of an epoch of a network."""
+        return math.ceil(self.sizes(spec.data).train / spec.network.batch_size)
+
+    def judged(self, spec: TrialSpec) -> int:
+        """Images that a network is evaluated on at the end of an epoch."""
+        sizes, needs = self.sizes(spec.data), METHODS[spec.network.method].needs
+        return sizes.select + (sizes.calib if "calib_pass" in needs else 0)
 
     def _in_store(self, spec: TrialSpec) -> list[float]:
         """Seconds an epoch of networks in the store that differ in seed and epochs at most."""
-        kind = _kind(spec)
-        ran = {"threads": spec.network.threads, "device": self.device.type}
+        kind = kind_of(spec)
         found = []
         for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
             about = json.loads(path.read_text())
             with suppress(UserError):  # a spec of an earlier version
-                is_alike = _kind(TrialSpec.build(**json.loads(about["spec"]))) == kind
-                if is_alike and ran.items() <= about.items() and about["history"]:
+                is_alike = kind_of(TrialSpec.build(**json.loads(about["spec"]))) == kind
+                if is_alike and self.ran_here(spec, about) and about["history"]:
                     found.append(about["train_s"] / len(about["history"]))
         return found
+
+    def ran_here(self, spec: TrialSpec, about: Mapping[str, Any]) -> bool:
+        """Whether what a manifest tells of was computed as a network would be now."""
+        ran = {"threads": spec.network.threads, "device": self.device.type}
+        return ran.items() <= about.items()
 
     def image_s(self, spec: TrialSpec) -> float:
         """Seconds of the backbone for one image, as a trial of heads builds its bank."""
@@ -152,11 +179,10 @@ class Clock:
         if key not in self._heads:
             measured = self._of_rows(spec, slots[0])
             if measured is not None:
-                source = f"measured, earlier rows in {self.out}"
+                source = f"measured{self.where}, earlier rows in {self.out}"
                 self._heads[key] = Rate(measured * len(slots), source)
             elif self.is_here:
-                source = "from an epoch on random features now"
-                self._heads[key] = Rate(self._time_heads(spec, slots), source)
+                self._heads[key] = self.heads_not_measured(spec, slots)
             else:
                 self._heads[key] = None
         return self._heads[key]
@@ -169,7 +195,12 @@ class Clock:
                 canonical_json(spec.data),
                 spec.network.backbone,
             )
-            if not alike or row["head_method"] != slot.method or row["status"] != "done":
+            if (
+                not alike
+                or not self.is_row_here(row)
+                or row["head_method"] != slot.method
+                or row["status"] != "done"
+            ):
                 continue
             with suppress(UserError):  # a spec of an earlier version
                 head = json.loads(row["head"])
@@ -179,7 +210,13 @@ class Clock:
                     epochs += head["epochs"]
         return seconds / epochs if epochs else None
 
-    def _time_heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> float:
+    def is_row_here(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row was computed as it would be now."""
+        del row
+        return True
+
+    def heads_not_measured(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
+        """An epoch of a population of which no rows tell."""
         splits = self.images(spec.data).development
         info, samples = info_of(spec.data), len(splits.train)
         timed = min(samples, HEAD_SAMPLES)
@@ -192,7 +229,8 @@ class Clock:
             trainer = PopulationTrainer(part, bank, 0, self.device)
             next(trainer)
             share = samples / timed * len(long) / len(part)
-            return _seconds(lambda: next(trainer)) * share
+            seconds = _seconds(lambda: next(trainer)) * share
+        return Rate(seconds, "from an epoch on random features now")
 
 
 class _RandomBank(DevelopmentBank):
@@ -223,7 +261,8 @@ class _RandomBank(DevelopmentBank):
         return self._head
 
 
-def _kind(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
+def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
+    """What a network is, but for its seed and how long it is trained."""
     return spec.data, spec.network.model_copy(update={"seed": 0, "epochs": 1, "milestones": ()})
 
 
@@ -261,6 +300,7 @@ def _threads(count: int) -> Iterator[None]:
 def _rows(out: Place) -> list[dict[str, Any]]:
     """Rows of every folder of a sweep."""
     names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
+    names += ["gpu", "device"]
     folders = sorted(path.parent for path in out.glob("*/trials"))
     tables = [read_table(folder, "trials").select(names) for folder in folders]
     return [row for table in tables for row in table.to_pylist()]

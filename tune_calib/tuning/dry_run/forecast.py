@@ -1,8 +1,8 @@
 """The plan of a sweep file in words: what would be done, on how much disk, for how long."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from optuna.storages import InMemoryStorage
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from tune_calib.data.base import info_of
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
+from tune_calib.gpus import GPUS, Gpu
 from tune_calib.spec import HeadSlot, TrialSpec
-from tune_calib.tuning.dry_run.clock import Clock, Rate
+from tune_calib.tuning.dry_run.clock import Clock, Rate, kind_of
+from tune_calib.tuning.dry_run.cost import SHARE, made
 from tune_calib.tuning.dry_run.needs import Needs, needs_of
+from tune_calib.tuning.dry_run.stated import StatedClock
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.search.objective import Standing
 from tune_calib.tuning.search.study import SearchStudy
@@ -42,6 +44,7 @@ class Forecast:
         head_s: as ``network_s``, with the feature banks.
         searching_s: budgets of searches in hours.
         sources: where the rates are from, by what they are of.
+        sizes: bytes of a network and of its checkpoint, by what it is but for its seed.
     """
 
     store: Store
@@ -55,6 +58,7 @@ class Forecast:
     head_s: float | None = 0.0
     searching_s: float = 0.0
     sources: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, needs: Needs) -> int:
         """Add what a ladder or search needs; returns how many networks it trains."""
@@ -77,12 +81,15 @@ class Forecast:
     def _add_networks(self, specs: Sequence[TrialSpec], needs: Needs, clock: Clock) -> None:
         seconds = []
         for spec in specs:
-            weights, state = _bytes(spec, len(clock.images(spec.data).development.train))
+            key = str(kind_of(spec))
+            if key not in self.sizes:
+                self.sizes[key] = _bytes(spec, clock.sizes(spec.data).train)
+            weights, state = self.sizes[key]
             self.network_bytes += weights
             at_once = min(needs.at_once, len(specs))
             self.checkpoint_bytes = max(self.checkpoint_bytes, state * at_once)
             rate = clock.network(spec)
-            self._note(f"{spec.network.backbone} on {spec.data.dataset}", rate)
+            self._note(clock.told(spec), rate, clock.why_unknown)
             seconds.append(rate.seconds * spec.network.epochs if rate else None)
         self.network_s = _sum(self.network_s, _side_by_side(seconds, needs.at_once))
 
@@ -90,11 +97,11 @@ class Forecast:
         key = bank_key(spec, head)
         if key.identity in self.banks or self._is_whole("banks", key.identity):
             return
-        images, info = clock.images(spec.data), info_of(spec.data)
-        splits, is_search = images.development, needs.question is not None
-        count = max(1, key.views) * len(splits.train) + len(splits.select) + len(splits.calib)
-        count += 0 if is_search else images.test
-        width = build(spec, len(splits.train))[0].width
+        sizes, info = clock.sizes(spec.data), info_of(spec.data)
+        is_search = needs.question is not None
+        count = max(1, key.views) * sizes.train + sizes.select + sizes.calib
+        count += 0 if is_search else sizes.test
+        width = made(spec, sizes.train)[0].width
         # Features and logits in 4 bytes each, the label in 8.
         self.banks[key.identity] = count * (4 * (width + info.classes) + 8)
         if clock.is_here:
@@ -105,16 +112,17 @@ class Forecast:
         self, spec: TrialSpec, slots: Sequence[HeadSlot], needs: Needs, clock: Clock
     ) -> None:
         rate = clock.heads(spec, slots)
-        self._note(f"heads of {slots[0].method} on {spec.data.dataset}", rate)
+        what = f"heads of {slots[0].method} on {spec.data.dataset}"
+        self._note(what, rate, clock.why_unknown)
         seconds = rate.seconds * slots[0].epochs / needs.heads_at_once if rate else None
         self.head_s = _sum(self.head_s, seconds)
 
-    def _note(self, what: str, rate: Rate | None) -> None:
+    def _note(self, what: str, rate: Rate | None, why: str) -> None:
         self.sources.setdefault(
             what,
             f"{rate.seconds:.3g} s an epoch, {rate.source}"
             if rate
-            else "unknown: no such GPU or cores here, and none measured",
+            else f"unknown: {why}, and none measured",
         )
 
 
@@ -126,12 +134,17 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> str:
         works: what it asks for.
     """
     out, store, root = file.out, file.store, file.content.data_root
-    artifacts = Store(store)
-    clocks = {name: Clock(out, artifacts, root, torch.device(name)) for name in ("cpu", "cuda")}
-    sums, table, asks = Forecast(artifacts, clocks), [], []
+    artifacts, named = Store(store), file.content.gpu_model
+    gpu = GPUS[named] if named else None
+    cpu, cuda = (Clock(out, artifacts, root, torch.device(name)) for name in ("cpu", "cuda"))
+    if gpu is not None:
+        cpu = cuda = StatedClock(out, artifacts, root, torch.device("cuda"), gpu=gpu)
+    sums, table, asks = Forecast(artifacts, {"cpu": cpu, "cuda": cuda}), [], []
     counts: list[tuple[int, int, int]] = []
     study_storage = file.content.study_storage
     all_needs = [needs_of(work, out / work.name, study_storage) for work in works]
+    if gpu is not None:  # trials that share it share its rates too
+        all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     for work, needs in zip(works, all_needs, strict=True):
         trained = sums.add(needs)
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else str(needs.planned)
@@ -140,7 +153,18 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> str:
         asks += _asks(work, needs)
     titles = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
     lines = [f"{file.path} in {out}; nothing was started", tabulate(table, headers=titles)]
-    return "\n".join([*lines, "", *_totals(sums, all_needs, counts), *_hours(sums), *asks])
+    told = [*_recipes(works), *_totals(sums, all_needs, counts), *_hours(sums, gpu), *asks]
+    return "\n".join([*lines, "", *told])
+
+
+def _recipes(works: Sequence[Work]) -> list[str]:
+    """The recipe in force of each entry."""
+    entries: dict[str, dict[str, None]] = {}
+    for work in works:
+        described = work.asked.recipe_described or "no recipe"
+        own = "; each method by its authors' recipe" if work.asked.own_recipes else ""
+        entries.setdefault(described + own, {})[str(work.position[1])] = None
+    return [f"{', '.join(names)}: {described}" for described, names in entries.items()]
 
 
 def _totals(
@@ -169,14 +193,30 @@ def _totals(
     return lines
 
 
-def _hours(sums: Forecast) -> list[str]:
+def _hours(sums: Forecast, gpu: Gpu | None) -> list[str]:
     parts = {"networks": sums.network_s, "heads": sums.head_s}
     if sums.searching_s:
         parts["searches for some hours"] = sums.searching_s
     known = " + ".join(f"{name} {_duration(seconds)}" for name, seconds in parts.items())
     whole = _sum(*parts.values())
-    lines = [f"time on this machine, without starts of Ray: about {_duration(whole)} = {known}"]
-    return [*lines, *(f"  {what}: {source}" for what, source in sums.sources.items())]
+    where = f"one {gpu.name}" if gpu else "this machine"
+    lines = [f"time on {where}, without starts of Ray: about {_duration(whole)} = {known}"]
+    if gpu is not None:
+        peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
+        lines.append(
+            f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks}; memory "
+            f"{gpu.bandwidth:g} GB/s ({gpu.source})"
+        )
+    return [*lines, *_sources(sums.sources)]
+
+
+def _sources(sources: Mapping[str, str]) -> list[str]:
+    """Where rates are from; methods that share one in one line."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for what, source in sources.items():
+        on, by, method = what.partition(" by ")
+        alike.setdefault((on + by, source), []).append(method)
+    return [f"  {on}{', '.join(methods)}: {source}" for (on, source), methods in alike.items()]
 
 
 def _asks(work: Work, needs: Needs) -> list[str]:
@@ -213,7 +253,7 @@ def _time_ask(question: Question) -> float:
 
 def _bytes(spec: TrialSpec, samples: int) -> tuple[int, int]:
     """Bytes of a network's artifact, and of its checkpoint with the optimiser's moments."""
-    network, method = build(spec, samples)
+    network, method = made(spec, samples)
     weights = _size_of([*network.state_dict().values(), *method.state_dict().values()])
     moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
     trained = _size_of([*network.parameters(), *method.parameters()])
@@ -245,4 +285,7 @@ def _size(count: int) -> str:
 def _duration(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
-    return f"{seconds / 3600:.2g} h" if seconds >= 360 else f"{seconds:.0f} s"
+    if seconds < 360:
+        return f"{seconds:.0f} s"
+    hours = seconds / 3600
+    return f"{hours:.2g} h" if hours < 10 else f"{hours:,.0f} h"

@@ -22,6 +22,7 @@ from tune_calib.tuning.backend.launch import (
 from tune_calib.tuning.backend.plan import HEAD_THREADS, MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.backend.pool import Pool
 from tune_calib.tuning.backend.trainables import HeadTrainable
+from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
@@ -100,6 +101,7 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
         ledger.read()
         if ledger.study.finished() < planned:
             refuse_here(job.site.address, needs)
+            tell_recipe(question.asked, job.out)
             reached = environment(job.out, job.site.store)
             with ray_session(job.site.address, reached, needs, everywhere):
                 tell_other_machine(job.out, job.site.address)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tune_calib import places, plugins
 from tune_calib.errors import UserError, as_key
+from tune_calib.gpus import GPUS
 from tune_calib.tuning.sweep.format import SweepFile
 from tune_calib.wording import complaint, shown
 from tune_calib.yaml_text import UnfoldedError, compose, value_of
@@ -47,6 +48,15 @@ class ReadFile:
     def at_address(self, address: str) -> "ReadFile":
         """The same sweep on another Ray cluster."""
         return replace(self, content=self.content.model_copy(update={"address": address}))
+
+    def for_gpu(self, gpu_model: str) -> "ReadFile":
+        """The same sweep, reckoned for another GPU.
+
+        Raises:
+            UserError: it is unknown.
+        """
+        _ = GPUS[gpu_model]
+        return replace(self, content=self.content.model_copy(update={"gpu_model": gpu_model}))
 
     def error(self, at: Position, message: str) -> UserError:
         """A mistake in the file."""

@@ -12,6 +12,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import UserError
+from tune_calib.gpus import GPUS
 from tune_calib.names import METRICS
 from tune_calib.places import refuse_no_path
 from tune_calib.registry import LADDERS, METHODS, RECIPES
@@ -181,6 +182,8 @@ class SweepFile(_Where):
     """URL of a database for the studies; a journal file in each search's folder unless given."""
     address: str | None = None
     """A running Ray cluster; auto finds it; this machine unless given."""
+    gpu_model: Annotated[str, Name("GPU", GPUS)] | None = None
+    """A GPU by name, for whose hours `--dry-run` asks; nothing else reads it."""
     plugins: tuple[str, ...] = ()
     """Files (from where this one lies) and modules that register own methods and the like."""
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)

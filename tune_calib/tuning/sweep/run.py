@@ -44,8 +44,12 @@ class Ended:
     is_refused: bool = False
 
 
-def planned_works(file: ReadFile) -> list[Work]:
+def planned_works(file: ReadFile, needs_data: bool = True) -> list[Work]:
     """Everything that a sweep file asks for, checked: settings, resources, data.
+
+    Args:
+        file: the sweep file.
+        needs_data: whether the files of the data sets must be there.
 
     Raises:
         UserError: something is wrong.
@@ -59,7 +63,8 @@ def planned_works(file: ReadFile) -> list[Work]:
         except UserError as error:
             raise file.error(position, str(error)) from None
         try:
-            DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
+            if needs_data:
+                DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
             raise file.error(("data_root",), str(error)) from None
         try:

@@ -1,0 +1,177 @@
+"""Hours on a named GPU: a dry run of the shipped sweep file, without GPU and without data."""
+
+import csv
+import json
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.docs.test_pages import blocks, page
+from tests.support import here
+from tune_calib.data.splits import load_development, load_test, published_sizes
+from tune_calib.errors import UserError
+from tune_calib.gpus import GPUS
+from tune_calib.registry import METHODS
+from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.tuning.dry_run.cost import Cost, step_cost
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.run import planned_works
+
+PAPER = Path(__file__).parents[3] / "docs/examples/paper.yaml"
+with (Path(__file__).parents[3] / "analysis/published/published_results.csv").open() as _rows:
+    PUBLISHED = {
+        row["arch"]: float(row["value"])
+        for row in csv.DictReader(_rows)
+        if (row["method"], row["dataset"], row["metric"])
+        == ("Vanilla", "cifar100", "train_seconds_a40")
+    }
+SMALL = """
+out: OUT
+datasets: [DATASET]
+recipe: RECIPE
+set: {network: {epochs: 2}}
+entries: {a: {methods: [ce, mac_cal]}}
+"""
+
+
+def spec_of(method="ce", backbone="resnet8", **network) -> TrialSpec:
+    network = {"backbone": backbone, "method": method, **network}
+    return TrialSpec.build(data={"dataset": "cifar100"}, network=network)
+
+
+@pytest.fixture(scope="module")
+def cost() -> Cost:
+    return step_cost(spec_of())
+
+
+@pytest.fixture
+def file(tmp_path):
+    def file(dataset="digits", recipe="quick", more=""):
+        path = tmp_path / "sweep.yaml"
+        text = SMALL.replace("OUT", str(tmp_path / "out")).replace("DATASET", dataset)
+        path.write_text(text.replace("RECIPE", recipe) + more)
+        return path
+
+    return file
+
+
+@pytest.mark.parametrize(("name", "precision"), list(product(GPUS, ["fp32", "tf32", "bf16"])))
+def test_each_gpu_takes_a_time_in_each_precision_or_says_that_it_has_none(cost, name, precision):
+    gpu = GPUS[name]
+    assert gpu.source.startswith("https://")
+    assert all(gpu.is_named(device) for device in gpu.devices)
+    assert [other for other in GPUS if GPUS[other].is_named(gpu.devices[0])] == [name]
+    if precision in gpu.teraflops:
+        # Never more than the peak, and the faster the fewer bits.
+        seconds = cost.seconds(gpu, precision)
+        assert cost.flops / gpu.peak(precision) < seconds <= cost.seconds(gpu, "fp32")
+    else:
+        with pytest.raises(UserError, match=f"precision={precision} needs another `gpu_model`"):
+            cost.seconds(gpu, precision)
+
+
+@pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].kind == "network"])
+def test_the_step_of_each_method_is_counted(cost, method):
+    passes = {"mit_l": 2, "mit_a": 2, "balcal": 2.5, "tst_joint": 1.1}.get(method, 1)
+    counted = step_cost(spec_of(method, backbone="resnet18"))
+    plain = step_cost(spec_of(backbone="resnet18"))
+    assert plain.flops <= counted.flops <= 1.001 * passes * plain.flops
+    if METHODS[method].needs >= {"two_forward_passes"}:
+        assert counted.flops == pytest.approx(2 * plain.flops, rel=0.01)
+
+
+def test_a_step_is_three_times_the_products_of_a_pass_but_for_the_first_layer():
+    # ResNet-18 with a CIFAR stem: 0.5556 G products of two operations an image, and its first
+    # convolution of 1.77 M needs no gradient of its images.
+    flops = step_cost(spec_of(backbone="resnet18", batch_size=4)).flops / 4
+    assert flops == pytest.approx(2 * (3 * 0.5556e9 - 1.77e6), rel=0.01)
+
+
+@pytest.mark.parametrize("backbone", ["resnet50", "resnet110", "wrn26_10", "densenet121"])
+def test_the_papers_own_seconds_come_out(backbone):
+    told = PUBLISHED[backbone]
+    step_s = step_cost(spec_of(backbone=backbone)).seconds(GPUS["A40"], "tf32")
+    assert 350 * 352 * step_s == pytest.approx(told, rel=0.07)
+
+
+@pytest.mark.parametrize("slot", [
+    {}, {"train_fraction": 0.3}, {"imbalance": 10}, {"split": "whole"}, {"label_noise": 0.2},
+])  # fmt: skip
+def test_sizes_without_files_are_those_of_the_files(slot):
+    data = DataSlot(dataset="digits", **slot)
+    cut, told = load_development(data, None), published_sizes(data)
+    assert (told.select, told.calib, told.test) == (
+        len(cut.select),
+        len(cut.calib),
+        len(load_test(data, None)),
+    )
+    # Published classes are taken as equally large, which those of digits are nearly.
+    assert told.train == pytest.approx(len(cut.train), rel=0.15)
+
+
+def test_cifar_is_cut_by_the_papers_rule():
+    sizes = published_sizes(DataSlot(dataset="cifar100"))
+    assert (sizes.train, sizes.select, sizes.calib, sizes.test) == (45000, 2500, 2500, 10000)
+
+
+@pytest.mark.parametrize("name", ["H100", "V100"])
+def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, name):
+    ended = here("run", file("cifar100"), "--dry-run", "--gpu-model", name)
+    assert ended.returncode == 0, ended.stderr
+    assert f"time on one {name}, without starts of Ray: about" in ended.stdout
+    assert GPUS[name].source in ended.stdout
+    assert "s an epoch, stated rate, not measured" in ended.stdout
+    assert "a: recipe quick (" in ended.stdout
+    assert "timed now" not in ended.stdout
+    assert not (file().parent / "out").exists()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
+    path = file()
+    (work,) = planned_works(read_sweep_file(path))
+    spec = work.planned()[0].spec
+    other = spec.model_copy(update={"network": spec.network.model_copy(update={"seed": 7})})
+    folder = tmp_path / "out/store/networks" / other.network_id
+    folder.mkdir(parents=True)
+    about = {
+        "spec": other.canonical_json(),
+        "history": [{}, {}],
+        "train_s": 84.0,
+        "device": "cuda",
+        "threads": 3,
+        "machine": {"gpu": "NVIDIA H200" if named else "NVIDIA A40"},
+    }
+    (folder / "manifest.json").write_text(json.dumps(about))
+    told = here("run", path, "--dry-run", "--gpu-model", "H200").stdout
+    assert ("42 s an epoch, measured on H200, 1 in the store" in told) == named
+
+
+@pytest.mark.parametrize(("arguments", "more", "told"), [
+    (["--dry-run", "--gpu-model", "H10"], "", "unknown GPU 'H10'; did you mean 'H100'?"),
+    (["--dry-run"], "gpu_model: H10\n", "gpu_model: unknown GPU 'H10'; did you mean 'H100'?"),
+    (["--gpu-model", "H100"], "", "--dry-run"),
+    (["--dry-run", "--gpu-model", "T4"], "", "precision=bf16 needs another"),
+])  # fmt: skip
+def test_a_mistake_is_one_line(file, arguments, more, told):
+    path = file(more=more)
+    if "T4" in arguments:
+        path.write_text(path.read_text().replace("epochs: 2", "epochs: 2, precision: bf16"))
+    ended = here("run", path, *arguments)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert told in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_the_shipped_file_is_table_1():
+    works = planned_works(read_sweep_file(PAPER), needs_data=False)
+    backbones = {work.asked.given["network"]["backbone"] for work in works}
+    assert backbones == set(PUBLISHED)
+    for work in works:
+        trials = work.planned()
+        assert len(trials) == 16
+        assert {trial.spec.network.epochs for trial in trials} == {350}
+    section = page("sweep-files").split("## A named GPU")[1]
+    assert "table1-cifar100-densenet121" in blocks(section)[0]
+    assert "<!-- example: paper.yaml -->" in section

@@ -1,0 +1,8 @@
+"""What papers say of the hyper-parameters of several methods."""
+
+from typing import Any
+
+
+def as_on_tiny(**values: Any) -> dict[str, dict[str, Any]]:
+    """What a paper sets on Tiny-ImageNet; FeDLaS takes the same on CUB and Aircraft."""
+    return {name: dict(values) for name in ("tiny_imagenet", "cub", "aircraft")}
