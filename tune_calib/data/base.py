@@ -14,6 +14,7 @@ from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
 from tune_calib.errors import UserError
 from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS, nearest
+from tune_calib.wording import shown
 
 if TYPE_CHECKING:
     from tune_calib.spec import DataSlot
@@ -206,7 +207,7 @@ class DatasetInfo:
             names = sorted({*known, DEFAULT} if key == "split" else known)
             near = nearest(name, names)
             raise UserError(
-                f"data.{key}: {self.name} has no {name!r}{near or '; known: ' + ', '.join(names)}"
+                f"data.{key}: {self.name} has no {shown(name)}{near or '; known: ' + ', '.join(names)}"
             )
 
 
