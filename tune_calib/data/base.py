@@ -205,10 +205,8 @@ class DatasetInfo:
     def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
         if name not in known:
             names = sorted({*known, DEFAULT} if key == "split" else known)
-            near = nearest(name, names)
-            raise UserError(
-                f"data.{key}: {self.name} has no {shown(name)}{near or '; known: ' + ', '.join(names)}"
-            )
+            near = nearest(name, names) or f"; known: {', '.join(names)}"
+            raise UserError(f"data.{key}: {self.name} has no {shown(name)}{near}")
 
 
 class General(Protocol):
