@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services test-browser lint docs bench bench-analysis clean
+.PHONY: demo test test-slow test-faults test-services test-browser lint docs bench bench-analysis bench-growth clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -53,6 +53,10 @@ bench: $(READY)
 # A year of results, generated: minutes, 1.5 GB in the temporary folder.
 bench-analysis: $(READY)
 	$(BIN)/python -m tests.benchmarks.analysis
+
+# Time and memory against sizes: minutes; `bench-growth GROWTH="trials=10000 nodes"` for parts of it.
+bench-growth: $(READY)
+	$(BIN)/python -m tests.benchmarks.growth $(GROWTH) --images docs/pages/images
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info

@@ -37,24 +37,37 @@ class NothingTrained(NetworkTrainable):
         return {"epoch": 1, "status": "done", tune.result.DONE: True}
 
 
+def measured(count: int, at_once: int = CORES, address: str | None = None) -> dict[str, float]:
+    """A search of so many trials: its seconds, its rates at both ends, the ask behind the last."""
+    search_networks.NetworkTrainable = NothingTrained  # type: ignore[misc]
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})
+        question = replace(asked.question, method="fl")
+        site = replace(asked.site, address=address)
+        asked = replace(asked, question=question, site=site, at_once=at_once)
+        search(asked)
+        # Without the baseline, which is over before the actors of the search start.
+        paths = asked.out.glob("trials/network-*")
+        written = sorted(path.stat().st_mtime for path in paths)[1:]
+        tenth = count // 10
+        return {
+            "seconds": written[-1] - written[0],
+            "early": tenth / (written[2 * tenth] - written[tenth]),
+            "late": tenth / (written[-1] - written[-1 - tenth]),
+            "ask_s": ask_seconds(asked),
+            "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        }
+
+
 def main() -> None:
     """Print a row for each number of trials."""
     print(f"network trials that train nothing, {CORES} at once, TPE, a journal file")
-    print("trials   trials/s first tenth   last tenth   ask at the end   driver memory")
-    search_networks.NetworkTrainable = NothingTrained  # type: ignore[misc]
+    print("trials   trials/s second tenth  last tenth   ask at the end   driver memory")
     for count in COUNTS:
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})
-            asked = replace(asked, question=replace(asked.question, method="fl"))
-            found = search(asked)
-            written = sorted(path.stat().st_mtime for path in asked.out.glob("trials/network-*"))
-            tenth = count // 10
-            early = tenth / (written[tenth] - written[0])
-            late = tenth / (written[-1] - written[-1 - tenth])
-            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(
-                f"{count:6d} {early:22.1f} {late:12.1f} {1e3 * ask_seconds(asked):13.0f} ms"
-                f" {memory:12.0f} MiB   {found.counts}",
-                flush=True,
-            )
+        took = measured(count)
+        print(
+            f"{count:6d} {took['early']:22.1f} {took['late']:12.1f} {1e3 * took['ask_s']:13.0f} ms"
+            f" {took['mebibytes']:12.0f} MiB",
+            flush=True,
+        )

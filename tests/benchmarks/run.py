@@ -11,6 +11,7 @@ from tests.benchmarks import (
     bank,
     floor,
     gpu,
+    growth,
     heads,
     networks,
     noop,
@@ -39,6 +40,7 @@ PARTS = {
     "quality": quality.main,
     "rates": rates.main,
     "noop": noop.main,
+    "growth": growth.main,
     "studies": studies.main,
     "threads": threads.main,
 }

@@ -52,7 +52,7 @@ class Network(nn.Module):
         return Output(features, self.head(features))
 
     def features(self, images: Tensor) -> Tensor:
-        """Give the features (N, D), float32, of normalised images (N, channels, size, size)."""
+        """Give the features (N, D) of normalised images (N, channels, size, size)."""
         compiled = vars(self).get("compiled")
         with _bf16(images, self.is_bf16):
             if compiled is None:
@@ -60,7 +60,7 @@ class Network(nn.Module):
             else:
                 # A CUDA graph writes its next output over this one.
                 features = compiled(images).clone()
-        return features.float()
+        return features.float() if self.is_bf16 else features
 
     def compile_backbone(self, mode: str) -> None:
         """Have the backbone compiled at its first batch; its stages run as they are.

@@ -31,6 +31,8 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
     kept = rows.index[rows.index.isin(shifted["spec_hash"])]
     first = rows.loc[kept].drop_duplicates("rung").index
     shifted = shifted[shifted["spec_hash"].isin(first)]
+    if shifted.empty:
+        return pd.DataFrame(columns=["rung", "kind", "severity", "accuracy", "ece"])
     # The corruptions of a published set are one kind: their mean, as the field gives it.
     kinds = shifted["kind"].str.partition("/")[0]
     shifted = (
@@ -38,8 +40,6 @@ def corruption_table(sweep: Sweep) -> pd.DataFrame:
         .groupby(["spec_hash", "kind", "severity"], as_index=False, sort=False)[list(PANELS)]
         .mean()
     )
-    if shifted.empty:
-        return pd.DataFrame(columns=["rung", "kind", "severity", "accuracy", "ece"])
     clean = shifted[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
     for metric in PANELS:
         clean[metric] = clean["spec_hash"].map(rows[f"test/{metric}"])
