@@ -96,10 +96,10 @@ def ablate(job: LadderJob) -> list[str]:
         keep(site.out, used)
         if not plan.networks:
             return []
-        tell_recipe(job.asked, site.out)
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)
+            tell_recipe(job.asked, site.out)
             circumstances = site.circumstances(
                 manifest.sweep, job.ladder.name, job.asked.recipe_told, used
             )

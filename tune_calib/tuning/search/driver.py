@@ -101,10 +101,10 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
         ledger.read()
         if ledger.study.finished() < planned:
             refuse_here(job.site.address, needs)
-            tell_recipe(question.asked, job.out)
             reached = environment(job.out, job.site.store)
             with ray_session(job.site.address, reached, needs, everywhere):
                 tell_other_machine(job.out, job.site.address)
+                tell_recipe(question.asked, job.out)
                 _run(job, ledger, planned, manifest.search)
             planned = ledger.study.planned(asked)  # fewer where the space was at its end
         else:
