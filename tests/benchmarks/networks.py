@@ -20,8 +20,8 @@ from tune_calib.engine.network import EVALUATION_BATCH, NetworkTrainer, predict
 from tune_calib.spec import Precision, TrialSpec
 
 CLASSES, SIZE, BATCH = 10, 32, 128
-STEPS = {"small_cnn": 24, "resnet18": 4}
-ROUNDS = 3
+STEPS = {"small_cnn": 24, "resnet18": 2}
+ROUNDS = 2
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 
 
