@@ -223,7 +223,7 @@ def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
 
 @pytest.mark.parametrize("kind", [kind for kind in rank_tables.RENDERERS if kind != "csv"])
 def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
-    frame, notes, _ = collect([out], None, "ece")
+    frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
     last = max(table.summary["mean_rank"])
     is_chance = flag.name == CHANCE

@@ -183,7 +183,7 @@ class SweepFile(_Where):
     address: str | None = None
     """A running Ray cluster; auto finds it; this machine unless given."""
     gpu_model: Annotated[str, Name("GPU", GPUS)] | None = None
-    """A GPU by name, for whose hours `--dry-run` asks; nothing else reads it."""
+    """A GPU by name, for whose hours a dry run asks; nothing else reads it."""
     plugins: tuple[str, ...] = ()
     """Files (from where this one lies) and modules that register own methods and the like."""
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
