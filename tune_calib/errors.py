@@ -26,7 +26,7 @@ SETTINGS = {
         name: name
         for name in (
             "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
-            "own_recipes",
+            "own_recipes", "gpu_model",
         )
     },
     **{
