@@ -3,6 +3,9 @@
 import errno
 import os
 import re
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
 
 _OF_DISKS = {  # such an error need not name a path
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
@@ -26,7 +29,7 @@ SETTINGS = {
         name: name
         for name in (
             "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
-            "own_recipes",
+            "own_recipes", "gpu_model",
         )
     },
     **{
@@ -94,3 +97,43 @@ def told(error: OSError) -> str | None:
     where = os.fsdecode(error.filename)
     shown = where if len(where) <= 200 else f"{where[:100]}...{where[-97:]}"
     return f"cannot use {shown}: {error.strerror}; {way_out(error)}"
+
+
+class Traced(NamedTuple):
+    """Where an error of a user's own code arose.
+
+    Attributes:
+        place: file and line; empty if it arose in none of their files.
+        said: what it says, in one line; of one that nobody meant to be read, its kind too.
+    """
+
+    place: str
+    said: str
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"{self.place}: {self.said}" if self.place else self.said
+
+
+def traced(
+    error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
+) -> Traced:
+    """Find the line to mend: the deepest of the user's own.
+
+    Args:
+        error: as it was caught.
+        is_own: whether a file, by its path, is the user's.
+        shown: how a message names it.
+    """
+    frames = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if is_own(frame.filename)
+    ]
+    said = " ".join(str(error).split())
+    if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
+        # It was never run, so that it is no frame; its text repeats the place.
+        frames, said = [(error.filename, error.lineno)], error.msg
+    if not isinstance(error, UserError):
+        said = ": ".join(filter(None, (type(error).__name__, said)))
+    return Traced(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", said)

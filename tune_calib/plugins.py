@@ -12,7 +12,6 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, traced
 from tune_calib.names import METRICS
 from tune_calib.registry import REGISTRIES, loading
 
@@ -192,7 +191,8 @@ def _register(plugin: Plugin) -> None:
         _refuse_incomplete(plugin)
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
-        raise _blamed(error, plugin, files) from None
+        found = traced(error, files.__contains__)
+        raise UserError(f"plug-in {found.place or plugin.where}: {found.said}") from None
     _kept[plugin.content] = list(_registered(plugin.content))
     _in_use[plugin.content] = plugin
 
@@ -223,21 +223,3 @@ def _refuse_incomplete(plugin: Plugin) -> None:
     for metric in METRICS.of(plugin.content):
         if metric.compute is None:
             raise UserError(f"metric {metric.name!r} has no compute")
-
-
-def _blamed(error: BaseException, plugin: Plugin, files: frozenset[str]) -> UserError:
-    """What is wrong with a plug-in, in one line with the line of its file."""
-    lines = [
-        (frame.filename, frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename in files
-    ]
-    if isinstance(error, SyntaxError) and error.filename in files:
-        lines = [(error.filename, error.lineno)]
-        said = error.msg
-    else:
-        said = str(error).strip().split("\n")[0]
-    if not isinstance(error, UserError):
-        said = f"{type(error).__name__}: {said}"
-    where = f"plug-in {lines[-1][0]} line {lines[-1][1]}" if lines else str(plugin)
-    return UserError(f"{where}: {said}")

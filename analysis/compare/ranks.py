@@ -76,12 +76,6 @@ class RankTable:
         # Stable: methods of one mean rank stay in the order of the source.
         return table.sort_values("mean_rank", kind="stable")
 
-    @property
-    def dataset_means(self) -> pd.DataFrame:
-        """Mean value over the backbones of each data set, as MaC-Cal's table 3 prints it."""
-        names = [name for name in KEY if name != "backbone"]
-        return self.values.T.groupby(level=names, sort=False).mean().T
-
 
 class Gathered(NamedTuple):
     """Numbers of one metric, methods down, columns across.

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ import matplotlib.pyplot as plt
 
 from analysis import style
 from analysis.figure import Figure
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, traced
 from tune_calib.registry import Registry
 
 R = TypeVar("R")
@@ -109,15 +108,9 @@ def _closing() -> Iterator[None]:
 
 
 def _told(error: Exception) -> str:
-    """An error in one line; of one that nobody meant to be read, its kind and where it arose."""
-    text = " ".join(str(error).split())
-    if isinstance(error, UserError):
-        return text
-    frames = traceback.extract_tb(error.__traceback__)
-    # The deepest line that is no library's is the one to mend.
-    ours = [frame for frame in frames if "site-packages" not in frame.filename]
-    where = f"{Path(ours[-1].filename).name}, line {ours[-1].lineno}"
-    return f"{type(error).__name__} in {where}: {text}"
+    """An error in one line; of one that nobody meant to be read, where it arose too."""
+    found = traced(error, lambda path: "site-packages" not in path, lambda path: Path(path).name)
+    return found.said if isinstance(error, UserError) else str(found)
 
 
 def _image(svg: Path) -> tuple[str, float]:

@@ -23,7 +23,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tune_calib.data.augment import normalise
-from tune_calib.engine.steps import NoWatch, Recipe, backward_and_step, batches_of, train_epoch
+from tune_calib.engine.steps import NoWatch, StepRule, backward_and_step, batches_of, train_epoch
 from tune_calib.models.network import Network
 
 BATCH, STEPS, CLASSES, SIZE = 128, 100, 100, 32
@@ -85,19 +85,19 @@ def ours(name: str, precision: str, device: torch.device, graphs: bool = False) 
     images = torch.randint(0, 256, (STEPS * BATCH, 3, SIZE, SIZE), dtype=torch.uint8).to(device)
     labels = torch.randint(CLASSES, (STEPS * BATCH,)).to(device)
     parameters = list(network.parameters())
-    recipe = Recipe(sgd(network, fused=True), parameters, 2.0, is_summed=False)
+    rule = StepRule(sgd(network, fused=True), parameters, 2.0, is_summed=False)
     watch, chance = NoWatch(), torch.Generator().manual_seed(0)
 
     def step(number: int, positions: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
         own = labels[positions]
         logits = network(normalise(raw, INFO)).logits  # type: ignore[arg-type]
         loss = F.cross_entropy(logits, own)
-        backward_and_step(loss, len(own), recipe, (), watch)
+        backward_and_step(loss, len(own), rule, (), watch)
         return loss.detach(), (logits.detach().argmax(1) == own).sum()
 
     def epoch() -> int:
         order = torch.randperm(len(labels), generator=chance).to(device).split(BATCH)
-        taken = batches_of(images, order, 4, True, chance, device)
+        taken = batches_of(images, order, 4, True, chance)
         total, _, seen = train_epoch(taken, step, watch)
         float(total)
         return seen

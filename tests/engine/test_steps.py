@@ -30,7 +30,7 @@ runpy.run_path("tests/benchmarks/gpu.py")
 def test_draws_of_an_epoch_at_once_are_those_of_its_batches_one_by_one():
     images = torch.randint(0, 256, (50, 3, 8, 8), dtype=torch.uint8)
     order = torch.randperm(50).split(16)
-    at_once = list(batches_of(images, order, 2, True, torch.Generator().manual_seed(3), CPU))
+    at_once = list(batches_of(images, order, 2, True, torch.Generator().manual_seed(3)))
     chance = torch.Generator().manual_seed(3)
     assert [len(positions) for positions, _ in at_once] == [16, 16, 16, 2]
     for (positions, taken), batch in zip(at_once, order, strict=True):

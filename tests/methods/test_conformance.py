@@ -152,7 +152,8 @@ def test_settings_that_every_slot_has_are_named_apart():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why")]
+    ("text", "said"),
+    [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why more")],
 )
 def test_an_error_of_any_text_is_one_line_of_a_check(text, said, bench, monkeypatch):
     def fails(info, bench):

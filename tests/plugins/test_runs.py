@@ -1,6 +1,7 @@
 """Plug-ins at work: in one process, on two nodes, in a sweep file, and when they have changed."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import time
@@ -206,3 +207,16 @@ def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(file, refusal):
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def test_the_command_that_goes_on_can_be_typed_whatever_the_names_of_its_files(tmp_path):
+    folder = tmp_path / "a lab's"
+    (folder / "out" / "bad-digits").mkdir(parents=True)
+    (folder / "out" / "bad-digits" / "foreign.txt").touch()
+    plugin, file = shutil.copy(EXAMPLES / "plugin_metric.py", folder), folder / "sweep.yaml"
+    out, entries = str(folder / "out"), {"bad": {"methods": ["ls"]}}
+    file.write_text(json.dumps({"out": out, "entries": entries}))
+    ended = here("run", file, "--plugin", plugin)
+    assert ended.returncode == 1
+    again = shlex.split(ended.stderr.strip().rpartition("try again: ")[2])
+    assert again == ["tune-calib", "run", str(file), "--plugin", plugin, "--retry", "crashed"]

@@ -1,6 +1,7 @@
 """The commands of searches: search, resume, evaluate."""
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -188,7 +189,7 @@ def _search(job: "SearchJob", retry: str | None) -> None:
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import summarise
 
-    again = f"tune-calib resume {job.out}"
+    again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry))
     typer.echo(summarise(found))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)

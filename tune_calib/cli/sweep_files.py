@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,9 +43,7 @@ def run(
     from tune_calib.tuning.sweep.file import read_sweep_file
     from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
-    again = f"tune-calib run {file}" + (f" --address {address}" if address else "")
-    given = [own for own in plugins.in_use() if own not in plugins.installed()]
-    again += "".join(f" --plugin {own.where}" for own in given)
+    again = _again(file, address)
     with _in_keys():
         read = read_sweep_file(file)
         if address is not None:
@@ -64,6 +63,14 @@ def run(
             typer.echo(failure, err=True)
         typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
+
+
+def _again(file: Path, address: str | None) -> str:
+    """The command that goes on with a sweep file."""
+    words = ["tune-calib", "run", str(file), *(["--address", address] if address else [])]
+    installed = plugins.installed()
+    given = [own for own in plugins.in_use() if own not in installed]
+    return shlex.join([*words, *(word for own in given for word in ("--plugin", own.where))])
 
 
 @contextlib.contextmanager

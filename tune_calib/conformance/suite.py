@@ -1,13 +1,13 @@
 """The checks of a method, all of them, and how it did."""
 
 import sys
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tune_calib.conformance import heads, networks, posthoc, records
 from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
+from tune_calib.errors import traced
 from tune_calib.registry import METHODS, MethodInfo
 
 _OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc.CHECKS}
@@ -54,16 +54,7 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
         except NotApplicableError as error:
             yield Result(check, "skipped", str(error))
         except Exception as error:  # whatever the code of a lab may raise
-            yield Result(check, "failed", _told(error, info))
+            own = {getattr(sys.modules.get(info.implementation.__module__), "__file__", None)}
+            yield Result(check, "failed", str(traced(error, own.__contains__)))
         else:
             yield Result(check, "passed")
-
-
-def _told(error: Exception, info: MethodInfo) -> str:
-    """An error in one line, with the line of the method's own file that it comes from."""
-    lines = str(error).strip().splitlines()
-    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    file = getattr(sys.modules.get(info.implementation.__module__), "__file__", None)
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame.lineno for frame in frames if frame.filename == file]
-    return f"{file} line {own[-1]}: {said}" if own else said

@@ -63,8 +63,8 @@ def published_sizes(slot: DataSlot) -> Sizes:
     info = info_of(slot)
     if info.published is None:
         raise UserError(
-            f"nobody published how many images {slot.dataset} has, so that only its files tell; "
-            "leave `gpu_model` out"
+            "the hours on a named GPU are reckoned from the published size of a data set, and "
+            f"{slot.dataset} has none; leave `gpu_model` out, and it is timed on this machine"
         )
     train, test = (torch.arange(count) % info.classes for count in info.published)
     cut = info.cut(train, test)

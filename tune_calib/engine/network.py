@@ -20,7 +20,7 @@ from tune_calib.engine.schedule import learning_rate
 from tune_calib.engine.steps import (
     NO_WATCH,
     NoWatch,
-    Recipe,
+    StepRule,
     Stopwatch,
     backward_and_step,
     batches_of,
@@ -84,7 +84,7 @@ class NetworkTrainer:
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
         self.optimizer = _optimizer(self.slot, self.parameters, self.method, device)
-        self.recipe = Recipe(
+        self.rule = StepRule(
             self.optimizer,
             # The network's parameters alone: FeDLaS's program does not clip its gate either.
             self.parameters,
@@ -158,7 +158,7 @@ class NetworkTrainer:
                 group["lr"] = lr
             return self._step(positions, images, frozen)
 
-        batches = batches_of(self.train.images, order, padding, flip, chance, self.device, spare)
+        batches = batches_of(self.train.images, order, padding, flip, chance, spare)
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
@@ -177,7 +177,7 @@ class NetworkTrainer:
             batch = Batch(normalise(images, self.info), labels, positions)
         with self.watch.phase("forward"):
             made: Step = self.method.step(self.network, batch)
-        backward_and_step(made.loss, len(labels), self.recipe, frozen, self.watch)
+        backward_and_step(made.loss, len(labels), self.rule, frozen, self.watch)
         with self.watch.phase("records"):
             logits = made.logits.detach()
             self.method.after_step(logits, labels, positions)

@@ -57,7 +57,7 @@ NO_WATCH = NoWatch()
 
 
 @dataclass(frozen=True)
-class Recipe:
+class StepRule:
     """How a gradient becomes a step.
 
     Attributes:
@@ -74,29 +74,29 @@ class Recipe:
 
 
 def backward_and_step(
-    loss: Tensor, size: int, recipe: Recipe, frozen: Sequence[nn.Parameter], watch: Any
+    loss: Tensor, size: int, rule: StepRule, frozen: Sequence[nn.Parameter], watch: Any
 ) -> None:
     """Move the parameters along the gradient of a mean loss.
 
     Args:
         loss: mean over the batch, a scalar.
         size: samples of the batch.
-        recipe: clip and optimiser.
+        rule: clip and optimiser.
         frozen: parameters that stay where they are.
         watch: a stopwatch.
     """
     with watch.phase("backward"):
-        recipe.optimizer.zero_grad(set_to_none=True)
+        rule.optimizer.zero_grad(set_to_none=True)
         # Methods give means. The factor would be a learning rate but for the clip below, which acts
         # on the gradient of the sum in Mukhoti's program.
-        (loss * size if recipe.is_summed else loss).backward()
+        (loss * size if rule.is_summed else loss).backward()
     with watch.phase("optimiser"):
         for parameter in frozen:
             # None and not zeros: the optimiser skips the tensor, decay and momentum included.
             parameter.grad = None
-        if recipe.clip is not None:
-            nn.utils.clip_grad_norm_(recipe.clipped, recipe.clip)
-        recipe.optimizer.step()
+        if rule.clip is not None:
+            nn.utils.clip_grad_norm_(rule.clipped, rule.clip)
+        rule.optimizer.step()
 
 
 def batches_of(
@@ -105,7 +105,6 @@ def batches_of(
     padding: int,
     flip: bool,
     chance: torch.Generator,
-    device: torch.device,
     spare: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Positions and augmented raw images of each batch of an epoch.
@@ -114,14 +113,14 @@ def batches_of(
 
     Args:
         images: of the training split.
-        order: positions of each batch, on the device.
+        order: positions of each batch, on the device of the images.
         padding: as ``draw_views``; 0 with ``spare`` 0 and ``flip`` false augments nothing.
         flip: as ``draw_views``.
         chance: of the epoch.
-        device: where the images go.
         spare: as ``draw_views``.
     """
-    draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare).to(device)
+    draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
+    draws = draws.to(order[0].device)
     first = 0
     for batch in order:
         last = first + len(batch)

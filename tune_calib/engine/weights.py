@@ -37,8 +37,7 @@ def keep(path: Path, store: Store) -> str:
     Raises:
         UserError: there is no such file, or it is no safetensors file.
     """
-    tensors = read(path)
-    del tensors
+    read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
     with path.open("rb") as file:
         identity = hashlib.file_digest(file, "sha256").hexdigest()[:16]
     if not store.holds(KIND, identity):

@@ -59,7 +59,8 @@ def test_the_printed_ranks_are_reproduced_for_every_method(table, metric):
 
 
 def test_the_averages_of_mac_cal_table_3_are_means_of_table_1():
-    means = rank(published("maccal/table1"), "ece").dataset_means
+    values = rank(published("maccal/table1"), "ece").values.T
+    means = values.groupby(level=["dataset", "variant", "split"]).mean().T
     table3 = published("maccal/table3")
     compared = 0
     for row in table3[table3["metric"] == "ece"].itertuples():

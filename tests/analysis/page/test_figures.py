@@ -105,13 +105,16 @@ FAILURES = {
     "user": (Figure("own", "T", "R.", fails(MINE)), "own: FAILED, this sweep has no rungs"),
     "value": (
         Figure("own", "T", "R.", fails(ValueError("odd rows"))),
-        "own: FAILED, ValueError in test_figures.py, line",
+        "own: FAILED, test_figures.py line ",
     ),
-    "key": (Figure("own", "T", "R.", fails(KeyError("test/ece"))), "own: FAILED, KeyError in"),
+    "key": (
+        Figure("own", "T", "R.", fails(KeyError("test/ece"))),
+        "own: FAILED, test_figures.py line ",
+    ),
     "caption": (Figure("own", "T", "R.", drawn, caption=fails(MINE)), "own: FAILED, this sweep"),
     "absent": (Figure("own", "T", "R.", nothing, absent=fails(MINE)), "own: FAILED, this sweep"),
-    "save": (Figure("own", "T", "R.", unsaveable), "own: FAILED, ValueError in"),
-    "foreign": (Figure("own", "T", "R.", lambda results: 3), "own: FAILED, AttributeError in"),
+    "save": (Figure("own", "T", "R.", unsaveable), "own: FAILED, style.py line"),
+    "foreign": (Figure("own", "T", "R.", lambda results: 3), "own: FAILED, style.py line"),
 }
 
 

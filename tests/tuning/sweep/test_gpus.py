@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
 from tests.support import here
 from tune_calib.data.splits import load_development, load_test, published_sizes
@@ -161,6 +162,14 @@ def test_a_mistake_is_one_line(file, arguments, more, told):
     ended = here("run", path, *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert told in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(file, tmp_path):
+    more = f"data_root: {image_folder(tmp_path / 'images')}\n"
+    ended = here("run", file("imagefolder", "focal", more), "--dry-run", "--gpu-model", "H100")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "imagefolder has none; leave gpu_model out" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 
