@@ -127,7 +127,10 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
         # another name. A plain network's row has nothing under that name.
         stands = _numbers(done, f"{BASE}/{own}")
         found[name] = stands.where(_is_built(done), _numbers(done, own))
-    known = found.dropna(subset=["train", "gap"], how="all").sort_values("gap", kind="stable")
+    known = found.dropna(subset=["train", "gap"], how="all").assign(is_built=_is_built(done))
+    # A network's own row before those that stand on it: a head with `bn_mode` train tells of a
+    # network whose statistics drifted.
+    known = known.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
     networks: pd.DataFrame = known.drop_duplicates("network_id").sort_index()
     return networks
 

@@ -11,7 +11,7 @@ from analysis.compare.blocks import over_columns, over_seeds
 from analysis.compare.friedman import friedman
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.ranks import collect, rank
-from analysis.compare.regime import _interval, of_baseline, regime_of
+from analysis.compare.regime import _interval, known_networks, of_baseline, regime_of
 from analysis.compare.significance import judge
 from analysis.compare.significance_tables import RENDERERS
 from analysis.ladder import tables
@@ -47,6 +47,20 @@ def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     assert said in regime.sentence
     assert f"fits train to {100 * regime.train:.2f} %" in regime.sentence
     assert bool(regime.withheld) == (name != "over") == (NO_VERDICT in regime.sentence)
+
+
+@pytest.mark.parametrize("drift", [-0.01, 0.01])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(order, drift):
+    own = {"head_method": None, "test/confidence_gap": 0.05, "base/test/confidence_gap": None}
+    head = {
+        "head_method": "tst",
+        "test/confidence_gap": 0.2,
+        "base/test/confidence_gap": 0.05 + drift,
+    }
+    same = {"network_id": "a", "network_method": "ce", "posthoc_method": None, "status": "done"}
+    rows = pd.DataFrame([{**same, **row} for row in (own, head)][::order])
+    assert known_networks(rows)["gap"].tolist() == [0.05]
 
 
 def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
