@@ -1,11 +1,8 @@
 """(b) Seconds per head and epoch against the bare arithmetic, at the measured product rate."""
 
-import time
-from collections.abc import Callable
-
 import torch
 
-from tests.benchmarks.common import CPU, head_slots, seconds
+from tests.benchmarks.common import CPU, fastest, head_slots, seconds
 from tune_calib.engine.bank import FeatureBank, FeatureSplit
 from tune_calib.engine.population import PopulationTrainer
 
@@ -69,17 +66,6 @@ def peak_rate() -> float:
     """FLOP/s of a large square product."""
     a = torch.randn(1024, 1024)
     return 2 * 1024**3 / seconds(lambda: a @ a, repeats=5)
-
-
-def fastest(work: Callable[[], object], repeats: int = 3) -> float:
-    """Wall time of the fastest of some runs, after one to warm up."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
 
 
 def main() -> None:

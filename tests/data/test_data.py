@@ -12,12 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
-from tune_calib.data import cifar, rules
+from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.cache import load_source
 from tune_calib.data.datasets import cifar10
-from tune_calib.data.huggingface import read_images
+from tune_calib.data.decode import Format
+from tune_calib.data.huggingface import lazy_images
 from tune_calib.data.splits import (
     Development,
     load_development,
@@ -130,17 +131,21 @@ def test_tiny_cifar_is_read_exactly_and_split_without_overlap(root: Path):
     assert torch.equal(test.images, torch.from_numpy(pictures(30, 1)).permute(0, 3, 1, 2))
 
 
+def decoded(path: Path, channels: int = 3, size: int = 32) -> torch.Tensor:
+    return lazy_images([path], Format(channels, size), 10).resident().images
+
+
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
 def test_every_lossless_encoding_gives_the_pixels(tmp_path: Path, kind: str):
     path = write_parquet(tmp_path / "train.parquet", pictures(5, 0), labels_of(5), kind=kind)
-    images = read_images([path], 3, 32, 10).images
+    images = decoded(path)
     assert torch.equal(images, torch.from_numpy(pictures(5, 0)).permute(0, 3, 1, 2))
 
 
 def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path):
     path = write_parquet(tmp_path / "train.parquet", pictures(1, 0), [0], kind="EPS")
     with pytest.raises(DamagedFileError, match="row 0 is no image") as error:
-        read_images([path], 3, 32, 10)
+        decoded(path)
     assert is_one_line(error)
 
 
@@ -153,7 +158,7 @@ def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: st
         write_parquet(folder / name, pixels[rows], labels_of(20), "image")
     write_parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), "image")
     source = cifar10.FILES.load(tmp_path)
-    assert torch.equal(source.train.images, torch.from_numpy(pixels).permute(0, 3, 1, 2))
+    assert torch.equal(source.train.images[:], torch.from_numpy(pixels).permute(0, 3, 1, 2))
     assert source.train.indices.tolist() == list(range(40))
 
 
@@ -252,7 +257,8 @@ def test_wrong_image_size_is_refused(root: Path):
 
 @pytest.mark.parametrize("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
 def test_damaged_images_are_refused(root: Path, content: bytes):
-    pq.write_table(pa.table({"img": [{"bytes": content}], "label": [0]}), root / "train.parquet")
+    images = [{"bytes": content}, *({"bytes": encode(image)} for image in pictures(9, 0))]
+    pq.write_table(pa.table({"img": images, "label": labels_of(10)}), root / "train.parquet")
     with pytest.raises(DamagedFileError, match="row 0 is no image"):
         load_development(CIFAR10, root)
 
@@ -260,8 +266,8 @@ def test_damaged_images_are_refused(root: Path, content: bytes):
 def test_nulls_and_empty_files_are_refused(root: Path):
     kind = pa.struct([("bytes", pa.binary())])
     for images, labels, message in (
-        ([None, {"bytes": b"a"}], [0, 1], "without image bytes"),
-        ([{"bytes": None}], [0], "without image bytes"),
+        ([None, *[{"bytes": b"a"}] * 9], labels_of(10), "without image bytes"),
+        ([{"bytes": None}] * 10, labels_of(10), "without image bytes"),
         ([{"bytes": b"a"}], [None], "without image bytes"),
         ([], [], "no rows"),
     ):
@@ -310,7 +316,7 @@ def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
 
 def test_grey_images_can_be_read(tmp_path: Path):
     path = write_parquet(tmp_path / "train.parquet", pictures(3, 0, size=8), [0, 1, 2])
-    assert read_images([path], channels=1, size=8, classes=3).images.shape == (3, 1, 8, 8)
+    assert decoded(path, channels=1, size=8).shape == (3, 1, 8, 8)
 
 
 # --- cache
@@ -320,7 +326,7 @@ def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkey
     cache = tmp_path / "cache"
     first = load_development(CIFAR10, root, cache)
     assert [p.suffix for p in cache.iterdir()] == [".safetensors"]
-    monkeypatch.setattr(cifar, "read_images", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(layouts, "lazy_images", lambda *_: pytest.fail("decoded again"))
     second = load_development(CIFAR10, root, cache)
     plain = parts(first) + parts(second)
     for a, b in zip(plain[:3], plain[3:], strict=True):

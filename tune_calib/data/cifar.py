@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from tune_calib.data.base import Source, Split
-from tune_calib.data.find import require_classes, require_files, require_folder, unpacked
-from tune_calib.data.huggingface import find_parts, read_images
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.data.decode import Format
+from tune_calib.data.find import require_files, unpacked
+from tune_calib.data.layouts import Layouts
+from tune_calib.errors import DamagedFileError
 from tune_calib.recipe import Quick
 
 CHANNELS, SIZE = 3, 32
@@ -36,7 +37,8 @@ def over_fitted(epochs: int) -> Quick:
                 "warmup": 0.2,
                 "augment": "none",
             },
-            # On images known by heart, longer training makes any head over-confident.
+            # On images that the network knows by heart, longer training makes any head
+            # over-confident.
             "head": {"augment": "none", "epochs": 20, "batch_size": 32},
         },
         backbones=("small_vgg",),
@@ -76,36 +78,22 @@ class Cifar:
             f"or that of the unpacked binary archive ({self.binary})"
         )
 
-    def locate(self, root: Path | None) -> tuple[Path, ...]:
-        """Find the files below a root.
+    @property
+    def layouts(self) -> Layouts:
+        """Where they are looked for: torchvision's folder before the binary archive."""
+        pixels = Format(CHANNELS, SIZE)
+        return Layouts(self.name, self.classes, self.hint, pixels, self._find, self._read)
 
-        Raises:
-            DataNotFoundError: they are not there, or in part only.
-        """
-        folder = require_folder(self.name, root, self.hint)
-        if found := find_parts(self.name, folder, self.hint):
-            return (*found[0], *found[1])
-        if batches := unpacked(self.name, folder, self.batches):
+    def _find(self, root: Path) -> tuple[Path, ...]:
+        if batches := unpacked(self.name, root, self.batches):
             return tuple(sorted(batches.glob("*")))
-        if binary := unpacked(self.name, folder, self.binary):
+        if binary := unpacked(self.name, root, self.binary):
             return require_files([binary / name for name in (*self.train, *self.test)], self.hint)
-        raise DataNotFoundError(f"{self.name}: {root} does not hold it; {self.hint}")
+        return ()
 
-    def load(self, root: Path | None) -> Source:
-        """Read and decode the images (some five seconds).
-
-        Raises:
-            DataNotFoundError: the root does not hold it.
-            DamagedFileError: a file is truncated, foreign or fails its checksum.
-        """
-        files = self.locate(root)
-        return require_classes(self._read(files), files, self.classes)
-
-    def _read(self, files: tuple[Path, ...]) -> Source:
+    def _read(self, files: tuple[Path, ...], format_: Format) -> Source:
+        del format_  # pixels as they are, all of one size
         folder = files[0].parent
-        if files[0].suffix == ".parquet":
-            parts = find_parts(self.name, folder, self.hint)
-            return Source(*(read_images(part, CHANNELS, SIZE, self.classes) for part in parts))
         if files[0].suffix == ".bin":
             return Source(*(self._binary(folder, names) for names in (self.train, self.test)))
         return Source(*(self._batches(folder.parent, is_train) for is_train in (True, False)))

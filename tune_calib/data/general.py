@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tune_calib.data.base import Source, Split, refuse_crop
+from tune_calib.data import rules
+from tune_calib.data.base import DatasetInfo, Source, Split, refuse_crop
 from tune_calib.data.cache import open_source
 from tune_calib.data.decode import Format
 from tune_calib.errors import DamagedFileError, UserError
@@ -125,8 +126,14 @@ class General:
         return {"load": load, "reading": repr((channels, stored, slot.grey, slot.split, columns))}
 
 
-def undescribed(name: str) -> Callable[[Path | None], Source]:
-    """The loader of a record that nothing was found for."""
+def record(
+    name: str,
+    title: str,
+    hint: str,
+    locate: Callable[[Path | None], tuple[Path, ...]],
+    look: "Callable[[Path | None, DataSlot], Look]",
+) -> DatasetInfo:
+    """The record of a kind of files; what they say takes the place of its numbers."""
 
     def load(root: Path | None) -> Source:
         del root
@@ -135,7 +142,23 @@ def undescribed(name: str) -> Callable[[Path | None], Source]:
             "sweep file, or fill `data.found` by Asked.described"
         )
 
-    return load
+    return DatasetInfo(
+        name=name,
+        title=title,
+        classes=2,
+        channels=3,
+        size=SIZE,
+        mean=(0.5,) * 3,
+        std=(0.5,) * 3,
+        padding=0,
+        flip=True,
+        load=load,
+        locate=locate,
+        split=rules.mukhoti,
+        rules={CARVED: rules.tenth},
+        general=General(name, look),
+        hint=hint,
+    )
 
 
 def _sizes(look: Look, slot: "DataSlot") -> tuple[int, int]:

@@ -135,21 +135,6 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     return tuple(shards)
 
 
-def read_images(files: Sequence[Path], channels: int, size: int, classes: int) -> Split:
-    """Read and decode all images of some files, of one size each.
-
-    Args:
-        files: as ``lazy_images`` takes them.
-        channels: 1 (decoded as grey) or 3 (decoded as RGB).
-        size: height and width that every image must have.
-        classes: labels must be in [0, classes).
-
-    Raises:
-        DamagedFileError: as ``lazy_images``; or an image does not belong there.
-    """
-    return lazy_images(files, Format(channels, size), classes).resident()
-
-
 def lazy_images(
     files: Sequence[Path], format_: Format, classes: int | None, columns: Columns | None = None
 ) -> Split:

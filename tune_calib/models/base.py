@@ -49,6 +49,33 @@ def cut_sequential(backbone: nn.Sequential, bounds: Sequence[int]) -> list[nn.Mo
     return [backbone[start:end] for start, end in pairwise((0, *bounds, len(backbone)))]
 
 
+def conv_blocks(
+    channels: int, size: int, widths: Sequence[int], pooled_from: int
+) -> tuple[list[nn.Module], list[int]]:
+    """Blocks of 3x3 convolution, BN and ReLU, with 2x2 max pools between them.
+
+    Args:
+        channels: of the images.
+        size: height and width of the images.
+        widths: maps of each block.
+        pooled_from: height and width from which on maps are halved.
+
+    Returns:
+        The layers, and how many there are up to the end of each block.
+    """
+    layers: list[nn.Module] = []
+    bounds: list[int] = []
+    for block, width in enumerate(widths):
+        if block > 0 and size >= pooled_from:
+            layers.append(nn.MaxPool2d(2))
+            size //= 2
+        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
+        layers.append(nn.ReLU())
+        bounds.append(len(layers))
+        channels = width
+    return layers, bounds
+
+
 def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
     """1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
     return nn.Sequential(

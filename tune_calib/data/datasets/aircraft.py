@@ -6,7 +6,6 @@ papers' programs choose on the test split (`data.split: val_is_test`); here a te
 out.
 """
 
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,16 +14,10 @@ from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.constants import NORMS
 from tune_calib.data.decode import FileRows, Format
-from tune_calib.data.find import (
-    fields_of,
-    require_classes,
-    require_files,
-    require_folder,
-    unpacked,
-)
-from tune_calib.data.huggingface import find_parts, lazy_images
+from tune_calib.data.find import fields_of, require_files, unpacked
 from tune_calib.data.images import LazyImages
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.data.layouts import Layouts
+from tune_calib.errors import DamagedFileError
 from tune_calib.registry import DATASETS
 
 NAME, CLASSES, STORED, SIZE = "aircraft", 100, 448, 384
@@ -37,45 +30,17 @@ HINT = (
 )
 
 
-def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find the files below a root: Parquet of Hugging Face, else the archive.
-
-    Raises:
-        DataNotFoundError: they are not there, or in part only.
-    """
-    folder = require_folder(NAME, root, HINT)
-    if found := find_parts(NAME, folder, HINT):
-        return (*found[0], *found[1])
-    archive = unpacked(NAME, folder, FOLDER)
+def _find(root: Path) -> tuple[Path, ...]:
+    archive = unpacked(NAME, root, FOLDER)
     if archive is None:
-        raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+        return ()
     lists = require_files([archive / "data" / name for name in LISTS], HINT)
     files = [file for listed in lists for file, _ in _listed(listed)]
     return require_files([*lists, *files], HINT)
 
 
-def load_at(root: Path | None, stored: int) -> Source:
-    """List the images; they are decoded when they are asked for.
-
-    Args:
-        root: where the data set lies.
-        stored: height and width that every image is resized to.
-
-    Raises:
-        DataNotFoundError: the root does not hold it.
-        DamagedFileError: a list or a file is damaged, or a class is missing.
-    """
-    files = locate(root)
-    format_ = Format(channels=3, size=stored, resize=True)
-    if files[0].suffix == ".parquet":
-        parts = find_parts(NAME, files[0].parent, HINT)
-        source = Source(*(lazy_images(part, format_, CLASSES) for part in parts))
-    else:
-        source = _archive(files[0], files[1], format_)
-    return require_classes(source, files, CLASSES)
-
-
-def _archive(train: Path, test: Path, format_: Format) -> Source:
+def _read(files: tuple[Path, ...], format_: Format) -> Source:
+    train, test = files[: len(LISTS)]
     variants = sorted({variant for _, variant in _listed(train)})
     if len(variants) != CLASSES:
         raise DamagedFileError(
@@ -100,6 +65,8 @@ def _listed(file: Path) -> list[tuple[Path, str]]:
     return [(folder / f"{number}.jpg", variant) for number, variant in fields_of(file, 2)]
 
 
+FILES = Layouts(NAME, CLASSES, HINT, Format(channels=3, size=STORED, resize=True), _find, _read)
+
 DATASETS.register(
     DatasetInfo(
         name=NAME,
@@ -112,9 +79,9 @@ DATASETS.register(
         std=NORMS["imagenet"][1],
         padding=0,
         flip=True,
-        load=partial(load_at, stored=STORED),
-        load_at=load_at,
-        locate=locate,
+        load=FILES.load,
+        load_at=FILES.load_at,
+        locate=FILES.locate,
         split=rules.mukhoti,
         published=(6_667, 3_333),
         hint=HINT,

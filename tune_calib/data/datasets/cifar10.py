@@ -20,7 +20,7 @@ FILES = Cifar(
     test=("test_batch.bin",),
     classes=10,
     label_bytes=1,
-)
+).layouts
 
 DATASETS.register(
     DatasetInfo(

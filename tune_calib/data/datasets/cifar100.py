@@ -29,7 +29,7 @@ FILES = Cifar(
     classes=100,
     # The superclass stands before the class.
     label_bytes=2,
-)
+).layouts
 
 DATASETS.register(
     DatasetInfo(

@@ -5,7 +5,6 @@ in the middle (MbLS). Grey images, of which there are some, are converted, as in
 programs choose on the test split (`data.split: val_is_test`); here a tenth of train is held out.
 """
 
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,16 +13,11 @@ from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.constants import NORMS
 from tune_calib.data.decode import FileRows, Format
-from tune_calib.data.find import (
-    fields_of,
-    require_classes,
-    require_files,
-    require_folder,
-    unpacked,
-)
-from tune_calib.data.huggingface import find_parts, lazy_images, require_range
+from tune_calib.data.find import fields_of, require_files, unpacked
+from tune_calib.data.huggingface import require_range
 from tune_calib.data.images import LazyImages
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.data.layouts import Layouts
+from tune_calib.errors import DamagedFileError
 from tune_calib.registry import DATASETS
 
 NAME, CLASSES, STORED, SIZE = "cub", 200, 256, 224
@@ -36,50 +30,22 @@ HINT = (
 )
 
 
-def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find the files below a root: Parquet of Hugging Face, else the archive.
-
-    Raises:
-        DataNotFoundError: they are not there, or in part only.
-    """
-    folder = require_folder(NAME, root, HINT)
-    if found := find_parts(NAME, folder, HINT):
-        return (*found[0], *found[1])
-    archive = unpacked(NAME, folder, FOLDER)
+def _find(root: Path) -> tuple[Path, ...]:
+    archive = unpacked(NAME, root, FOLDER)
     if archive is None:
-        raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+        return ()
     lists = require_files([archive / name for name in LISTS], HINT)
     names = fields_of(lists[0], 2)
     return require_files([*lists, *(archive / "images" / name for _, name in names)], HINT)
 
 
-def load_at(root: Path | None, stored: int) -> Source:
-    """List the images; they are decoded when they are asked for.
-
-    Args:
-        root: where the data set lies.
-        stored: height and width that every image is resized to.
-
-    Raises:
-        DataNotFoundError: the root does not hold it.
-        DamagedFileError: a list or a file is damaged, or a class is missing.
-    """
-    files = locate(root)
-    format_ = Format(channels=3, size=stored, resize=True, convert_grey=True)
-    if files[0].suffix == ".parquet":
-        parts = find_parts(NAME, files[0].parent, HINT)
-        source = Source(*(lazy_images(part, format_, CLASSES) for part in parts))
-    else:
-        source = _archive(files[0].parent, files[len(LISTS) :], format_)
-    return require_classes(source, files, CLASSES)
-
-
-def _archive(archive: Path, files: tuple[Path, ...], format_: Format) -> Source:
-    numbers = [number for number, _ in fields_of(archive / LISTS[0], 2)]
-    labels = torch.tensor(_values(archive / LISTS[1], numbers)) - 1
-    require_range(archive / LISTS[1], labels, CLASSES)
-    is_training = torch.tensor(_values(archive / LISTS[2], numbers)).bool()
-    whole = Split(LazyImages.all_of(FileRows(files, format_)), labels, torch.arange(len(files)))
+def _read(files: tuple[Path, ...], format_: Format) -> Source:
+    listed, classes, parts, *images = files
+    numbers = [number for number, _ in fields_of(listed, 2)]
+    labels = torch.tensor(_values(classes, numbers)) - 1
+    require_range(classes, labels, CLASSES)
+    is_training = torch.tensor(_values(parts, numbers)).bool()
+    whole = Split(LazyImages.all_of(FileRows(images, format_)), labels, torch.arange(len(images)))
     return Source(*(whole.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
 
 
@@ -94,6 +60,9 @@ def _values(file: Path, numbers: list[str]) -> list[int]:
         ) from None
 
 
+FORMAT = Format(channels=3, size=STORED, resize=True, convert_grey=True)
+FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read)
+
 DATASETS.register(
     DatasetInfo(
         name=NAME,
@@ -106,9 +75,9 @@ DATASETS.register(
         std=NORMS["imagenet"][1],
         padding=0,
         flip=True,
-        load=partial(load_at, stored=STORED),
-        load_at=load_at,
-        locate=locate,
+        load=FILES.load,
+        load_at=FILES.load_at,
+        locate=FILES.locate,
         split=rules.mukhoti,
         published=(5_994, 5_794),
         hint=HINT,

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from PIL import Image
 
-from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.decode import FileRows, Format, is_grey, side_of
 from tune_calib.data.find import require_folder
-from tune_calib.data.general import CARVED, TEST_PARTS, General, Look, undescribed
+from tune_calib.data.general import TEST_PARTS, Look, record
 from tune_calib.data.images import LazyImages
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.registry import DATASETS
@@ -96,23 +95,4 @@ def _split(found: Found, format_: Format) -> Split:
     return Split(images, torch.tensor([label for _, label in found]), torch.arange(len(found)))
 
 
-DATASETS.register(
-    DatasetInfo(
-        name=NAME,
-        title="Folder of images",
-        # Until its files are looked at.
-        classes=2,
-        channels=3,
-        size=224,
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
-        padding=0,
-        flip=True,
-        load=undescribed(NAME),
-        locate=locate,
-        split=rules.mukhoti,
-        rules={CARVED: rules.tenth},
-        general=General(NAME, look),
-        hint=HINT,
-    )
-)
+DATASETS.register(record(NAME, "Folder of images", HINT, locate, look))

@@ -8,11 +8,9 @@ named: ``data.image_column``, ``data.label_column``.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo
 from tune_calib.data.decode import is_grey, side_of
 from tune_calib.data.find import require_folder
-from tune_calib.data.general import CARVED, TEST_PARTS, General, Look, undescribed
+from tune_calib.data.general import TEST_PARTS, Look, record
 from tune_calib.data.huggingface import (
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
@@ -70,23 +68,4 @@ def _parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     return train, find_files(train[0].parent, TEST_PARTS)
 
 
-DATASETS.register(
-    DatasetInfo(
-        name=NAME,
-        title="Parquet files",
-        # Until its files are looked at.
-        classes=2,
-        channels=3,
-        size=224,
-        mean=(0.5,) * 3,
-        std=(0.5,) * 3,
-        padding=0,
-        flip=True,
-        load=undescribed(NAME),
-        locate=locate,
-        split=rules.mukhoti,
-        rules={CARVED: rules.tenth},
-        general=General(NAME, look),
-        hint=HINT,
-    )
-)
+DATASETS.register(record(NAME, "Parquet files", HINT, locate, look))

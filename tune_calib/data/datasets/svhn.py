@@ -11,8 +11,8 @@ import torch
 from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.constants import NORMS
-from tune_calib.data.find import require_classes, require_folder
-from tune_calib.data.huggingface import find_parts, read_images
+from tune_calib.data.decode import Format
+from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.registry import DATASETS
 
@@ -26,39 +26,20 @@ HINT = (
 )
 
 
-def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find the files below a root: Parquet of Hugging Face, else the official ones.
-
-    Raises:
-        DataNotFoundError: they are not there, or in part only.
-    """
-    folder = require_folder(NAME, root, HINT)
-    if found := find_parts(NAME, folder, HINT):
-        return (*found[0], *found[1])
-    for parent in (folder, folder / NAME):
+def _find(root: Path) -> tuple[Path, ...]:
+    for parent in (root, root / NAME):
         there = [name for name in OFFICIAL if (parent / name).is_file()]
         if len(there) == 1:
             absent = OFFICIAL[1 - OFFICIAL.index(there[0])]
             raise DataNotFoundError(f"{NAME}: {parent} has no {absent}; {HINT}")
         if there:
             return tuple(parent / name for name in OFFICIAL)
-    raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+    return ()
 
 
-def load(root: Path | None) -> Source:
-    """Read and decode the images.
-
-    Raises:
-        DataNotFoundError: the root does not hold it.
-        DamagedFileError: a file is truncated or foreign.
-    """
-    files = locate(root)
-    if files[0].suffix == ".parquet":
-        parts = find_parts(NAME, files[0].parent, HINT)
-        source = Source(*(read_images(part, CHANNELS, SIZE, CLASSES) for part in parts))
-    else:
-        source = Source(*(_official(file) for file in files))
-    return require_classes(source, files, CLASSES)
+def _read(files: tuple[Path, ...], format_: Format) -> Source:
+    del format_  # pixels as they are, all of one size
+    return Source(*map(_official, files))
 
 
 def _official(file: Path) -> Split:
@@ -87,6 +68,8 @@ def _official(file: Path) -> Split:
     return Split(images, torch.from_numpy(labels % CLASSES), torch.arange(len(labels)))
 
 
+FILES = Layouts(NAME, CLASSES, HINT, Format(CHANNELS, SIZE), _find, _read)
+
 DATASETS.register(
     DatasetInfo(
         name=NAME,
@@ -100,8 +83,8 @@ DATASETS.register(
         # The papers do not augment it: a mirrored digit is none, or another one.
         padding=0,
         flip=False,
-        load=load,
-        locate=locate,
+        load=FILES.load,
+        locate=FILES.locate,
         split=rules.mukhoti,
         rules={"tst": rules.CIFAR10["tst"], "plp": rules.plp},
         hint=HINT,

@@ -12,16 +12,14 @@ from tune_calib.data import rules
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.constants import NORMS
 from tune_calib.data.decode import FileRows, Format
-from tune_calib.data.find import fields_of, require_classes, require_folder, unpacked
-from tune_calib.data.huggingface import find_parts, lazy_images
+from tune_calib.data.find import fields_of, unpacked
 from tune_calib.data.images import LazyImages
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.data.layouts import Layouts
+from tune_calib.errors import DamagedFileError
 from tune_calib.registry import DATASETS
 
 NAME, CLASSES = "tiny_imagenet", 200
-FORMAT = Format(channels=3, size=64, convert_grey=True)
 FOLDER = "tiny-imagenet-200"
-PARTS = ("train", "valid")
 
 HINT = (
     f"give `data_root` a folder that holds the unpacked archive ({FOLDER}), or Parquet in the "
@@ -29,38 +27,18 @@ HINT = (
 )
 
 
-def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find the files below a root: Parquet of Hugging Face, else the archive.
-
-    Raises:
-        DataNotFoundError: they are not there, or in part only.
-    """
-    folder = require_folder(NAME, root, HINT)
-    if found := find_parts(NAME, folder, HINT, PARTS):
-        return (*found[0], *found[1])
-    archive = unpacked(NAME, folder, FOLDER)
+def _find(root: Path) -> tuple[Path, ...]:
+    archive = unpacked(NAME, root, FOLDER)
     if archive is None:
-        raise DataNotFoundError(f"{NAME}: {root} does not hold it; {HINT}")
+        return ()
     train, _ = _training(archive)
     test, _ = _validation(archive)
     return (archive / "wnids.txt", archive / "val" / "val_annotations.txt", *train, *test)
 
 
-def load(root: Path | None) -> Source:
-    """List the images; they are decoded when they are asked for.
-
-    Raises:
-        DataNotFoundError: the root does not hold it.
-        DamagedFileError: a list or a file is damaged, or a class is missing.
-    """
-    folder = require_folder(NAME, root, HINT)
-    if parts := find_parts(NAME, folder, HINT, PARTS):
-        source = Source(*(lazy_images(part, FORMAT, CLASSES) for part in parts))
-        return require_classes(source, parts[0], CLASSES)
-    files = locate(root)
+def _read(files: tuple[Path, ...], format_: Format) -> Source:
     archive = files[0].parent
-    source = Source(*(_split(*part(archive)) for part in (_training, _validation)))
-    return require_classes(source, files, CLASSES)
+    return Source(*(_split(*part(archive), format_) for part in (_training, _validation)))
 
 
 def _classes(archive: Path) -> dict[str, int]:
@@ -103,10 +81,13 @@ def _validation(archive: Path) -> tuple[list[Path], list[int]]:
     return files, labels
 
 
-def _split(files: list[Path], labels: list[int]) -> Split:
-    images = LazyImages.all_of(FileRows(files, FORMAT))
+def _split(files: list[Path], labels: list[int], format_: Format) -> Split:
+    images = LazyImages.all_of(FileRows(files, format_))
     return Split(images, torch.tensor(labels), torch.arange(len(files)))
 
+
+FORMAT = Format(channels=3, size=64, convert_grey=True)
+FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read, parts=("train", "valid"))
 
 DATASETS.register(
     DatasetInfo(
@@ -119,8 +100,8 @@ DATASETS.register(
         std=NORMS["imagenet"][1],
         padding=4,
         flip=True,
-        load=load,
-        locate=locate,
+        load=FILES.load,
+        locate=FILES.locate,
         rules={"default": rules.tenth_of_each_class},
         hint=HINT,
         published=(100_000, 10_000),

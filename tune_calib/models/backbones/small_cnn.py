@@ -8,6 +8,7 @@ from tune_calib.models.base import (
     FEATURE_WIDTH,
     BackboneInfo,
     Init,
+    conv_blocks,
     cut_sequential,
     declare_stages,
     draw_fan_out,
@@ -31,17 +32,8 @@ def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     Returns:
         The extractor, with features (N, 512) >= 0, and 512.
     """
-    layers: list[nn.Module] = []
-    bounds: list[int] = []
-    for block, width in enumerate(WIDTHS):
-        if block > 0 and size >= 8:
-            layers.append(nn.MaxPool2d(2))
-            size //= 2
-        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
-        layers.append(nn.ReLU())
-        bounds.append(len(layers))
-        channels = width
-    extractor = nn.Sequential(*layers, *feature_stage(channels))
+    layers, bounds = conv_blocks(channels, size, WIDTHS, pooled_from=8)
+    extractor = nn.Sequential(*layers, *feature_stage(WIDTHS[-1]))
     # Cut before the last two modules, which pool and flatten.
     declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
     if init == "timm":

@@ -11,6 +11,7 @@ from torch import nn
 from tune_calib.models.base import (
     BackboneInfo,
     Init,
+    conv_blocks,
     cut_sequential,
     declare_stages,
     draw_fan_out,
@@ -33,16 +34,7 @@ def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     Returns:
         The extractor, with features (N, 512) >= 0, and 512.
     """
-    layers: list[nn.Module] = []
-    bounds: list[int] = []
-    for block, width in enumerate(WIDTHS):
-        if block > 0 and size >= 4:
-            layers.append(nn.MaxPool2d(2))
-            size //= 2
-        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
-        layers.append(nn.ReLU())
-        bounds.append(len(layers))
-        channels = width
+    layers, bounds = conv_blocks(channels, size, WIDTHS, pooled_from=4)
     extractor = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
     declare_stages(extractor, partial(cut_sequential, bounds=bounds))
     if init == "timm":

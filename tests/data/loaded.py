@@ -1,0 +1,33 @@
+"""What the tests of data sets ask of a root."""
+
+from pathlib import Path
+
+import pytest
+
+from tune_calib.asked import Asked
+from tune_calib.data.splits import Development, load_development
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS
+from tune_calib.spec import DataSlot, TrialSpec
+
+
+def parts(development: Development):
+    return [development.train, development.select, development.calib]
+
+
+def slot_of(name: str) -> DataSlot:
+    """Large images small, so that the tests are quick."""
+    is_large = DATASETS[name].load_at is not None
+    return DataSlot(dataset=name, **({"resize": 40, "crop": 32} if is_large else {}))
+
+
+def refused(slot: DataSlot, root: Path) -> str:
+    with pytest.raises(UserError) as error:
+        load_development(slot, root)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def described(name: str, root: Path, images: Path, **data) -> DataSlot:
+    asked = Asked({"data": {"dataset": name, **data}}).described(root, images)
+    return TrialSpec.build(data=asked.given["data"], network={}).data

@@ -1,0 +1,99 @@
+"""Archives that are cut, foreign, grey or lack a class: one line each."""
+
+import shutil
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from tests.data.archives import (
+    encoded,
+    image_folder,
+    parquet,
+    pixels_of,
+)
+from tests.data.loaded import described, refused
+from tune_calib.errors import UserError
+from tune_calib.spec import DataSlot, TrialSpec
+
+
+def test_a_class_that_is_missing(archives, tmp_path):
+    root = shutil.copytree(archives(("tiny_imagenet", "official")), tmp_path / "tiny")
+    shutil.rmtree(root / "tiny-imagenet-200" / "train" / "n00000007")
+    assert "n00000007" in refused(DataSlot(dataset="tiny_imagenet"), root)
+    parquet(tmp_path / "train.parquet", [pixels_of(0)] * 20, [0] * 20)
+    parquet(tmp_path / "test.parquet", [pixels_of(0)] * 20, [0] * 20)
+    assert "no training image of class 1 (of 10)" in refused(DataSlot(dataset="cifar10"), tmp_path)
+    data = shutil.copytree(archives(("aircraft", "official")), tmp_path / "aircraft")
+    listed = data / "fgvc-aircraft-2013b/data/images_variant_trainval.txt"
+    listed.write_text("".join(x for x in listed.open() if "Plane 07" not in x))
+    assert "99 variants, expected 100" in refused(DataSlot(dataset="aircraft"), data)
+
+
+def test_a_grey_image_in_a_colour_set(tmp_path):
+    for part in ("train", "test"):
+        images = [pixels_of(row, grey=row == 7) for row in range(20)]
+        parquet(tmp_path / f"{part}.parquet", images, [row % 10 for row in range(20)])
+    told = refused(DataSlot(dataset="cifar10"), tmp_path)
+    assert f"{tmp_path / 'train.parquet'}: row 7 is grey" in told
+
+
+@pytest.mark.parametrize("layout", [("cifar10", "binary"), ("cifar100", "binary")], ids="-".join)
+def test_binary_files_that_are_cut_or_foreign(layout, archives, tmp_path):
+    root = shutil.copytree(archives(layout), tmp_path / "copy")
+    slot = DataSlot(dataset=layout[0])
+    file = next(root.rglob("test*.bin"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    assert str(file) in refused(slot, root)
+    file.write_bytes(whole[: 1 if layout[0] == "cifar100" else 0] + b"\xff" + whole[1:][
+        1 if layout[0] == "cifar100" else 0 :])  # fmt: skip
+    assert "holds label 255" in refused(slot, root)
+    file.unlink()
+    assert f"{file} is not there" in refused(slot, root)
+
+
+def test_svhn_that_is_foreign_cut_or_out_of_range(tmp_path):
+    slot = DataSlot(dataset="svhn")
+    savemat(
+        tmp_path / "train_32x32.mat", {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [0]]}
+    )
+    assert "no test_32x32.mat" in refused(slot, tmp_path)
+    shutil.copy(tmp_path / "train_32x32.mat", tmp_path / "test_32x32.mat")
+    assert "holds label 0, expected 1..10" in refused(slot, tmp_path)
+    for content in (b"", b"foreign", (tmp_path / "test_32x32.mat").read_bytes()[:200]):
+        (tmp_path / "train_32x32.mat").write_bytes(content)
+        assert "train_32x32.mat" in refused(slot, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["images.txt", "image_class_labels.txt", "train_test_split.txt"])
+def test_lists_of_cub_that_are_damaged(name, archives, tmp_path):
+    root = shutil.copytree(archives(("cub", "official")), tmp_path / "cub")
+    file = root / "CUB_200_2011" / name
+    for content in ("", "1\n", "1 900\n2 x\n", None):
+        file.unlink()
+        if content is not None:
+            file.write_text(content)
+        told = refused(DataSlot(dataset="cub"), root)
+        assert name in told or "900" in told
+        file.write_text("")
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", encoded(pixels_of(0, 16))[:60]])
+def test_a_damaged_image_is_named(content, tmp_path):
+    root = image_folder(tmp_path)
+    (root / "train" / "class1" / "003.png").write_bytes(content)
+    with pytest.raises(UserError, match=r"class1/003\.png is no image") as error:
+        described("imagefolder", root, tmp_path / "cache")
+    assert "\n" not in str(error.value)
+
+
+def test_options_of_other_data_sets_are_refused():
+    for slot, message in (
+        ({"dataset": "cifar10", "resize": 40}, "one size"),
+        ({"dataset": "cifar10", "grey": "convert"}, "data.grey is not for cifar10"),
+        ({"dataset": "cub", "crop": 300}, "larger than the images"),
+        ({"dataset": "digits", "label_column": "x"}, "data.label_column is not for digits"),
+    ):
+        with pytest.raises(UserError, match=message):
+            TrialSpec.build(data=slot, network={})

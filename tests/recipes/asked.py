@@ -1,0 +1,34 @@
+"""What the tests of recipes ask for."""
+
+from itertools import product
+
+from tune_calib.asked import Asked
+from tune_calib.ladder import expand, side_by_side
+from tune_calib.recipe import fitting
+from tune_calib.registry import DATASETS, METHODS, RECIPES
+
+BOTH = [(dataset, name) for dataset, name in product(DATASETS, RECIPES)]
+FITTING = [(dataset, name) for dataset in DATASETS for name in fitting(dataset)]
+FOUND = {
+    "classes": 3, "channels": 3, "stored": 32, "size": 32,
+    "mean": (0.5,) * 3, "std": (0.2,) * 3, "digest": "0",
+}  # fmt: skip
+WEIGHTS = "0123456789abcdef"
+NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
+
+
+def asked_of(dataset: str, name: str | None, own_recipes: bool = False, **network) -> Asked:
+    """With what only files say of some data sets, and with weights where they are needed."""
+    found = {"found": FOUND} if DATASETS[dataset].general else {}
+    weights = {"weights": WEIGHTS} if name and RECIPES[name].pretrained else {}
+    given = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
+    return Asked(given, own_recipes=own_recipes).suited(name)
+
+
+def spec_of(dataset: str, name: str | None, method: str = "ce", **network):
+    (trial,) = expand(side_by_side([method]), asked_of(dataset, name, **network))
+    return trial.spec
+
+
+def needs_stages(method: str) -> bool:
+    return method in METHODS and "stages" in METHODS[method].needs

@@ -1,0 +1,175 @@
+"""How commands and sweep files tell a recipe, and what they refuse."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.recipes.asked import WEIGHTS, asked_of
+from tests.support import here
+from tune_calib.ladder import expand, side_by_side
+from tune_calib.recipe import QUICK, Quick, Recipe
+from tune_calib.registry import DATASETS, RECIPES
+from tune_calib.tuning.caption import conditions, tell_recipe
+from tune_calib.tuning.sweep.file import read_sweep_file
+from tune_calib.tuning.sweep.run import planned_works
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "not_told"),
+    [
+        ({}, ["SGD, lr 0.1, batch 128", "recipe focal (focal_calibration"], ["warm-up", "fp32"]),
+        (
+            {"schedule": "cosine", "warmup": 0.1, "nesterov": True, "precision": "bf16"},
+            ["Nesterov's momentum", "cosine", "warm-up over 0.1 of the epochs", "bf16"],
+            ["steps"],
+        ),
+        ({"schedule": "one_cycle", "warmup": 0.3}, ["one cycle, warm-up over 0.3"], ["Nesterov"]),
+        ({"precision": "tf32"}, ["tf32"], ["cosine"]),
+    ],
+)
+def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
+    settings, told, not_told
+):
+    asked, ladder = asked_of("cifar10", "focal", **settings), side_by_side(["ce", "mac_cal"])
+    caption = conditions(expand(ladder, asked), ladder, asked)
+    assert all(words in caption for words in told)
+    assert not any(words in caption for words in not_told)
+
+
+def test_a_caption_names_what_is_done_to_the_images():
+    asked, ladder = asked_of("svhn", "plp"), side_by_side(["ce"])
+    assert conditions(expand(ladder, asked), ladder, asked).startswith("svhn; split plp; norm half")
+    asked = asked_of("cub", "vit")
+    caption = conditions(expand(ladder, asked), ladder, asked)
+    assert caption.startswith("cub; resize 448; crop 384; vit_base_patch16_384")
+    assert f"from the weights {WEIGHTS}" in caption
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("name", [None, QUICK, "focal"])
+def test_a_run_says_its_recipe_in_one_line(name, own_recipes, capsys):
+    asked = asked_of("cifar10", name, own_recipes, epochs=3)
+    tell_recipe(asked, "OUT")
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert told.startswith(f"OUT: recipe {name or QUICK} ({asked.recipe.title}")
+    assert "but network.epochs 3" in told
+    assert ("authors' recipe" in told) == own_recipes
+
+
+@pytest.mark.ray
+def test_a_run_that_has_nothing_to_do_says_no_recipe(tmp_path):
+    words = ["compare", "ce", "--epochs", "1", "--out", tmp_path / "out"]
+    first, again = here(*words), here(*words)
+    title = DATASETS["digits"].quick.title
+    assert f"{tmp_path / 'out'}: recipe quick ({title}), but network.epochs 1\n" in first.stderr
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert "recipe" not in again.stderr
+
+
+COMMANDS = [["ablate", "mac_cal"], ["compare", "ce"], ["search", "ls"]]
+WRONG = {
+    "none fits": (["--dataset", "cub"], "cub has no quick setting; name a --recipe that fits"),
+    "another data set": (["--dataset", "cub", "--recipe", "focal"], "does not fit cub"),
+    "of digits": (["--recipe", "plp"], "does not fit digits (it is for cifar10, cifar100, svhn)"),
+    "misspelt": (["--recipe", "foca"], "did you mean 'focal'?"),
+    "empty": (["--recipe", ""], "--recipe"),
+    "backbone": (
+        ["--dataset", "cifar10", "--backbone", "resnet50"],
+        "was made for small_vgg, not for resnet50; name a --recipe that fits: quick, acls",
+    ),
+    "no such backbone": (["--dataset", "cifar10", "--backbone", "resnet5"], "unknown backbone"),
+    "no weights": (["--dataset", "cub", "--recipe", "vit"], "give `network.weights` the safetens"),
+    "weights gone": (
+        ["--dataset", "cub", "--recipe", "vit", "--set", "network.weights=/no/such"],
+        "network.weights: /no/such is no safetensors file",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", list(WRONG))
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_a_wrong_recipe_is_one_line_and_leaves_nothing(command, wrong, tmp_path, refusal):
+    words, told = WRONG[wrong]
+    assert told in refusal(*command, *words, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS[1:], ids=lambda words: words[0])
+def test_own_recipes_under_a_recipe_of_pretrained_networks_are_one_line(command, tmp_path, refusal):
+    words = ["--dataset", "aircraft", "--recipe", "mbls_cub", "--own-recipes"]
+    words += ["--set", f"network.weights={WEIGHTS}"]
+    assert "leave it out" in refusal(*command, *words, "--out", tmp_path / "out")
+
+
+SWEEP = """out: OUT
+datasets: [cifar10]
+entries:
+  a:
+    methods: [ce]
+"""
+IN_FILE = {
+    "unknown": (SWEEP + "    recipe: foca\n", 6, "did you mean 'focal'"),
+    "unknown at the top": ("recipe: foca\n" + SWEEP, 1, "did you mean 'focal'"),
+    "does not fit": (SWEEP + "    datasets: [svhn]\n    recipe: focal\n", 7, "does not fit svhn"),
+    "does not fit at the top": ("recipe: vit\n" + SWEEP, 1, "does not fit cifar10"),
+    "no string": (SWEEP + "    recipe: [focal]\n", 6, "must be a text"),
+    "no recipe": (SWEEP + "    datasets: [cub]\n", 4, "cub has no quick setting"),
+    "backbone": (SWEEP + "    backbones: [resnet50]\n", 4, "not for resnet50"),
+    "no weights": (SWEEP + "    datasets: [cub]\n    recipe: vit\n", 4, "`network.weights`"),
+}
+
+
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("wrong", list(IN_FILE))
+def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
+    wrong, search, tmp_path, refusal
+):
+    text, line, told = IN_FILE[wrong]
+    path = tmp_path / "sweep.yaml"
+    text = text.replace("OUT", str(tmp_path / "out"))
+    path.write_text(text + ("    search: {trials: 2}\n" if search else ""))
+    said = refusal("run", path, "--dry-run")
+    # A search of an entry is of one of its methods, and its spec is built where that stands.
+    line += search and wrong in ("backbone", "no weights")
+    assert f"{path} line {line}: " in said
+    assert told in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("at", ["top", "entry", "both"])
+def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifar_root):
+    text = SWEEP.replace("OUT", f"{tmp_path / 'out'}\ndata_root: {cifar_root}")
+    text = ("recipe: focal\n" if at != "entry" else "") + text
+    text += "    recipe: plp\n" if at != "top" else ""
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text)
+    (work,) = planned_works(read_sweep_file(path))
+    assert work.asked.recipe.name == ("focal" if at == "top" else "plp")
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("command", [["compare", "ce"], ["search", "ls", "--trials", "1"]])
+def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
+    command, tmp_path, refusal, monkeypatch
+):
+    words = [*command, "--epochs", "1", "--out", tmp_path / "out"]
+    assert here(*words).returncode == 0
+    quick = DATASETS["digits"].quick
+    settings = {**quick.settings, "network": {**quick.settings["network"], "batch_size": 64}}
+    other = replace(DATASETS["digits"], quick=Quick("another", settings))
+    with monkeypatch.context() as patched:
+        patched.setitem(DATASETS._records, "digits", other)
+        said = refusal(*words)
+        assert "was another one when it began" in said
+    lab = Recipe(
+        "lab", "a lab's", "nobody", {"network": {"backbone": "small_cnn"}}, datasets=("digits",)
+    )
+    monkeypatch.setitem(RECIPES._records, "lab", lab)
+    monkeypatch.setitem(RECIPES._origins, "lab", None)
+    said = refusal(*words, "--recipe", "lab")
+    assert "recipe" in said
+    # As it was it goes on.
+    assert here(*words).returncode == 0
+    assert Path(tmp_path / "out").exists()

@@ -1,0 +1,89 @@
+"""Every recipe on every data set and backbone, and what stands above it."""
+
+import pytest
+
+from tests.recipes.asked import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
+from tune_calib.errors import UserError
+from tune_calib.ladder import expand, side_by_side
+from tune_calib.recipe import QUICK, fitting
+from tune_calib.registry import BACKBONES, DATASETS, RECIPES
+
+
+@pytest.mark.parametrize(("dataset", "name"), BOTH)
+def test_a_recipe_fits_a_data_set_or_says_in_one_line_which_do(dataset, name):
+    if name in fitting(dataset):
+        recipe = asked_of(dataset, name).recipe
+        assert recipe.name == name
+        assert recipe.title
+        return
+    with pytest.raises(UserError) as caught:
+        asked_of(dataset, name)
+    told = str(caught.value)
+    assert "\n" not in told
+    assert all(other in told for other in fitting(dataset))
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
+def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
+    names = [*NETWORKS, "mac_cal", "tst", "ls+vtst+temperature"]
+    if own_recipes and RECIPES[name].pretrained:
+        with pytest.raises(UserError, match="`own_recipes` train them from the start"):
+            expand(side_by_side(names), asked_of(dataset, name, own_recipes))
+        return
+    # The joint variant of TST and BalCAL ask for stages that a vision transformer has not.
+    names = [each for each in names if not needs_stages(each) or name != "vit"]
+    asked = asked_of(dataset, name, own_recipes)
+    for trial in expand(side_by_side(names), asked):
+        network = trial.spec.network
+        assert network.backbone == asked.recipe.at(dataset)["network"]["backbone"]
+        assert trial.spec.data.dataset == dataset
+
+
+@pytest.mark.parametrize("backbone", [*BACKBONES, "resnet18", "vit_base_patch16_384"])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
+def test_a_recipe_that_is_named_takes_any_backbone(dataset, name, backbone):
+    spec = spec_of(dataset, name, backbone=backbone)
+    settings = RECIPES[name].at(dataset, backbone) if name != QUICK else {}
+    for key, value in settings.get("network", {}).items():
+        if key != "backbone":
+            assert getattr(spec.network, key) == value
+    assert spec.network.backbone == backbone
+    # Once more through JSON: it is a spec, and no other.
+    assert type(spec).model_validate_json(spec.canonical_json()).hash == spec.hash
+
+
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
+def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset):
+    made_for = DATASETS[dataset].quick.backbones
+    for backbone in ("small_cnn", "small_vgg", "resnet50", "resnet110"):
+        if not made_for or backbone in made_for:
+            assert spec_of(dataset, None, backbone=backbone) == spec_of(
+                dataset, QUICK, backbone=backbone
+            )
+            continue
+        with pytest.raises(UserError, match=f"made for {', '.join(made_for)}, not for {backbone}"):
+            spec_of(dataset, None, backbone=backbone)
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
+def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
+    if own_recipes and RECIPES[name].pretrained:
+        return
+    asked = asked_of(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
+    (trial,) = expand(side_by_side(["fl"]), asked)
+    network = trial.spec.network
+    assert (network.epochs, network.lr, network.backbone) == (7, 0.3, "resnet20")
+    settings = {**asked.recipe.at(dataset, "resnet20")["network"], "method": "fl"}
+    # Those of its authors stand above the recipe's, but not for these.
+    assert network.augment == settings["augment"]
+    assert network.batch_size == (
+        RECIPES["focal"].at(dataset)["network"]["batch_size"]
+        if own_recipes
+        else settings["batch_size"]
+    )
+    told = asked.recipe_told
+    assert told.startswith(f"{name}, but ")
+    assert "network.epochs 7" in told
+    assert told.endswith("each method by its authors' recipe") == own_recipes

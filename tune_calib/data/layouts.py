@@ -1,0 +1,70 @@
+"""Where the files of a data set lie: Parquet of Hugging Face, else its own archive."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tune_calib.data.base import Source
+from tune_calib.data.decode import Format
+from tune_calib.data.find import require_classes, require_folder
+from tune_calib.data.huggingface import find_parts, lazy_images
+from tune_calib.errors import DataNotFoundError
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How a data set is found below a root, and read.
+
+    Attributes:
+        name: of the data set.
+        classes: number of classes.
+        hint: how to get the data.
+        format: what its images become.
+        find: the files of its archive below a root, all that its pixels and labels depend on; none
+            if it is not there.
+        read: the data set from these files.
+        parts: how Parquet files call the training part and the test part.
+    """
+
+    name: str
+    classes: int
+    hint: str
+    format: Format
+    find: Callable[[Path], tuple[Path, ...]]
+    read: Callable[[tuple[Path, ...], Format], Source]
+    parts: tuple[str, str] = ("train", "test")
+
+    def locate(self, root: Path | None) -> tuple[Path, ...]:
+        """Find the files below a root.
+
+        Raises:
+            DataNotFoundError: they are not there, or in part only.
+        """
+        folder = require_folder(self.name, root, self.hint)
+        if found := find_parts(self.name, folder, self.hint, self.parts):
+            return (*found[0], *found[1])
+        if files := self.find(folder):
+            return files
+        raise DataNotFoundError(f"{self.name}: {root} does not hold it; {self.hint}")
+
+    def load(self, root: Path | None) -> Source:
+        """Read the data set; what need not be in memory is decoded when it is asked for.
+
+        Raises:
+            DataNotFoundError: the root does not hold it.
+            DamagedFileError: a file is damaged or foreign, or a class is missing.
+        """
+        return self._load(root, self.format)
+
+    def load_at(self, root: Path | None, stored: int) -> Source:
+        """As ``load``, with images of another height and width."""
+        return self._load(root, replace(self.format, size=stored))
+
+    def _load(self, root: Path | None, format_: Format) -> Source:
+        files = self.locate(root)
+        if files[0].suffix == ".parquet":
+            parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
+            source = Source(*(lazy_images(part, format_, self.classes) for part in parts))
+        else:
+            source = self.read(files, format_)
+        return require_classes(source, files, self.classes)
