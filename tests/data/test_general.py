@@ -128,3 +128,13 @@ def test_wrong_folders(tmp_path):
         described("imagefolder", root, tmp_path / "cache")
     with pytest.raises(UserError, match=r"no train\.parquet"):
         described("parquet", root, tmp_path / "cache")
+
+
+def test_images_that_say_nothing(tmp_path):
+    root = image_folder(tmp_path / "data")
+    for path in root.glob("train/*/*.png"):
+        pixels = pixels_of(int(path.stem), 16)
+        pixels[..., 1] = 9
+        saved(path, pixels)
+    with pytest.raises(UserError, match="a channel has one value in all training images"):
+        described("imagefolder", root, tmp_path / "cache")

@@ -102,6 +102,11 @@ class General:
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
         known = open_source(info, root, cache).summary()
+        if min(known.std) == 0:
+            raise UserError(
+                f"{look.where}: a channel has one value in all training images, so that nothing "
+                "can be told by it; look at the images"
+            )
         return {
             "classes": look.classes,
             "channels": channels,

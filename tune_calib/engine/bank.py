@@ -212,9 +212,10 @@ def _write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: T
             widths = (chunk[0].shape[1], chunk[1].shape[1])
             for values, file in zip(chunk, (features, logits), strict=True):
                 file.write(values.float().cpu().contiguous().numpy().data)
-        # Mapped and no longer in memory: the columns of the one batch of the file.
+        # Mapped and no longer in memory: the columns of the one batch of the file. Privately, since
+        # a file that is shared is lengthened by zeros if it holds too few samples.
         columns = {
-            name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
+            name: torch.from_numpy(np.memmap(file, np.float32, "c", shape=(len(labels), width)))
             for name, file, width in zip(
                 ("features", "logits"), (features, logits), widths, strict=True
             )

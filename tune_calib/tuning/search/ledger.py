@@ -115,8 +115,8 @@ class Ledger:
         self.read()
         self.standings.clear()
         ended = [number for number, state in enumerate(states) if state not in OPEN]
-        for number in ended:
-            self.settle(self.study.suggestion(number))
+        for suggestion in self.study.suggestions(ended):
+            self.settle(suggestion)
         return len(ended) == len(states)
 
     @property
@@ -177,7 +177,7 @@ class Ledger:
         """
         states = self.study.states()
         closed = [n for n, state in enumerate(states) if state not in OPEN]
-        suggestions = [self.study.suggestion(number) for number in closed]
+        suggestions = self.study.suggestions(closed)
         expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
         expected |= {trial.spec.hash for trial in self.candidates.baseline()}
         hashes = read_table(self.out, "trials")["spec_hash"].to_pylist()

@@ -29,20 +29,22 @@ def write_outcome(ledger: Ledger, asked: int, planned: int) -> None:
         settings={name: setting.plain() for name, setting in candidates.space.settings.items()},
         defaults=defaults,
         published=[point for point in candidates.first() if point != defaults],
-        suggestions=[_suggestion(ledger, number) for number in sorted(ledger.standings)],
+        suggestions=[
+            _record(ledger, suggestion)
+            for suggestion in ledger.study.suggestions(sorted(ledger.standings))
+        ],
         front=objective.pareto(ledger.standings),
         chosen=objective.chosen(ledger.standings),
         importance=importance(ledger),
     ).write(ledger.out)
 
 
-def _suggestion(ledger: Ledger, number: int) -> SuggestionRecord:
-    suggestion: Suggestion = ledger.study.suggestion(number)
-    standing = ledger.standings[number]
+def _record(ledger: Ledger, suggestion: Suggestion) -> SuggestionRecord:
+    standing = ledger.standings[suggestion.number]
     # A drop of what diverged is NaN, which is no JSON.
     is_done = standing.status == "done"
     return SuggestionRecord(
-        number=number,
+        number=suggestion.number,
         status=standing.status,
         point=dict(suggestion.point),
         drop=standing.drop if is_done else None,

@@ -83,6 +83,7 @@ class SearchStudy:
         self._seed = seed
         self._points = points
         self._tpe = RecentTPESampler()
+        self._counted = self._again = 0
         if not is_read_only:
             storage = optuna.create_study(
                 storage=storage,
@@ -113,14 +114,15 @@ class SearchStudy:
         """Several suggestions, each as if it were asked for alone, from one look at the storage.
 
         Args:
-            numbers: one after the other; those that the space has no point for are left out.
+            numbers: known ones, or one after the other; those that the space has no point for
+                are left out.
             known: as for one.
 
         Raises:
             UserError: another program writes to the study.
         """
         trials = self._trials()
-        again = len(_retried(trials))
+        again = self._retries(trials)
         with self._study.showing(trials, known) as shown:
             found = []
             for number in numbers:
@@ -230,7 +232,7 @@ class SearchStudy:
             asked: for; those that are tried again come on top.
         """
         trials = self._trials()
-        again = len(_retried(trials))
+        again = self._retries(trials)
         if self._sampler == "grid":
             asked = min(asked, len(self._points))
         if self._is_exhausted(trials):
@@ -271,6 +273,12 @@ class SearchStudy:
                 target=lambda trial: sign * trial.values[index],
                 normalize=False,
             )
+
+    def _retries(self, trials: Sequence[FrozenTrial]) -> int:
+        """Trials that repeat another one; each trial is looked at once, not at every ask."""
+        self._again += len(_retried(trials[self._counted :]))
+        self._counted = len(trials)
+        return self._again
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
