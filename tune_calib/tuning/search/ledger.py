@@ -17,7 +17,7 @@ from tune_calib.tuning.search.objective import Objective, Row, Standing
 from tune_calib.tuning.search.study import SearchStudy, Suggestion
 
 OPEN = ("running", "waiting")
-KEPT = ("status", "epoch", "network_seed", "flags")
+KEPT = ("spec_hash", "status", "epoch", "network_seed", "flags")
 
 
 class MismatchError(UserError):
@@ -53,10 +53,9 @@ class Ledger:
 
     def read(self, name: str = "*") -> list[str]:
         """Take rows from disk: of one Ray trial, or all; returns their spec hashes."""
-        table = read_table(self.out, "trials", name)
-        columns = [c for c in table.column_names if c in KEPT or c.startswith("select/")]
+        table = read_table(self.out, "trials", name, _is_read)
         hashes: list[str] = table["spec_hash"].to_pylist()
-        self.rows |= zip(hashes, table.select(columns).to_pylist(), strict=True)
+        self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
         return hashes
 
     def hashes(self, suggestion: Suggestion) -> list[str]:
@@ -180,7 +179,7 @@ class Ledger:
         suggestions = self.study.suggestions(closed)
         expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
         expected |= {trial.spec.hash for trial in self.candidates.baseline()}
-        hashes = read_table(self.out, "trials")["spec_hash"].to_pylist()
+        hashes = read_table(self.out, "trials", keep=_is_read)["spec_hash"].to_pylist()
         absent = sorted(expected - set(hashes) - self._crashed_for_good(suggestions))
         counts = Counter(states)
         line = (
@@ -204,6 +203,11 @@ class Ledger:
     def _crashed_for_good(self, suggestions: list[Suggestion]) -> set[str]:
         crashed = [s for s in suggestions if self.standings[s.number].status == "crashed"]
         return {h for suggestion in crashed for h in self.hashes(suggestion)}
+
+
+def _is_read(name: str) -> bool:
+    """Whether the driver needs a column of ``trials``; all of thousands of rows fill gigabytes."""
+    return name in KEPT or name.startswith("select/")
 
 
 def _how_it_ended(row: Row | None) -> str:
