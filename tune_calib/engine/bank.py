@@ -207,15 +207,17 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
 def _write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
     """Write what comes so many samples at a time; a view may be larger than memory."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
-        widths = (0, 0)
+        widths, written = (0, 0), 0
         for chunk in outputs:
             widths = (chunk[0].shape[1], chunk[1].shape[1])
+            written += len(chunk[0])
             for values, file in zip(chunk, (features, logits), strict=True):
                 file.write(values.float().cpu().contiguous().numpy().data)
-        # Mapped and no longer in memory: the columns of the one batch of the file. Privately, since
-        # a file that is shared is lengthened by zeros if it holds too few samples.
+        if written != len(labels):  # a map lengthens a file that is too short by zeros
+            raise ValueError(f"{written} outputs of {len(labels)} samples")
+        # Mapped and no longer in memory: the columns of the one batch of the file.
         columns = {
-            name: torch.from_numpy(np.memmap(file, np.float32, "c", shape=(len(labels), width)))
+            name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
             for name, file, width in zip(
                 ("features", "logits"), (features, logits), widths, strict=True
             )
