@@ -199,3 +199,10 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
         assert bool(trainer.views.held) == (share > 0)
         logits.append(trainer.predict(bank.select()))
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("samples", [3, 5])
+def test_a_bank_whose_outputs_are_not_one_a_sample_is_not_written(samples, tmp_path):
+    with pytest.raises(ValueError, match=f"{samples} outputs of 4 samples"):
+        _write_split(tmp_path / "bank", random_outputs(samples, 2, 0, chunk=2), torch.zeros(4))
+    assert not list(tmp_path.iterdir())

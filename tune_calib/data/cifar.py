@@ -37,8 +37,7 @@ def over_fitted(epochs: int) -> Quick:
                 "warmup": 0.2,
                 "augment": "none",
             },
-            # On images that the network knows by heart, longer training makes any head
-            # over-confident.
+            # Longer, a head on images that the network knows by heart grows over-confident.
             "head": {"augment": "none", "epochs": 20, "batch_size": 32},
         },
         backbones=("small_vgg",),
