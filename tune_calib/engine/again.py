@@ -4,15 +4,12 @@ A network is read from the store; a head, which is not kept, is trained again on
 which gives the same numbers.
 """
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
-from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
-from tune_calib.data.shift import ShiftSet
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, train_outputs
@@ -87,17 +84,6 @@ class FinishedTrial:
     def judge(self, logits: SplitLogits) -> Evaluation | None:
         """As ``evaluate``, of images whose ``logits`` are known."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
-
-    def under_corruption(self) -> Iterator[tuple[str, int, Evaluation | None]]:
-        """Kind, severity and metrics of every corruption of the test split."""
-        for kind in STRENGTHS:
-            for severity in SEVERITIES:
-                yield kind, severity, self.evaluate(corrupt(self.test, kind, severity))
-
-    def under_shift(self, shift: ShiftSet) -> Iterator[tuple[str, int, Evaluation | None]]:
-        """Kind, severity and metrics of every part of a published shift set."""
-        for kind, severity, split in shift.splits():
-            yield kind, severity, self.evaluate(split.to(self.test.images.device))
 
 
 def spread_out(samples: int, most: int) -> Tensor:
