@@ -76,7 +76,7 @@ class _Part(nn.Module, Generic[_Method]):
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         self._made = None
-        return super()._apply(*args, **options)
+        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         self._made = None
