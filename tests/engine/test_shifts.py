@@ -7,7 +7,7 @@ from tests.support import CPU, small_spec
 from tune_calib.data.base import info_of
 from tune_calib.data.shift import opened_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine import shifts
+from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.network import outputs_of
@@ -15,7 +15,6 @@ from tune_calib.engine.shifts import (
     CLEAN,
     clean_set,
     ensure_shifted,
-    settled_network,
     shifted_bank_key,
 )
 from tune_calib.engine.store import Store
@@ -29,11 +28,10 @@ def load_split():
     return load_test(small_spec().data, None)
 
 
-def made(spec, store, name):
-    key = shifted_bank_key(spec)
+def made(spec, store, name, network=network_behind):
     shift = clean_set(load_split) if name == CLEAN else opened(name, spec)
-    network = lambda: settled_network(spec, key, store, development, CPU)  # noqa: E731
-    return ensure_shifted(spec, key, shift, store, network, CPU)
+    load = lambda: network(spec, store, development, CPU)  # noqa: E731
+    return ensure_shifted(spec, shifted_bank_key(spec), shift, store, load, CPU)
 
 
 def opened(name, spec):
@@ -68,7 +66,7 @@ def test_the_clean_set_is_the_test_split_of_the_bank(head, store):
 @pytest.mark.parametrize("name", ["generated/fog", "ood/noise"])
 def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
     spec = small_spec()
-    trained = settled_network(spec, shifted_bank_key(spec), store, development, CPU)
+    trained = network_behind(spec, store, development, CPU)
     found = made(spec, store, name).parts()
     parts = {part.name: part for part in opened(name, spec).parts()}
     assert list(found) == list(parts)
@@ -79,19 +77,17 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
         assert torch.equal(found[label].labels, part.labels)
 
 
-def test_they_are_made_once_and_again_when_damaged(store, monkeypatch):
+def test_they_are_made_once_and_again_when_damaged(store):
     spec = small_spec()
     before = made(spec, store, "generated/fog")
 
     def refuse(*_):
         raise AssertionError("made again")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(shifts, "settled_network", refuse)
-        again = made(spec, store, "generated/fog")
-        # Views of train change nothing of a network in evaluation mode.
-        heads = small_spec(method="retrain", augment="standard", views=3)
-        assert made(heads, store, "generated/fog").folder == again.folder == before.folder
+    again = made(spec, store, "generated/fog", refuse)
+    # Views of train change nothing of a network in evaluation mode.
+    heads = small_spec(method="retrain", augment="standard", views=3)
+    assert made(heads, store, "generated/fog", refuse).folder == again.folder == before.folder
     file = before.folder / "3.arrow"
     file.write_bytes(file.read_bytes()[:-9])
     mended = made(spec, store, "generated/fog").parts()

@@ -12,16 +12,8 @@ import torch
 
 from tune_calib.data.base import Split, info_of
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
-from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork, load_network
-from tune_calib.engine.bank import (
-    BankKey,
-    FeatureSplit,
-    bank_key,
-    read_split,
-    train_outputs,
-    write_split,
-)
+from tune_calib.engine.artifacts import TrainedNetwork
+from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, read_split, write_split
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import Store, opened, read_or_remove, write_folder
 from tune_calib.errors import DamagedFileError
@@ -82,36 +74,6 @@ class ShiftedFeatures:
         return read_split(self.folder / _file(name))
 
 
-def settled_network(
-    spec: TrialSpec,
-    key: BankKey,
-    store: Store,
-    development: Callable[[], Development],
-    device: torch.device,
-) -> TrainedNetwork:
-    """The network that made the test split of a bank.
-
-    With ``bn_mode`` = ``train`` the views of ``train`` had moved its running statistics by then.
-
-    Args:
-        spec: data and network slots are read.
-        key: of the bank.
-        store: holds the network.
-        development: loads the images that move the statistics, if need be.
-        device: where the network runs.
-
-    Raises:
-        DamagedFileError: the store does not hold the network, or not whole.
-    """
-    trained = load_network(spec, store, device)
-    if key.bn_mode == "train":
-        train, info = development().train.to(device), info_of(spec.data)
-        for outputs in train_outputs(key, trained.method, trained.network, info, train):
-            for _ in outputs:
-                pass
-    return trained
-
-
 def clean_set(test: Callable[[], Split]) -> ShiftSet:
     """The test split as it is, for networks without a bank."""
 
@@ -137,7 +99,7 @@ def ensure_shifted(
         key: of the bank.
         shift: the set.
         store: where they lie.
-        network: as ``settled_network`` gives it, when it is needed.
+        network: as ``again.network_behind`` gives it, when it is needed.
         device: where it runs.
     """
     identity = ShiftKey(bank=key, name=shift.name, made=shift.made)

@@ -42,7 +42,7 @@ class Chance:
 
     def between(self, low: float, high: float, *shape: int) -> Tensor:
         """Uniform numbers between two bounds, (N, *shape) float32."""
-        return low + (high - low) * self.uniform(*shape)
+        return self.uniform(*shape).mul_(high - low).add_(low)
 
 
 def _mixed(state: Tensor) -> Tensor:
@@ -54,4 +54,5 @@ def _mixed(state: Tensor) -> Tensor:
 
 def _shifted(state: Tensor, places: int) -> Tensor:
     """To the right, with zeros behind."""
-    return (state >> places) & (2 ** (64 - places) - 1)
+    shifted: Tensor = (state >> places) & (2 ** (64 - places) - 1)
+    return shifted
