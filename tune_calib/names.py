@@ -149,6 +149,18 @@ FLAGS: dict[str, Flag] = {
             "in cross-validation on calib the temperature gives a larger NLL than none (T = 1), by "
             "more than 1 % and than noise",
         ),
+        Flag(
+            "posthoc_harms",
+            "¶",
+            "in cross-validation on calib the post-hoc transform gives a larger NLL than none, by "
+            "more than 1 % and than noise",
+        ),
+        Flag(
+            "posthoc_unconverged",
+            "#",
+            "the fit of the post-hoc transform did not reach its optimum, or there is none: its "
+            "numbers say where the solver stopped",
+        ),
     )
 }
 
