@@ -11,6 +11,7 @@ from tune_calib.asked import Asked
 from tune_calib.cli.options import (
     Address,
     Backbone,
+    Bootstrap,
     BothSeeds,
     DataRoot,
     Dataset,
@@ -24,6 +25,7 @@ from tune_calib.cli.options import (
     Portable,
     Recipe,
     Set,
+    Shift,
     StoreRoot,
     chosen_seeds,
     known,
@@ -135,6 +137,8 @@ def evaluate(
     out: Folder,
     seeds: Annotated[int, typer.Option(help="fresh seeds of networks and heads")] = 5,
     extend: Extend = False,
+    shift: Shift = None,
+    bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
 ) -> None:
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
@@ -143,11 +147,14 @@ def evaluate(
 
     from analysis.ladder.report import write_report
     from tune_calib.places import place
+    from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
-    again = f"tune-calib evaluate {out} --seeds {seeds}"
+    look = CloserLook(tuple(shift or ()), bootstrap)
+    words = ["tune-calib", "evaluate", out, "--seeds", str(seeds), *look.options()]
+    again = shlex.join(words)
     evaluated = stoppable(
-        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend)
+        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
     )
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
