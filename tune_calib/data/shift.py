@@ -50,9 +50,10 @@ class ShiftSet:
                 f"{folder} holds no shift set; name the unpacked folder CIFAR-10-C or CIFAR-100-C, "
                 f"with {LABELS} and a file of each corruption"
             )
-        if info.rule in ("whole", "val_is_test"):
+        if info.rule in ("whole", "val_is_test") or info.holdout_shares is not None:
+            how = f"split={info.rule}" if info.holdout_shares is None else "holdout=test"
             raise UserError(
-                f"{folder}: with data.split={info.rule} select and calib are test images, which "
+                f"{folder}: with data.{how} select and calib are test images, which "
                 "are in the shift set too; measure it on networks of another rule"
             )
         labels = torch.from_numpy(_loaded(folder / LABELS).astype(np.int64))

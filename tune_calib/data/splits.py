@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.cache import load_source
@@ -73,15 +74,15 @@ def published_sizes(slot: DataSlot) -> Sizes:
         counts = fraction_counts(counts, slot.train_fraction)
     if slot.imbalance > 1:
         counts = imbalance_counts(counts, slot.imbalance)
-    half = len(cut.validation) // 2
     tested = len(test) if cut.test is None else len(cut.test)
-    return Sizes(int(counts.sum()), half, len(cut.validation) - half, tested)
+    return Sizes(int(counts.sum()), len(cut.select), len(cut.calib), tested)
 
 
 def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
     """Load train, select and calib.
 
-    The published validation list is halved: the first half is ``select``, the second ``calib``.
+    The published validation list is halved: the first half is ``select``, the second ``calib``;
+    ``data.holdout`` = ``test`` takes both from the test part.
 
     Args:
         slot: which data set, and what is done to its training split.
@@ -97,8 +98,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     source = load_source(info, root, cache)
     cut = info.cut(source.train.labels, source.test.labels)
     held_out = source.test if cut.of_test else source.train
-    half = len(cut.validation) // 2
-    if half == 0:
+    if len(cut.select) == 0:
         raise DamagedFileError(
             f"{info.name}: {root} holds {len(held_out)} "
             f"{'test' if cut.of_test else 'training'} images, too few"
@@ -107,8 +107,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         train=_shape(relabelled(source.train.take(cut.train), info), slot, info.classes),
         # Halves, so that the images that chose the epoch and the hyper-parameters are not those
         # that the temperature is fitted on.
-        select=relabelled(held_out.take(cut.validation[:half]), info),
-        calib=relabelled(held_out.take(cut.validation[half:]), info),
+        select=relabelled(held_out.take(cut.select), info),
+        calib=relabelled(held_out.take(cut.calib), info),
     )
 
 
@@ -128,6 +128,23 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
     source = load_source(info, root, cache)
     places = info.cut(source.train.labels, source.test.labels).test
     return relabelled(source.test if places is None else source.test.take(places), info)
+
+
+def positions_of_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Tensor:
+    """Positions of the test split in the published test part, (N,) int64, as it is stored.
+
+    What is measured on a set that was made of the test part, image for image, must leave the
+    others out: of them are ``select`` and ``calib``.
+
+    Args:
+        slot: which data set, and by which rule it is cut.
+        root: as in ``load_development``.
+        cache: as in ``load_development``.
+    """
+    info = info_of(slot)
+    source = load_source(info, root, cache)
+    places = info.cut(source.train.labels, source.test.labels).test
+    return torch.arange(len(source.test)) if places is None else places
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:
