@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-TableName = Literal["trials", "curves", "bins", "samples", "corruptions", "logits"]
+TableName = Literal["trials", "curves", "bins", "samples", "corruptions", "logits", "intervals"]
 
 
 class Column(NamedTuple):
@@ -143,6 +143,14 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "severity": Column(pa.int32(), "1 to 5"),
         "accuracy": Column(pa.float64(), "on the corrupted test split"),
         "ece": Column(pa.float64(), "on the corrupted test split"),
+    },
+    "intervals": {
+        "spec_hash": Column(pa.string(), _HASH),
+        "split": Column(pa.string(), "the split whose samples were drawn again, as a rule `test`"),
+        "metric": Column(pa.string(), "name of the metric"),
+        "lower": Column(pa.float64(), "lower end of the 95 % interval"),
+        "upper": Column(pa.float64(), "upper end of the 95 % interval"),
+        "se": Column(pa.float64(), "standard error over the draws"),
     },
     "logits": {
         "spec_hash": Column(pa.string(), _HASH),

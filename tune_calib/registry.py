@@ -286,6 +286,8 @@ class MethodInfo:
         pairs_by_order: the order of a batch decides which of its samples are paired.
         trains_own_head: a network method trains the network's linear head, so that a head method
             can continue from it.
+        keeps_accuracy: of a post-hoc method, whether it never changes which class is first; None
+            of other kinds.
     """
 
     name: str
@@ -304,6 +306,7 @@ class MethodInfo:
     dataset_defaults: dict[str, dict[str, Any]] | None = None
     pairs_by_order: bool = False
     trains_own_head: bool = True
+    keeps_accuracy: bool | None = None
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", "MethodInfo")

@@ -1,13 +1,14 @@
 """The result tables: Parquet with a version, written atomically, read strictly.
 
-Four tables, one file of each a Ray trial, and two of pictures, under one folder of a sweep:
+Four tables, one file of each a Ray trial, and those asked for beside them, under one folder:
 
 * ``trials``: one row a trial spec; every metric is a float column ``<split>/<name>``;
 * ``curves``: one row a (trial, epoch, name): what was recorded while training;
 * ``bins``: one row a (trial, split, bin): the reliability diagram;
 * ``samples``: one row a (trial, split, epoch, sample), of methods that judge single samples;
 * ``corruptions``: one row a (trial, kind, severity) of corrupted test images, where asked for;
-* ``logits``: one row a (trial, test sample) of some hundred samples, where asked for.
+* ``logits``: one row a (trial, test sample) of some hundred samples, where asked for;
+* ``intervals``: one row a (trial, split, metric) of bootstrap intervals, where asked for.
 
 The ``trials`` file is written last: a trial is done when its row is on disk.
 """

@@ -17,12 +17,14 @@ def overview() -> str:
     """A table of all methods, by kind."""
     parts = []
     for kind, title in KINDS.items():
+        told = ("keeps accuracy",) if kind == "posthoc" else ()
         rows = [
             (f"[`{m.name}`]({m.name}.md)", m.title, f"[{m.paper} {m.year}]({m.url})")
+            + (("yes" if m.keeps_accuracy else "no",) if told else ())
             for m in (METHODS[name] for name in METHODS)
             if m.kind == kind
         ]
-        parts += [f"## {title}", table(("method", "what it is", "paper"), rows)]
+        parts += [f"## {title}", table(("method", "what it is", "paper", *told), rows)]
     return "\n\n".join(parts)
 
 
@@ -45,6 +47,7 @@ def _text(method: MethodInfo) -> str:
         _settings(method),
         *_recipe(method),
         *_needs(method),
+        *_accuracy(method),
         "## Reference",
         f"```bibtex\n{method.bibtex.strip()}\n```",
     ]
@@ -111,6 +114,16 @@ def _recipe(method: MethodInfo) -> Iterator[str]:
     for place, values in own.items():
         told = ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in values.items())
         yield f"Otherwise than other methods{f' on {_place(place)}' if place else ''}: {told}."
+
+
+def _accuracy(method: MethodInfo) -> Iterator[str]:
+    if method.keeps_accuracy is not None:
+        yield "## Accuracy"
+        yield (
+            "It is kept: the class that is first stays first."
+            if method.keeps_accuracy
+            else "It may change: another class may become first."
+        )
 
 
 def _needs(method: MethodInfo) -> Iterator[str]:

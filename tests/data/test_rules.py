@@ -8,7 +8,7 @@ import torch
 
 from tune_calib.data.base import DatasetInfo, info_of
 from tune_calib.data.rules import held_out_of_test
-from tune_calib.data.splits import load_development, load_test, positions_of_test
+from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
 from tune_calib.spec import DataSlot, TrialSpec
@@ -112,9 +112,6 @@ def test_a_holdout_of_test_goes_with_what_changes_train():
     held = [plain.select.indices, plain.calib.indices, test.indices]
     whole = load_test(DataSlot(), None)
     assert sorted(torch.cat(held).tolist()) == sorted(whole.indices.tolist())
-    positions = positions_of_test(DataSlot(holdout="test"), None)
-    assert torch.equal(whole.indices[positions], test.indices)
-    assert torch.equal(positions_of_test(DataSlot(), None), torch.arange(len(whole)))
     assert plain.fingerprint() != load_development(DataSlot(), None).fingerprint()
 
 

@@ -60,6 +60,7 @@ def _of_method(record: MethodInfo) -> Entry:
         "year": record.year,
         "url": record.url,
         "needs": sorted(record.needs),
+        "keeps accuracy": {True: "yes", False: "no", None: None}[record.keeps_accuracy],
         "defaults": record.params().model_dump(mode="json"),
         "recipe": record.recipe,
     }

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.conformance.bench import Bench
-from tune_calib.conformance.check import Check, require
+from tune_calib.conformance.check import Check, NotApplicableError, require
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.names import FLAGS
 from tune_calib.registry import MethodInfo, Params
@@ -62,8 +62,56 @@ def repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*found), "fitted twice, its logits differ")
 
 
+def kept(info: MethodInfo, bench: Bench) -> None:
+    """The state of a fit in a fresh instance, as float64 and where nothing is computed."""
+    logits, labels = classifiers(bench)
+    method = fitted(info, logits, labels, info.params())
+    state = method.state()
+    for name, values in state.items():
+        require(isinstance(values, Tensor), f"{name} of its state is no tensor")
+        is_each = values.shape[:1] == (len(SCALES),)
+        require(is_each, f"{name} of its state has shape {tuple(values.shape)}, not (3, ...)")
+    again: PostHocMethod = info.implementation(info.params())
+    again.load_state({name: values.clone() for name, values in state.items()})
+    # As many samples as nothing else counts: what a fit reads of calib must be in its state.
+    few = logits[:, :7]
+    is_same = torch.equal(method.transform(few), again.transform(few))
+    require(is_same, "a fresh instance with its state gives other logits")
+    # There tensors have no numbers: what leaves torch, or asks for a number, fails.
+    again.load_state({name: values.to("meta") for name, values in state.items()})
+    shape = again.transform(few.to("meta")).shape
+    require(shape == few.shape, f"without numbers its shape is {tuple(shape)}")
+
+
+def accuracy(info: MethodInfo, bench: Bench) -> None:
+    """Fitted on classifiers from under-confident to saturated, on hard logits."""
+    if not info.keeps_accuracy:
+        raise NotApplicableError("it may change which class is first, and says so")
+    logits, labels = classifiers(bench)
+    method = fitted(info, logits, labels, info.params())
+    for told, given in hard(logits).items():
+        is_same = torch.equal(method.transform(given).argmax(-1), given.argmax(-1))
+        require(is_same, f"of {told} another class is first")
+
+
+def hard(logits: Tensor) -> dict[str, Tensor]:
+    """Logits that are easily put into another order, by what is hard in them."""
+    wide = logits.double()
+    lead = torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
+    return {
+        "plain logits": wide,
+        "saturated logits": 100 * wide,
+        "nearly equal logits": 1e-3 * wide,
+        "one-hot logits": lead,
+        "logits with a lead of a billionth": 1e-9 * lead,
+        "shifted logits": wide + 1000,
+    }
+
+
 CHECKS = (
     Check("finite", "what it fits is finite, from under-confident to saturated", finite),
     Check("independent", "its digits do not depend on the classifiers beside it", independent),
     Check("repeats", "the same logits give the same digits", repeats),
+    Check("kept", "its state alone makes the transform, by operations of torch", kept),
+    Check("accuracy", "it keeps the class that is first, if it says so", accuracy),
 )

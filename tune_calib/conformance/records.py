@@ -31,6 +31,8 @@ def record(info: MethodInfo, bench: Bench) -> None:
     require(info.per_head <= fields, f"per_head names {sorted(info.per_head - fields)}")
     named = info.recipe is None or info.recipe in RECIPES
     require(named, f"its recipe {info.recipe!r} is not registered; known: {', '.join(RECIPES)}")
+    is_told = (info.keeps_accuracy is not None) == (info.kind == "posthoc")
+    require(is_told, "keeps_accuracy is True or False of a post-hoc method, None of others")
     foreign = set(own_recipe(info, "")) - (fields | slot)
     require(not foreign, f"its recipe sets {sorted(foreign)}, which are no settings of it")
     info.params()

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.cache import load_source
@@ -128,23 +127,6 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
     source = load_source(info, root, cache)
     places = info.cut(source.train.labels, source.test.labels).test
     return relabelled(source.test if places is None else source.test.take(places), info)
-
-
-def positions_of_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Tensor:
-    """Positions of the test split in the published test part, (N,) int64, as it is stored.
-
-    What is measured on a set that was made of the test part, image for image, must leave the
-    others out: of them are ``select`` and ``calib``.
-
-    Args:
-        slot: which data set, and by which rule it is cut.
-        root: as in ``load_development``.
-        cache: as in ``load_development``.
-    """
-    info = info_of(slot)
-    source = load_source(info, root, cache)
-    places = info.cut(source.train.labels, source.test.labels).test
-    return torch.arange(len(source.test)) if places is None else places
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:

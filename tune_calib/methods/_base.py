@@ -1,7 +1,7 @@
 """What a method of each kind offers to the engine."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -266,7 +266,11 @@ class HeadMethod:
 
 
 class PostHocMethod:
-    """A transform of logits that is fitted on ``calib``."""
+    """A transform of logits that is fitted on ``calib``.
+
+    The transform is exported, and runs on other devices and in other precisions: it takes
+    operations of torch alone, and what it reads of the fit are tensors, its state.
+    """
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -276,11 +280,19 @@ class PostHocMethod:
         raise NotImplementedError
 
     def transform(self, logits: Tensor) -> Tensor:
-        """Calibrated logits of the same shape."""
+        """Calibrated logits, or log-probabilities, of the same shape and type; all finite."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that ``transform`` reads, each (K, ...)."""
+        raise NotImplementedError
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what ``state`` gave, in a fresh instance of the same hyper-parameters."""
         raise NotImplementedError
 
     def fitted(self) -> dict[str, Tensor]:
-        """What was fitted, each (K,), for the record."""
+        """Numbers of the fit for the record, each (K,); after ``fit`` alone."""
         raise NotImplementedError
 
     def flags(self) -> dict[str, Tensor]:

@@ -1,0 +1,165 @@
+"""What post-hoc methods share: fits of one classifier after the other, and the flags of a fit."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tune_calib.methods._base import PostHocMethod
+
+UNCONVERGED = "posthoc_unconverged"
+SMALLEST = 1e-12  # a probability below it is taken for it wherever a logarithm is taken
+FOLDS = 5
+_HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
+_HARM_SHARE = 0.01  # of the NLL without a transform
+_LEAD = 1e-6  # of log-probability: float32 still tells it
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What was fitted to one classifier.
+
+    Attributes:
+        state: everything that the transform reads, float64.
+        record: numbers for the record of the trial.
+        flags: of ``names.FLAGS``, but that of harm.
+    """
+
+    state: Mapping[str, Tensor]
+    record: Mapping[str, float] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+
+
+class FittedAlone(PostHocMethod):
+    """A transform that is fitted to each classifier by itself, in float64.
+
+    ``fit`` also judges by cross-validation whether the transform does harm.
+    """
+
+    harm_flag = "posthoc_harms"
+
+    @abstractmethod
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit one classifier: (N, C) float64 and (N,), N at least 1."""
+
+    @abstractmethod
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Logits or log-probabilities (N, C) float64 of one classifier, by torch alone."""
+
+    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+        """Fit a part of ``calib``, to judge by; may start from, or take over of, the whole fit."""
+        return self.fit_one(logits, labels)
+
+    @torch.no_grad()
+    def fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Fit every classifier: (K, N, C) and (N,)."""
+        heads = [head.double() for head in logits]
+        fits = [self.fit_one(head, labels) for head in heads]
+        self._state = {
+            name: _stacked([fit.state[name] for fit in fits]).to(logits.device)
+            for name in fits[0].state
+        }
+        self._record = {
+            name: torch.tensor(
+                [fit.record[name] for fit in fits], dtype=torch.float64, device=logits.device
+            )
+            for name in fits[0].record
+        }
+        harms = [self._is_harmful(head, labels, one) for head, one in zip(heads, fits, strict=True)]
+        told = sorted({flag for fit in fits for flag in fit.flags})
+        self._flags = {name: torch.tensor([name in fit.flags for fit in fits]) for name in told}
+        self._flags[self.harm_flag] = torch.tensor(harms)
+
+    def transform(self, logits: Tensor) -> Tensor:
+        """Logits or log-probabilities of the same shape and type; computed in float64."""
+        parts = [
+            self.apply(head.double(), {name: values[k] for name, values in self._state.items()})
+            for k, head in enumerate(logits)
+        ]
+        return torch.stack(parts).to(logits.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        """What was fitted."""
+        return dict(self._state)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Take back what ``state`` gave."""
+        self._state = dict(state)
+
+    def fitted(self) -> dict[str, Tensor]:
+        """Numbers of the fit."""
+        return self._record
+
+    def flags(self) -> dict[str, Tensor]:
+        """Flags of the fit, and where it does worse than none on held-out data."""
+        return self._flags
+
+    def _is_harmful(self, logits: Tensor, labels: Tensor, whole: Fit) -> bool:
+        """Whether cross-validation gives a larger NLL than no transform.
+
+        By its noise and 1 % at least: without these margins every second classifier that needs no
+        transform would be flagged.
+        """
+        excess, without = [], losses(logits, labels)
+        for held in folds(labels):
+            one = self.fit_fold(logits[~held], labels[~held], whole)
+            values = self.apply(logits[held], one.state)
+            excess.append(losses(values, labels[held]) - without[held])
+        if not excess:
+            return False
+        found = torch.cat(excess)
+        error = found.std() / len(found) ** 0.5
+        least = torch.maximum(_HARM_ERRORS * error, _HARM_SHARE * without.mean())
+        return bool(found.mean() > least)
+
+
+def folds(labels: Tensor) -> list[Tensor]:
+    """Masks (N,) of the held-out samples of each fold; none where one sample is all there is."""
+    # By position and not drawn: the flag of a fit must not depend on a seed.
+    fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
+    # One sample cannot be judged by the others.
+    count = min(FOLDS, len(labels)) if len(labels) > 1 else 0
+    return [fold_of == fold for fold in range(count)]
+
+
+def losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """NLL of each sample, (N,)."""
+    return -logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
+
+
+def logarithm(probabilities: Tensor) -> Tensor:
+    """Log-probabilities (N, C) of what need not sum to one; at least log 1e-12.
+
+    A row of zeros becomes uniform.
+    """
+    total = probabilities.sum(-1, keepdim=True)
+    shares = probabilities / total.clamp_min(torch.finfo(torch.float64).tiny)
+    uniform = torch.full_like(shares, 1 / shares.shape[-1])
+    return torch.where(total > 0, shares, uniform).clamp_min(SMALLEST).log()
+
+
+def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
+    """Log-probabilities (N, C) whose first class is that of the logits, by a millionth at least.
+
+    For transforms that keep the order in exact arithmetic, and by rounding, or where they are
+    flat, make several classes equal.
+    """
+    first = logits.argmax(-1, keepdim=True)
+    others = log_probabilities.scatter(-1, first, -torch.inf).amax(-1, keepdim=True)
+    own = log_probabilities.gather(-1, first)
+    return log_probabilities.scatter(-1, first, torch.maximum(own, others + _LEAD))
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Parts of several classifiers as one; a shorter one repeats its last column."""
+    width = max((part.shape[-1] for part in parts if part.ndim), default=0)
+    return torch.stack([_padded(part, width) for part in parts])
+
+
+def _padded(part: Tensor, width: int) -> Tensor:
+    if not part.ndim or part.shape[-1] == width:
+        return part
+    last = part[..., -1:].expand(*part.shape[:-1], width - part.shape[-1])
+    return torch.cat([part, last], -1)
