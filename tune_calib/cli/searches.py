@@ -157,8 +157,9 @@ def evaluate(
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
     look = CloserLook(tuple(shift or ()), bootstrap)
-    words = ["tune-calib", "evaluate", out, "--seeds", str(seeds), *look.options()]
-    again = shlex.join(words)
+    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
+    again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
+    again += f" --bootstrap {bootstrap}" if bootstrap else ""
     evaluated = stoppable(
         again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
     )

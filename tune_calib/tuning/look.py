@@ -21,7 +21,7 @@ from tune_calib.spec import DataSlot
 from tune_calib.tuning.backend.launch import Resources
 from tune_calib.tuning.backend.look import Look, in_looks
 
-LEAST = 100
+LEAST_DRAWS = 100
 """Draws below which the ends of a 95 % interval are single draws."""
 
 _TOLD = tuple(column("test", name) for name in ("accuracy", "ece"))
@@ -46,14 +46,9 @@ class CloserLook:
             UserError: a word is unknown, files are not there or damaged, or the number of draws is
                 too small for an interval.
         """
-        if self.bootstrap < 0 or 0 < self.bootstrap < LEAST:
-            raise UserError(f"`bootstrap` must be 0 or at least {LEAST}, got {self.bootstrap}")
+        if self.bootstrap < 0 or 0 < self.bootstrap < LEAST_DRAWS:
+            raise UserError(f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}")
         return sets_asked(self.shift, slot, root)
-
-    def options(self) -> list[str]:
-        """Of the command line, to ask for the same again."""
-        words = [word for name in self.shift for word in ("--shift", name)]
-        return [*words, *(["--bootstrap", str(self.bootstrap)] if self.bootstrap else [])]
 
 
 def lacking(

@@ -16,6 +16,7 @@ from tune_calib.gpus import GPUS
 from tune_calib.names import METRICS
 from tune_calib.places import refuse_no_path
 from tune_calib.registry import LADDERS, METHODS, RECIPES
+from tune_calib.tuning.look import LEAST_DRAWS
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.sweep.parts import (
     Backbone,
@@ -143,7 +144,7 @@ class _Where(Part):
     shift: Words | None = None
     """Shift sets on which finished trials are looked at: corruptions, noise, a data set; not of a
     search, which never sees them (tune-calib evaluate takes --shift)."""
-    bootstrap: int | None = Field(None, ge=0)
+    bootstrap: int | None = Field(None, ge=LEAST_DRAWS)
     """Draws of the test samples, for intervals of finished trials; none unless given."""
 
 
