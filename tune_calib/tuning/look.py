@@ -47,7 +47,9 @@ class CloserLook:
                 too small for an interval.
         """
         if self.bootstrap < 0 or 0 < self.bootstrap < LEAST_DRAWS:
-            raise UserError(f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}")
+            raise UserError(
+                f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
+            )
         return sets_asked(self.shift, slot, root)
 
 
