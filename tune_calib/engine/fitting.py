@@ -14,6 +14,7 @@ from tune_calib.engine.tensors import unnest
 from tune_calib.errors import UserError
 from tune_calib.models.base import last_layer_of
 from tune_calib.models.network import Network
+from tune_calib.wording import counted
 
 # What programs put before all names, and how they call the last layer.
 _PREFIX = re.compile(r"^((module|model|network|_orig_mod|net)\.)+")
@@ -61,7 +62,7 @@ def fit(
         matched = _by_order(own, tensors)
         if matched is None:
             raise _another(wrong, own, given, told)
-        return matched, "names are others: each tensor is taken by its shape and place"
+        return matched, "its names are others: each tensor is taken by its shape and place"
     head = {name: tensor for name, tensor in given.items() if _is_head(name)}
     body = {name: tensor for name, tensor in given.items() if name not in head}
     if is_given and head.keys() == {"head.weight"}:
@@ -112,7 +113,7 @@ def _own_name(name: str, own: Mapping[str, Tensor], heads: Iterable[str]) -> str
         layer, _, kind = each.rpartition(".")
         if layer in heads and kind in ("weight", "bias"):
             return f"head.{kind}"
-    return f"backbone.{_PREFIX.sub('', name)}"
+    return f"backbone.{name}"
 
 
 def _misfits(
@@ -155,16 +156,16 @@ def _another(
 def _listed(what: str, count: int, names: list[str]) -> str:
     shown = [name.replace("backbone.", "", 1) for name in names[:_NAMED]]
     more = ", ..." if count > _NAMED else ""
-    return f"{count} tensors {what}: {', '.join(shown)}{more}" if count else ""
+    return f"{counted(count, 'tensor')} {what}: {', '.join(shown)}{more}" if count else ""
 
 
 def _other_classes(own: Mapping[str, Tensor], head: Mapping[str, Tensor], told: str) -> UserError:
     there = head.get("head.weight")
     found = "none" if there is None else str(tuple(there.shape))
     return UserError(
-        f"network.weights: of {told} the last layer is {found}, and a network that is not trained "
-        f"(network.epochs=0) needs its own, {tuple(own['head.weight'].shape)}: is it a classifier "
-        "of this data set, whose logits come straight out of a linear layer?"
+        f"network.weights: the last layer of {told} is {found}, and a network that is not trained "
+        f"(network.epochs=0) needs one of {tuple(own['head.weight'].shape)}: is it a classifier of "
+        "this data set, whose logits come straight out of a linear layer?"
     )
 
 
