@@ -108,6 +108,8 @@ class HeadPart(_Part[HeadMethod]):
         )
         method: HeadMethod = METHODS[self.slot.method].implementation([self.slot], context)
         take_up(method, tensors)
+        for weights in method.parameters.values():
+            weights.requires_grad_(False)
         return method
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
@@ -164,28 +166,40 @@ class Classifier(nn.Module):
         self.select = dict(select or {})
 
     @torch.no_grad()
-    def forward(self, split: FeatureSplit, first: int = 0) -> Tensor:
-        """As ``logits``, without the labels."""
-        logits = self.uncalibrated(split, first).double()
-        return logits if self.transform is None else self.transform(logits)
-
-    def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
+    def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
         """Calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
 
         Args:
-            split: features and logits of the network, as in a bank; samples that follow each other.
-            first: place of the first one in its split, from which follows what a method draws.
+            features: (N, D), of samples that follow each other in a split; a head reads them.
+            logits: (N, C) of the network's own head, which is read where there is no other.
+            first: place of the first sample in its split, from which follows what a method draws.
         """
-        calibrated = self(split, first)
+        own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
+        return own.double() if self.transform is None else self.transform(own.double())
+
+    def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
+        """Calibrated logits of a split like those of a bank, or of a part of one; as a call."""
+        calibrated = self(split.features, split.logits, first)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @torch.no_grad()
-    def uncalibrated(self, split: FeatureSplit, first: int = 0) -> Tensor:
+    def uncalibrated(self, split: FeatureSplit) -> Tensor:
         """Logits (1, N, C) of the head, float32, that a transform is fitted on and applied to."""
         if self.head is None:
             return split.logits.unsqueeze(0)
-        logits: Tensor = self.head(split.features, first)
+        logits: Tensor = self.head(split.features)
         return logits
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """As ``tensors_of_trial`` gave them."""
+        parts = {"head": self.head, "posthoc": self.transform}
+        return {
+            k: t
+            for name, part in parts.items()
+            if part
+            for k, t in nest(name, part.tensors).items()
+        }
 
 
 def tensors_of_trial(
