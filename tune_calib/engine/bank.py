@@ -84,8 +84,13 @@ class DevelopmentBank:
 
     @property
     def views(self) -> int:
-        """Number of views of the training split, at least 1."""
+        """Number of views of the training split; 0 in a bank without it."""
         return int(self.about["train_views"])
+
+    @property
+    def has_test(self) -> bool:
+        """Whether it holds the test split, which those of a search do not."""
+        return bool(self.about.get("has_test", True))  # older banks do not say so and have it
 
     def train(self, view: int = 0) -> FeatureSplit:
         """One view of the training split."""
@@ -135,6 +140,7 @@ def build_bank(
     development: Development,
     test: Split | None,
     about: dict[str, Any],
+    with_train: bool = True,
 ) -> None:
     """Compute the features once and write them.
 
@@ -147,12 +153,15 @@ def build_bank(
         development: train, select, calib.
         test: the test split, stored for the evaluation at the end of a trial; none in a search.
         about: further entries of the manifest.
+        with_train: whether heads will be trained on it; else only what a trial reads at its end.
     """
 
     def fill(path: Path) -> None:
         # Train first: with bn_mode = train its views move the statistics that the other splits are
         # predicted with.
-        outputs_of_views = train_outputs(key, method, network, info, development.train)
+        outputs_of_views = (
+            train_outputs(key, method, network, info, development.train) if with_train else ()
+        )
         for view, outputs in enumerate(outputs_of_views):
             _write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
@@ -165,7 +174,7 @@ def build_bank(
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
-    views = max(1, key.views)
+    views = max(1, key.views) if with_train else 0
     write_folder(folder, fill, {**about, "train_views": views, "has_test": test is not None})
 
 

@@ -288,7 +288,8 @@ def train_again(
     device: torch.device,
 ) -> Classifier:
     """As ``load_classifier``, whatever was kept."""
-    bank = ensure_development_bank(spec, bank_key(spec, spec.head), store, development, device)
+    key, is_head = bank_key(spec, spec.head), spec.head is not None
+    bank = ensure_development_bank(spec, key, store, development, device, with_train=is_head)
     trainer = transform = None
     if spec.head is not None:
         with on_threads(HEAD_THREADS):
