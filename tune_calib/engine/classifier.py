@@ -22,6 +22,7 @@ from tune_calib.engine.population import (
     PopulationTrainer,
     logits_of,
     take_up,
+    tensors_of,
 )
 from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
@@ -111,6 +112,16 @@ class HeadPart(_Part[HeadMethod]):
         for weights in method.parameters.values():
             weights.requires_grad_(False)
         return method
+
+    def refuse_incomplete(self) -> None:
+        """Refuse tensors of another method, of which some would keep what they are drawn with.
+
+        Raises:
+            KeyError: one is absent or foreign.
+        """
+        given = {name for name in self.tensors if not name.startswith("context.")}
+        if other := sorted(given ^ tensors_of(self.method).keys()):
+            raise KeyError(other[0])
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
         """Logits (1, N, C) of features (N, D) that follow each other from a place on."""

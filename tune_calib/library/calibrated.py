@@ -275,8 +275,8 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     info = info_of(spec.data)
     if about.images is not None and about.images != InputRecord.of(info):
         raise UserError(
-            f"{files.about}: its network was trained on other sizes or constants of {info.name} than "
-            "this version of tune-calib has; load it with the version that wrote it"
+            f"{files.about}: {info.name} has other sizes or constants than in this version of "
+            "tune-calib; load it with the version that wrote it"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     trained = None
@@ -286,6 +286,10 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
             network.load_state_dict(unnest("network", tensors))
             method.load_state_dict(unnest("method", tensors))
             trained = TrainedNetwork(network, method, {})
+        if classifier.head is not None:
+            classifier.head.refuse_incomplete()
+        if classifier.transform is not None:
+            _ = classifier.transform.method
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} holds other tensors ({reason})") from None
