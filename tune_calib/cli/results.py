@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,7 +51,7 @@ def as_trials_ran(
     command: list[str],
     store: str | None,
     data_root: Path | None,
-    options: Mapping[str, object],
+    options: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Carry a command out in a process that loads torch as portable trials did, if there are any.
 
@@ -77,19 +78,24 @@ def pictures(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
     store: StoreRoot = None,
     data_root: DataRoot = None,
-    shift: Annotated[Path | None, typer.Option(help="folder CIFAR-10-C or CIFAR-100-C")] = None,
+    shift: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
+    """Keep some logits of a trial of each rung, for the report."""
+    if shift is not None:
+        raise UserError(
+            "shifted images are asked for where trials are run: give the command of the sweep "
+            "again with --shift corruptions"
+        )
     from tune_calib.cli.folders import opened
     from tune_calib.places import place
 
     folder = opened(out)
-    as_trials_ran(folder, ["pictures", out], store, data_root, {"--shift": shift})
+    as_trials_ran(folder, ["pictures", out], store, data_root)
 
     from tune_calib.tuning.pictures import take_pictures
 
     artifacts = place(store) if store else folder / "store"
-    typer.echo("\n".join(take_pictures(folder, artifacts, data_root, shift=shift)))
+    typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
     typer.echo(f"tune-calib report {out} draws them")
 
 

@@ -114,9 +114,7 @@ class DevelopmentBank:
         return head["weight"], head["bias"].squeeze(1)
 
     def _read(self, name: str) -> FeatureSplit:
-        columns = _read_arrow(self.folder / f"{name}.arrow")
-        labels = columns["label"].squeeze(1).long()
-        return FeatureSplit(columns["features"], columns["logits"], labels)
+        return read_split(self.folder / f"{name}.arrow")
 
 
 class FeatureBank(DevelopmentBank):
@@ -163,14 +161,14 @@ def build_bank(
             train_outputs(key, method, network, info, development.train) if with_train else ()
         )
         for view, outputs in enumerate(outputs_of_views):
-            _write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
+            write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
             images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(method, network, images, normalised_by)
-            _write_split(path / f"{name}.arrow", outputs, split.labels)
+            write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
@@ -213,7 +211,14 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
         yield crop_flip(chunk, draws.part(first, first + len(chunk)))
 
 
-def _write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
+def read_split(path: Path) -> FeatureSplit:
+    """A split of a bank, mapped."""
+    columns = _read_arrow(path)
+    labels = columns["label"].squeeze(1).long()
+    return FeatureSplit(columns["features"], columns["logits"], labels)
+
+
+def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
     """Write what comes so many samples at a time; a view may be larger than memory."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0

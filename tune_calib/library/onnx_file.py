@@ -48,7 +48,8 @@ def write_onnx(network: CalibratedNetwork, file: Path) -> None:
     plain = _Plain(network).eval()
     name, given = plain.example()
     # First, so that what is made once (methods, constants) is made of numbers and not of symbols.
-    expected = plain(given)
+    with torch.no_grad():
+        expected = plain(given)
     content = _exported(plain, name, given)
     difference = float((_run(content, name, given) - expected).abs().max())
     if not difference <= CLOSE:
