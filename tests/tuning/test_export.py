@@ -107,7 +107,7 @@ def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(o
     assert told_of(tmp_path / "a.json")["metrics"]["test/ece"] == row["test/ece"]
     other = {**whole, "select/nll": whole["select/nll"] + 1e-3}
     write_results(own, "heads", {"trials": [other]})
-    with pytest.raises(UserError, match="select/nll is .* now and was .* in its trial"):
+    with pytest.raises(UserError, match=r"select/nll is .* now and was .* in its trial"):
         export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "b"))
     assert not (tmp_path / "b.json").exists()
 
