@@ -46,12 +46,14 @@ class Evaluation:
         bins: reliability bins of each split, (1, B).
         fitted: what the post-hoc transform fitted.
         flags: of ``names.FLAGS``.
+        transform: the post-hoc transform, fitted; None where there is none.
     """
 
     metrics: dict[str, float]
     bins: dict[str, BinTable]
     fitted: dict[str, float]
     flags: tuple[str, ...] = ()
+    transform: PostHocMethod | None = None
 
 
 def network_logits(
@@ -148,7 +150,7 @@ def evaluate_one(
     # None and no error: a diverged trial is a result, and its neighbours in the population go on.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
-    transform = _fit(posthoc, logits["calib"]) if posthoc is not None else None
+    transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
     metrics = dict(known)
     bins: dict[str, BinTable] = {}
     for name in (name for name in REPORTED if name in logits):
@@ -162,7 +164,7 @@ def evaluate_one(
         bins[name] = bin_table(values.softmax(-1), logits[name].labels)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
-    return Evaluation(metrics, bins, plain, _flags(logits["select"], transform))
+    return Evaluation(metrics, bins, plain, _flags(logits["select"], transform), transform)
 
 
 def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, ...]:
@@ -176,7 +178,8 @@ def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, .
 
 
 @torch.no_grad()
-def _fit(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
+def fit_transform(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
+    """The transform of a slot, fitted on logits as they were computed, in float32."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     transform.fit(calib.logits, calib.labels)
     return transform

@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.population import population_key
+from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.spec import Precision
 
 MAX_POPULATION = 32
-
-# With more threads a lone head's products are summed in another order than a population's, and
-# its last digits would depend on K. Populations run side by side instead.
-HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from tune_calib import plugins
 from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.classifier import keep, tensors_of_trial
 from tune_calib.engine.machine import require_environment
+from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
@@ -115,6 +117,14 @@ class SpecTrainable(tune.Trainable):
 
     def _cache(self) -> Path:
         return self.store.images
+
+    def keep(
+        self, trial: PlannedTrial, result: TrialResult, trainer: PopulationTrainer | None, k: int
+    ) -> None:
+        """Keep the classifier of a trial that is done; a search has too many of them."""
+        if result.evaluation is not None and not self.circumstances.is_search:
+            tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
+            keep(self.store, trial.spec, tensors, result.evaluation.metrics)
 
     def write(
         self,

@@ -46,7 +46,7 @@ from tune_calib.engine.evaluate import (
     regime_of_train,
 )
 from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.errors import DivergedError
@@ -55,7 +55,6 @@ from tune_calib.names import METRICS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.registry import METHODS
 from tune_calib.spec import HeadSlot
-from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import (
     TrialResult,
 )
@@ -131,6 +130,7 @@ class NetworkTrainable(SpecTrainable):
             if trial.spec.posthoc is None:  # else the network is that of another trial
                 trained_s = about.get("train_s")
                 own_s = None if trained_s is None else trained_s + predict_s
+            self.keep(trial, result, None, 0)
             results.append((trial, replace(result, own_s=own_s)))
         # Where it was trained, which may have been elsewhere and earlier.
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
@@ -257,6 +257,7 @@ class HeadTrainable(SpecTrainable):
                 own = {name: split.one(k) for name, split in logits.items()}
                 epoch = int(self.trainer.best_epoch[k]) + 1
                 result = _result(own, trial, epoch, curves, self.base)
+            self.keep(trial, result, self.trainer, k)
             results.append((trial, result))
         return results
 
