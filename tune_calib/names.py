@@ -86,9 +86,7 @@ for _metric in (
     Metric("smooth_ece", "Smooth ECE", "min", "fraction", is_in_searches=False),
     Metric("sweep_ece", "Sweep ECE", "min", "fraction", is_in_searches=False),
     Metric("classwise_debiased", "Classwise debiased", "min", "fraction", is_in_searches=False),
-    Metric(
-        "nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, is_in_searches=False
-    ),
+    Metric("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, is_in_searches=False),
     Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, is_in_searches=False),
     Metric(
         "brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, is_in_searches=False

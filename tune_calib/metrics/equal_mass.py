@@ -54,11 +54,13 @@ def sweep_ece(probs: Tensor, labels: Tensor) -> Tensor:
     return sweep_of(top_ranked(probs, labels))
 
 
-def debiased_of(ranked: Ranked, bins: int = 15) -> Tensor:
-    """As ``debiased_ece``, of ranked samples."""
+def debiased_of(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
+    """As ``debiased_ece``, of ranked samples; with the bias, the plug-in error, if ``is_plain``."""
     sizes = _sizes(ranked, bins)
     cuts = ranked.at(_edges(sizes))
-    return debiased(sizes, cuts.between(ranked.right), cuts.between(ranked.over)).sqrt()
+    right = cuts.between(ranked.right)
+    # Without hits there is no variance to take off.
+    return debiased(sizes, 0 * right if is_plain else right, cuts.between(ranked.over)).sqrt()
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:

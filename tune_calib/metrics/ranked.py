@@ -48,8 +48,8 @@ class Ranked:
         ranking: of the scores: (..., N), or (N,) with weights.
         hits: as the scores, in {0, 1}: what a calibrated score is the mean of.
         weights: (R, N), whole numbers of equal sums; each sample counts once unless given.
-        shift: (S,), of the differences, S versions of which have this subtracted from each
-            weight: 0 for the differences as they are, 1 for what chance adds to those of the split.
+        shift: (S,), what is taken off every weight in S versions of the differences; 0 unless
+            given, without an axis.
     """
 
     def __init__(
@@ -86,6 +86,15 @@ class Ranked:
         if self._shift is not None:
             weights = weights - self._shift[:, None, None]
         return cumulated(weights * (self.ranking.scores - self._hits))
+
+    @cached_property
+    def with_errors(self) -> Tensor:
+        """Ranks of the last of equal scores, of those at least with which not all are hits."""
+        if self.ranking.order.ndim > 1:  # of each classifier others
+            return torch.arange(self.samples, device=self._hits.device)
+        wrong = cumulated(1 - self._hits)
+        is_wrong = wrong[self.ranking.end] > wrong[self.ranking.first]
+        return (self.ranking.is_end & is_wrong).nonzero().flatten()
 
     def at(self, ranks: Tensor) -> "Cuts":
         """Where the samples are cut at ranks (B,) of all that count, each in [0, N]."""

@@ -59,6 +59,7 @@ def inverse_temperature(logits: Tensor, labels: Tensor) -> Tensor:
     bound = math.log(HOTTEST)
     low = logits.new_full(logits.shape[:-2], -bound)
     high, at = -low, torch.zeros_like(low)
+    is_found = torch.zeros_like(low, dtype=torch.bool)
     for _ in range(_STEPS):
         slope, curvature = _derivatives(logits, labels, at.exp())
         # The NLL is convex in 1/T: its slope says on which side the minimum lies.
@@ -67,8 +68,11 @@ def inverse_temperature(logits: Tensor, labels: Tensor) -> Tensor:
         newton = at - torch.where(step.isfinite(), step, torch.inf)
         is_inside = (newton > low) & (newton < high)
         new = torch.where(is_inside, newton, (low + high) / 2)
-        moved, at = (new - at).abs(), new
-        if bool((moved < _TOLERANCE).all()):
+        is_near = (new - at).abs() < _TOLERANCE
+        # Each classifier stops by itself, so that its numbers do not depend on the others.
+        at = torch.where(is_found, at, new)
+        is_found |= is_near
+        if bool(is_found.all()):
             break
     return at.exp()
 
@@ -77,7 +81,7 @@ def _derivatives(logits: Tensor, labels: Tensor, inverse: Tensor) -> tuple[Tenso
     """First and second derivative of the mean NLL by 1/T."""
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)
     # Part by part, so that a thousand classes of many samples need not stand in memory twice.
-    width = max(1, _CHUNK // (logits.shape[-1] * max(1, inverse.numel())))
+    width = max(1, _CHUNK // logits.shape[-1])
     for part, own in zip(logits.split(width, -2), labels.split(width), strict=True):
         probs = (part * inverse[..., None, None]).softmax(-1)
         mean = (probs * part).sum(-1, keepdim=True)

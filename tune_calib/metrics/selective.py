@@ -7,7 +7,7 @@ of misclassification). Samples of equal confidence are taken in every order alik
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.ranked import Ranked, top_ranked
+from tune_calib.metrics.ranked import Ranked, pick, top_ranked
 
 
 def aurc(probs: Tensor, labels: Tensor) -> Tensor:
@@ -51,13 +51,10 @@ def error_auroc(probs: Tensor, labels: Tensor) -> Tensor:
 def aurc_of(ranked: Ranked) -> Tensor:
     """As ``aurc``, of ranked samples."""
     total = ranked.samples
-    wrong = ranked.count - ranked.right
-    # Before and after are counted from the most confident: of the samples of equal confidence at a
-    # rank, ``before`` are more confident and ``after`` are at least as confident.
-    first = ranked.ranking.first
-    low, high = _at(ranked.count, first), ranked.count[..., 1:]
+    # Counted from the most confident: before samples of equal confidence, and after them.
+    low, high = _around(ranked, ranked.count)
     before, after = total - high, total - low
-    errors = wrong[..., 1:] - _at(wrong, first)
+    errors = after - before - _within(ranked, ranked.right)
     harmonic = _harmonic(ranked)
     known_before, known_after = harmonic[before.long()], harmonic[after.long()]
     # Each of these errors is at a place that is drawn among theirs, and counts with 1/n in the risk
@@ -65,7 +62,7 @@ def aurc_of(ranked: Ranked) -> Tensor:
     size = (after - before).clamp(min=1)
     own = 1 - before / size * (known_after - known_before)
     areas = errors * (own + harmonic[total] - known_after)
-    return (areas * ranked.ranking.is_end).sum(-1) / total
+    return _summed(ranked, areas) / total
 
 
 def least_aurc_of(ranked: Ranked) -> Tensor:
@@ -77,14 +74,12 @@ def least_aurc_of(ranked: Ranked) -> Tensor:
 
 def error_auroc_of(ranked: Ranked) -> Tensor:
     """As ``error_auroc``, of ranked samples."""
-    wrong = ranked.count - ranked.right
-    first = ranked.ranking.first
-    errors = wrong[..., 1:] - _at(wrong, first)
+    errors = _within(ranked, ranked.count) - _within(ranked, ranked.right)
+    low, high = _around(ranked, ranked.right)
     right = ranked.right[..., -1]
     # Of right samples: those above, and half of those beside.
-    above = right[..., None] - (ranked.right[..., 1:] + _at(ranked.right, first)) / 2
-    pairs = (errors * above * ranked.ranking.is_end).sum(-1)
-    return pairs / (right * wrong[..., -1])
+    above = right[..., None] - (low + high) / 2
+    return _summed(ranked, errors * above) / (right * (ranked.samples - right))
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
@@ -92,8 +87,20 @@ def mean_where(values: Tensor, counts: Tensor) -> Tensor:
     return (values * counts).sum(-1) / counts.sum(-1)
 
 
-def _at(cumulative: Tensor, index: Tensor) -> Tensor:
-    return cumulative[..., index] if index.ndim == 1 else cumulative.gather(-1, index)
+def _around(ranked: Ranked, cumulative: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums below and up to the samples of equal confidence, of those with errors."""
+    ranks, first = ranked.with_errors, ranked.ranking.first
+    return pick(cumulative, first[..., ranks]), cumulative[..., ranks + 1]
+
+
+def _within(ranked: Ranked, cumulative: Tensor) -> Tensor:
+    low, high = _around(ranked, cumulative)
+    return high - low
+
+
+def _summed(ranked: Ranked, values: Tensor) -> Tensor:
+    """Sum over the samples of equal confidence with errors, each taken once."""
+    return (values * ranked.ranking.is_end[..., ranked.with_errors]).sum(-1)
 
 
 def _harmonic(ranked: Ranked) -> Tensor:

@@ -26,7 +26,6 @@ from tune_calib.metrics.selective import aurc_of, error_auroc_of, least_aurc_of,
 from tune_calib.metrics.smooth import on_grid, smooth_of
 from tune_calib.names import METRICS
 
-
 Split = tuple[Tensor, Tensor]
 """Logits (..., N, C) and labels (N,) of a split."""
 
@@ -64,7 +63,7 @@ def evaluate(
         **_of_ranks(probs, labels, in_search),
         **({} if in_search else _costly(logits, probs, labels)),
         **({} if in_search or calib is None else _conformal(probs, labels, calib)),
-        **_given(logits, labels),
+        **given(logits, labels),
     }
 
 
@@ -91,7 +90,7 @@ def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tenso
 
 def _costly(logits: Tensor, probs: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """What would slow a search of small trials."""
-    parts = {}
+    parts: dict[str, Tensor] = {}
     whole = (nll_from_logits(logits, labels), brier(probs, labels))
     left = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
     for name, value, rest in zip(("nll", "brier"), whole, left, strict=True):
@@ -133,7 +132,7 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
     }
 
 
-def _given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Metrics of plug-ins, which know one classifier and no population."""
     found = {}
     each = logits.double().reshape(-1, *logits.shape[-2:])
