@@ -29,7 +29,7 @@ SETTINGS = {
         name: name
         for name in (
             "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
-            "own_recipes", "gpu_model",
+            "own_recipes", "gpu_model", "shift", "bootstrap",
         )
     },
     **{
@@ -39,6 +39,11 @@ SETTINGS = {
         )
     },
     "gpus": "resources.gpus",
+    "head_seeds": "seeds.heads",
+    "network_seeds": "seeds.networks",
+    "holdout": "set.data.holdout",
+    "norm": "set.data.norm",
+    "weights": "set.network.weights",
     "plugin": "plugins",
     "extend": "extend",
 }  # fmt: skip

@@ -9,6 +9,7 @@ from tune_calib.asked import Asked
 from tune_calib.cli.options import (
     Address,
     Backbone,
+    Bootstrap,
     BothSeeds,
     Controls,
     DataRoot,
@@ -17,14 +18,18 @@ from tune_calib.cli.options import (
     Gpus,
     HeadEpochs,
     HeadSeeds,
+    Holdout,
     NetworkSeeds,
+    Norm,
     Out,
     OwnRecipes,
     Portable,
     Profile,
     Recipe,
     Set,
+    Shift,
     StoreRoot,
+    Weights,
     chosen_seeds,
     settings,
     site_of,
@@ -45,6 +50,9 @@ def ablate(
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -59,16 +67,18 @@ def ablate(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     profile: Profile = False,
+    shift: Shift = None,
+    bootstrap: Bootstrap = 0,
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile))
+    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
 
 def compare(
@@ -78,6 +88,9 @@ def compare(
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -92,26 +105,32 @@ def compare(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     profile: Profile = False,
+    shift: Shift = None,
+    bootstrap: Bootstrap = 0,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     record = side_by_side(methods)
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile))
+    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
 
-def _run(ladder: Ladder, asked: Asked, site: "Site") -> None:
+def _run(
+    ladder: Ladder, asked: Asked, site: "Site", shift: tuple[str, ...], bootstrap: int
+) -> None:
     """Carry a ladder out, and report it."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
+    from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.profile import profiles_told
     from tune_calib.tuning.taken_in import taken_in
 
-    job = LadderJob(ladder, taken_in(asked, site.data_root, site.store), site)
+    taken = taken_in(asked, site.data_root, site.store)
+    job = LadderJob(ladder, taken, site, CloserLook(shift, bootstrap))
     crashed = stoppable(site.command, lambda: run(job))
     report(str(site.out))
     if site.profile:

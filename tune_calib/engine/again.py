@@ -3,15 +3,13 @@
 Network and classifier are read from the store; a classifier that is not kept is made again.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
-from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
-from tune_calib.data.shift import ShiftSet
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork, load_network
 from tune_calib.engine.bank import FeatureSplit, bank_key, train_outputs
@@ -67,17 +65,6 @@ class FinishedTrial:
     def judge(self, logits: SplitLogits) -> Evaluation | None:
         """As ``evaluate``, of images whose ``logits`` are known."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
-
-    def under_corruption(self) -> Iterator[tuple[str, int, Evaluation | None]]:
-        """Kind, severity and metrics of every corruption of the test split."""
-        for kind in STRENGTHS:
-            for severity in SEVERITIES:
-                yield kind, severity, self.evaluate(corrupt(self.test, kind, severity))
-
-    def under_shift(self, shift: ShiftSet) -> Iterator[tuple[str, int, Evaluation | None]]:
-        """Kind, severity and metrics of every part of a published shift set."""
-        for kind, severity, split in shift.splits():
-            yield kind, severity, self.evaluate(split.to(self.test.images.device))
 
 
 def network_behind(

@@ -1,6 +1,6 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tune_calib import plugins
@@ -10,7 +10,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
-from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand
+from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, rungs_of
 from tune_calib.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -24,8 +24,15 @@ from tune_calib.plugins import Plugin
 from tune_calib.registry import DATASETS, LADDERS, RECIPES
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
+from tune_calib.tuning.backend.look import run_looks
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.caption import conditions, recipe_record, tell_recipe, titles
+from tune_calib.tuning.caption import (
+    conditions,
+    recipe_record,
+    tell_left_out,
+    tell_recipe,
+    titles,
+)
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -35,6 +42,9 @@ from tune_calib.tuning.folder import (
     refuse_foreign,
     refuse_mended,
 )
+from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.look import lacking as lacking_looks
+from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.site import Site
 
@@ -47,11 +57,13 @@ class LadderJob:
         ladder: the ladder.
         asked: settings, seeds and whether its controls are run.
         site: where.
+        look: what its finished trials are looked at beside.
     """
 
     ladder: Ladder
     asked: Asked
     site: Site
+    look: CloserLook = field(default_factory=CloserLook)
 
     def planned(self) -> list[PlannedTrial]:
         """Its trials.
@@ -78,9 +90,11 @@ def ablate(job: LadderJob) -> list[str]:
     data = planned[0].spec.data
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(site.data_root)
+    sets = job.look.sets(data, site.data_root)
     sweep_manifest(job, planned)
     everywhere = environment_of(trial.spec for trial in planned)
     needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
+    needs += needs_of_looks(lacking_looks(job.look, sets, planned, site.out), site.gpus)
     refuse_here(site.address, needs)
     with only_driver(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
@@ -91,10 +105,11 @@ def ablate(job: LadderJob) -> list[str]:
         plan = make_plan(planned, done(site.out))
         if lacks := lacking(plan, store, is_search=False):
             require_writable(site.store, lacks[0])
+        tell_left_out(job.ladder, job.asked, site.out)
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
-        if not plan.networks:
+        if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
             return []
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
@@ -103,7 +118,10 @@ def ablate(job: LadderJob) -> list[str]:
             circumstances = site.circumstances(
                 manifest.sweep, job.ladder.name, job.asked.recipe_told, used
             )
-            return run_plan("networks and heads", plan, circumstances, site.gpus)
+            crashed = run_plan("networks and heads", plan, circumstances, site.gpus)
+            # Behind them: what is looked at is finished, and a trial never waits for a look.
+            looks = lacking_looks(job.look, sets, planned, site.out)
+            return crashed + run_looks(looks, circumstances, site.gpus)
 
 
 def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
@@ -135,6 +153,7 @@ def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest
 
 def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) -> SweepManifest:
     ladder, seeds = job.ladder, job.asked.seeds
+    rungs = rungs_of(ladder, job.asked)
     # Controls that were not asked for are rungs of the ladder, and none of this sweep.
     used = sorted({trial.rung for trial in planned})
     needs = _plugins(job, planned)
@@ -147,7 +166,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
         dataset=planned[0].spec.data.dataset,
         setting=conditions(planned, ladder, job.asked),
         published=ladder.published,
-        rungs=[_rung(ladder.rungs[index], index) for index in used],
+        rungs=[_rung(rungs[index], index) for index in used],
         network_seeds=sorted(set(seeds.network)),
         head_seeds=sorted(set(seeds.head)),
         paired_seeds=seeds.is_paired,

@@ -60,8 +60,8 @@ class RayTrial:
             "name": self.name,
             "kind": self.kind,
             "threads": self.threads,
-            "trials": [_plain(trial) for trial in self.trials],
-            "dependents": [_plain(trial) for trial in self.dependents],
+            "trials": [plain(trial) for trial in self.trials],
+            "dependents": [plain(trial) for trial in self.dependents],
         }
 
 
@@ -112,12 +112,16 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
     networks = {trial.network_id for trial in plan.networks}
     absent = [f"networks/{name}" for name in sorted(networks) if not store.holds("networks", name)]
     first = [trial.trials[0].spec for trial in plan.populations]
+    # Not those of post-hoc trials, which do without where they cannot be kept.
     for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
         if not store.holds("banks", bank):
             absent.append(f"banks/{bank}")
-        elif not is_search:
-            about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_text())
-            absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
+            continue
+        about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_text())
+        if not about["train_views"]:
+            absent.append(f"train of banks/{bank}")
+        if not (is_search or about.get("has_test", True)):
+            absent.append(f"test of banks/{bank}")
     return absent
 
 
@@ -132,7 +136,8 @@ def _population(trials: list[PlannedTrial]) -> RayTrial:
     return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials))
 
 
-def _plain(trial: PlannedTrial) -> dict[str, Any]:
+def plain(trial: PlannedTrial) -> dict[str, Any]:
+    """A trial as it travels to a worker."""
     return {
         "spec": trial.spec.model_dump(mode="json"),
         "rung": trial.rung,
