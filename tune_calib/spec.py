@@ -82,6 +82,32 @@ class FoundData(StrictModel):
     """Of all pixels and labels."""
 
 
+class ImportedData(StrictModel):
+    """Features and logits that others made (`tune-calib import`): what they are, not their name."""
+
+    digest: str
+    """Of all numbers and labels."""
+    classes: int = Field(ge=2)
+    """Number of classes."""
+    width: int = Field(ge=0)
+    """Number of features; 0 where logits alone are given."""
+    train: int = Field(ge=0)
+    """Samples of the split, 0 where it is not given; so the others."""
+    select: int = Field(ge=1)
+    calib: int = Field(ge=1)
+    test: int = Field(ge=1)
+    is_cut: bool
+    """Whether `select` and `calib` are halves of one split that was given."""
+    outputs: Literal["logits", "probs", "head"]
+    """What the logits are: given ones, logarithms of given probabilities, or what the given last
+    layer makes of the features."""
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether heads can be trained on it."""
+        return self.width > 0 and self.train > 0
+
+
 class DataSlot(Slot):
     """Which images, and what is done to the training split (the other splits stay clean)."""
 
