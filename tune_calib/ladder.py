@@ -49,6 +49,7 @@ class Ladder:
         rungs: in order, controls last.
         published: ``paper/table`` of the packaged published results.
         head_recipe: a head method, whose authors' recipe all heads of the ladder take.
+        is_named: its rungs were named one by one, so that none may be left out.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     published: str | None = None
     head_recipe: str | None = None
+    is_named: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,11 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
 
     Raises:
         UserError: a setting that was asked for is unknown to every rung, or out of range, or
-            makes two rungs the same; or the trials are too many.
+            makes two rungs the same; or the trials are too many; or the network is given, and
+            every rung trains it.
     """
     given, pairs = asked.given, asked.seeds.pairs()
-    rungs = [rung for rung in ladder.rungs if asked.controls or rung.kind != "control"]
+    rungs = [rung for rung in rungs_of(ladder, asked) if asked.controls or rung.kind != "control"]
     refuse_unknown(rungs, given)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
@@ -102,6 +105,37 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
             if first.rung != index:
                 raise _collision(rungs[first.rung], rung, given)
     return list(trials.values())
+
+
+def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
+    """Rungs of a ladder, controls last; of a given network without those that train it.
+
+    Raises:
+        UserError: one of these was named, or nothing is left.
+    """
+    absent = left_out(ladder, asked)
+    if absent and ladder.is_named:
+        raise UserError(
+            f"{absent[0].label!r} trains the network, and a given one (network.epochs=0) is not "
+            "trained; leave it out"
+        )
+    rungs = [rung for rung in ladder.rungs if rung not in absent]
+    if not any(rung.kind != "control" for rung in rungs):
+        raise UserError(
+            f"every rung of {ladder.name} trains the network, and a given one (network.epochs=0) "
+            "is not trained: nothing is left to run"
+        )
+    return rungs
+
+
+def left_out(ladder: Ladder, asked: Asked) -> list[Rung]:
+    """Rungs of a ladder that train the network, where that is given and stays as it is."""
+    return [rung for rung in ladder.rungs if _trains_network(rung)] if asked.is_given else []
+
+
+def _trains_network(rung: Rung) -> bool:
+    own = rung.slots.get("network", {})
+    return rung.adds_head_epochs or any((key, own[key]) != ("method", "ce") for key in own)
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
@@ -147,7 +181,8 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"{label!r} is named twice")
-    return Ladder("compare " + " ".join(labels), "Methods side by side", rungs)
+    name = "compare " + " ".join(labels)
+    return Ladder(name, "Methods side by side", rungs, is_named=True)
 
 
 def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:

@@ -17,7 +17,9 @@ from tune_calib.cli.options import (
     Gpus,
     HeadEpochs,
     HeadSeeds,
+    Holdout,
     NetworkSeeds,
+    Norm,
     Out,
     OwnRecipes,
     Portable,
@@ -25,6 +27,7 @@ from tune_calib.cli.options import (
     Recipe,
     Set,
     StoreRoot,
+    Weights,
     chosen_seeds,
     settings,
     site_of,
@@ -45,6 +48,9 @@ def ablate(
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -62,7 +68,7 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, controls=controls).suited(recipe)
@@ -78,6 +84,9 @@ def compare(
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -95,7 +104,7 @@ def compare(
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     record = side_by_side(methods)
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)

@@ -66,7 +66,7 @@ class NetworkTraining:
         else:
             self.trainer = NetworkTrainer(spec, development, device)
             if spec.network.weights is not None:
-                start_from(self.trainer.network, spec.network.weights, store)
+                start_from(self.trainer.network, spec.network, store)
             self._resume(self.trainer)
 
     def _resume(self, trainer: NetworkTrainer) -> None:
