@@ -9,7 +9,7 @@ from typing import Any
 from tune_calib.asked import Asked
 from tune_calib.data.base import info_of
 from tune_calib.data.constants import NORMS, Constants
-from tune_calib.engine import weights
+from tune_calib.engine import imports, weights
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -22,6 +22,8 @@ from tune_calib.spec import OWN_NORM
 def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
     """The same with what the files of its data set say, and with the hash of its weights.
 
+    Of imported data, with what their name means in the store.
+
     Args:
         asked: what is asked for.
         data_root: where data sets lie.
@@ -32,6 +34,10 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
             images that are held out, or nobody knows by what its pixels are normalised.
     """
     store = Store(at)
+    data: Mapping[str, Any] = asked.given.get("data", {})
+    if isinstance(name := data.get("imported"), str):
+        found = imports.record_of(name, store).model_dump()
+        return replace(asked, given={**asked.given, "data": {**data, "imported": found}})
     asked = asked.described(data_root, store.images)
     network: Mapping[str, Any] = asked.given.get("network", {})
     path = network.get("weights")
