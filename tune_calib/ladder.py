@@ -150,7 +150,7 @@ def _trains_network(rung: Rung) -> bool:
 
 def _runs_network(rung: Rung) -> bool:
     own = rung.slots.get("head", {})
-    return own.get("bn_mode", "eval") != "eval" or own.get("augment", "none") != "none"
+    return bool({own.get("bn_mode", "eval"), own.get("augment", "none")} - {"eval", "none"})
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:

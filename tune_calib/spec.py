@@ -503,8 +503,8 @@ class TrialSpec(StrictModel):
             return
         if self.head.augment != "none" or self.head.bn_mode != "eval":
             raise UserError(
-                "imported features are one clean view: head.augment=standard and head.bn_mode=train "
-                "need images and a network; leave them out"
+                "imported features are one clean view: head.augment=standard and "
+                "head.bn_mode=train need images and a network; leave them out"
             )
         record = self.data.import_record
         if record is not None and not record.has_heads:

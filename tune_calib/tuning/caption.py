@@ -102,9 +102,7 @@ def _of_import(record: ImportedData) -> str:
     sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
     told = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
     kind = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
-    cut = (
-        " (select and calib are halves of the given calib, class by class)" if record.is_cut else ""
-    )
+    cut = " (select and calib: halves of one given split, class by class)" if record.is_cut else ""
     return (
         f"imported {record.digest}: {what}{kind[record.outputs]} of {record.classes} classes, "
         f"{told}{cut}"

@@ -9,14 +9,16 @@ from typing import Any
 from tune_calib.asked import Asked
 from tune_calib.data.base import info_of
 from tune_calib.data.constants import NORMS, Constants
-from tune_calib.engine import imports, weights
+from tune_calib.data.splits import load_development
+from tune_calib.engine import weights
+from tune_calib.engine.imports import manifest_of_import, record_of
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.models.base import BackboneInfo
 from tune_calib.places import Place
 from tune_calib.registry import BACKBONES
-from tune_calib.spec import OWN_NORM
+from tune_calib.spec import OWN_NORM, DataSlot
 
 
 def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
@@ -36,7 +38,7 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
     store = Store(at)
     data: Mapping[str, Any] = asked.given.get("data", {})
     if isinstance(name := data.get("imported"), str):
-        found = imports.record_of(name, store).model_dump()
+        found = record_of(name, store).model_dump()
         return replace(asked, given={**asked.given, "data": {**data, "imported": found}})
     asked = asked.described(data_root, store.images)
     network: Mapping[str, Any] = asked.given.get("network", {})
@@ -55,6 +57,18 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
         sys.stderr.write(f"{file}: {told}\n")
     weights.keep(file, store)
     return asked
+
+
+def refuse_damaged(data: DataSlot, data_root: Path | None, store: Store) -> None:
+    """Read the data of a job in the driver, so that damaged ones are one line before it starts.
+
+    Raises:
+        UserError: they are not there, or damaged.
+    """
+    if data.imported is not None:
+        manifest_of_import(data.imported, store)
+    else:
+        load_development(data, data_root, store.images)
 
 
 def _normalised(asked: Asked) -> Asked:

@@ -1,6 +1,7 @@
 """The backbone of imported features and logits, which is not there.
 
-No entry of the registry, but a name that it knows: of imported data it stands where a backbone does.
+No entry of the registry, but a name that it knows: of imported data it stands where a backbone
+does.
 """
 
 from typing import NoReturn
