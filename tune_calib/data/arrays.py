@@ -37,16 +37,23 @@ class Array:
     """An array of a file.
 
     Attributes:
-        told: how messages name it, e.g. ``test.npz:logits``.
+        path: of the file.
+        name: in the file; none where it is all of it.
         shape: of it; the first axis is that of samples.
         dtype: of its numbers.
         read: from a number of rows to the array, so many rows at a time.
     """
 
-    told: str
+    path: Path
+    name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     read: Callable[[int], Iterator[Rows]]
+
+    @property
+    def told(self) -> str:
+        """How messages name it, e.g. ``test.npz:logits``."""
+        return f"{self.path}:{self.name}" if self.name else str(self.path)
 
     def chunks(self, rows: int | None = None) -> Iterator[Rows]:
         """Its rows, so many at a time; as many as ``CHUNK`` numbers are unless said.
@@ -107,13 +114,13 @@ def _npy(path: Path) -> dict[str, Array]:
     with path.open("rb") as file:
         shape, _, dtype = _header(file)
     if dtype.hasobject:
-        return {path.stem: Array(str(path), shape, dtype, lambda rows: iter(()))}
+        return {path.stem: Array(path, "", shape, dtype, lambda rows: iter(()))}
 
     def read(rows: int) -> Iterator[Rows]:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         return (np.array(mapped[first : first + rows]) for first in range(0, len(mapped), rows))
 
-    return {path.stem: Array(str(path), shape, dtype, read)}
+    return {path.stem: Array(path, "", shape, dtype, read)}
 
 
 def _npz(path: Path) -> dict[str, Array]:
@@ -124,7 +131,7 @@ def _npz(path: Path) -> dict[str, Array]:
             with archive.open(member) as file:
                 shape, is_fortran, dtype = _header(file)
             read = partial(_read_member, path, member, is_fortran)
-            found[name] = Array(f"{path}:{name}", shape, dtype, read)
+            found[name] = Array(path, name, shape, dtype, read)
     return found
 
 
@@ -165,7 +172,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
                 yield _plain(there[first : first + rows])
 
     return {
-        name: Array(f"{path}:{name}", shapes[name], dtype, partial(read, name))
+        name: Array(path, name, shapes[name], dtype, partial(read, name))
         for name, dtype in types.items()
     }
 
@@ -190,7 +197,7 @@ def _parquet(path: Path) -> dict[str, Array]:
         width = (len(row or ()),) if is_list else ()
         read = partial(_read_column, path, field.name, width)
         dtype = np.dtype(numbers.to_pandas_dtype())
-        found[field.name] = Array(f"{path}:{field.name}", (count, *width), dtype, read)
+        found[field.name] = Array(path, field.name, (count, *width), dtype, read)
     return found
 
 
@@ -224,7 +231,7 @@ def _hdf5(path: Path) -> dict[str, Array]:
 
     def visit(name: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset) and node.shape:
-            array = Array(f"{path}:{name}", node.shape, node.dtype, partial(read, name))
+            array = Array(path, name, node.shape, node.dtype, partial(read, name))
             found[name] = array
 
     with h5py.File(path, "r") as file:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -67,6 +68,11 @@ class GivenSplit:
     def width(self) -> int:
         """Number of features D; 0 without any."""
         return self.features.shape[1] if self.features else 0
+
+    @property
+    def paths(self) -> set[Path]:
+        """Files of what is not read at once."""
+        return {array.path for array in (self.features, self.outputs) if array}
 
     @property
     def kind(self) -> Outputs:

@@ -33,6 +33,9 @@ SHARED = 0.01
 """Share of a split's samples that may be in another one, as in published data sets; more is a
 mistake."""
 
+SATURATED = 0.99
+"""A probability from which on its sample is not told from others by it."""
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
@@ -46,11 +49,13 @@ class Import:
         record: what a spec says of it.
         splits: train (if given), select, calib and test: files, and who of them belongs to it.
         head: the network's own, where features are given.
+        stamps: of every file, when it was looked at.
     """
 
     record: ImportedData
     splits: Mapping[str, tuple[GivenSplit, Tensor | None]]
     head: OwnHead | None
+    stamps: Mapping[Path, tuple[int, int]]
 
 
 def checked(
@@ -80,6 +85,7 @@ def checked(
     own = head_of(head) if head else None
     given = {name: split_of(name, each, own) for name, each in files.items() if each}
     refuse_unequal(list(given.values()))
+    stamps = {path: _stamp(path) for split in given.values() for path in split.paths}
     first = given["calib"]
     if own is not None and not first.width:
         raise UserError("--head is of no use without features; leave it out, or give them")
@@ -104,14 +110,21 @@ def checked(
         outputs=first.kind,
         **{"train": 0, **counts},
     )
-    return Import(record, splits, own)
+    return Import(record, splits, own, stamps)
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """What is kept of a split's numbers: their digest, and a sum of each sample, (N,) uint64."""
+    """What is kept of a split's numbers.
+
+    Attributes:
+        digest: of all of them.
+        samples: how many there are.
+        rows: a sum of each sample that can be told from others, (M,) uint64.
+    """
 
     digest: str
+    samples: int
     rows: Any
 
     @classmethod
@@ -122,9 +135,12 @@ class _Sums:
         for features, outputs in split.numbers():
             for name, values in (("features", features), ("outputs", outputs)):
                 digests[name].update(values.contiguous().numpy().data)
-            rows.append(_row_sums(features if split.features else outputs))
+            row_sums = _row_sums(features if split.features else outputs)
+            # Of saturated probabilities many samples have the same.
+            told = (outputs.amax(1) < SATURATED).numpy() if split.has_probs else slice(None)
+            rows.append(row_sums[told])
         joined = "+".join(each.hexdigest() for each in digests.values())
-        return cls(joined, np.concatenate(rows))
+        return cls(joined, len(split.labels), np.concatenate(rows))
 
 
 def _row_sums(values: Tensor) -> Any:
@@ -138,14 +154,14 @@ def _refuse_shared(sums: Mapping[str, _Sums]) -> None:
     """Refuse splits of which more than a few samples are in another split too."""
     single = {}
     for name, found in sums.items():
-        # A saturated softmax gives many samples one row, which says nothing of who they are.
+        # What several samples of a split have says nothing of who they are.
         rows, counts = np.unique(found.rows, return_counts=True)
         single[name] = rows[counts == 1]
     names = list(sums)
     for index, one in enumerate(names):
         for two in names[index + 1 :]:
             shared = len(np.intersect1d(single[one], single[two], assume_unique=True))
-            if shared > SHARED * min(len(sums[one].rows), len(sums[two].rows)):
+            if shared > SHARED * min(sums[one].samples, sums[two].samples):
                 raise UserError(
                     f"--{one} and --{two} share {shared} samples, to the last digit; splits must "
                     "be disjoint"
@@ -211,6 +227,9 @@ def _write(given: Import, store: Store) -> None:
         if given.head is not None:
             head = {"weight": given.head.weight, "bias": given.head.bias[:, None]}
             write_arrow(path / "head.arrow", head)
+        for path_of_file, stamp in given.stamps.items():
+            if _stamp(path_of_file) != stamp:  # its digest was that of other numbers
+                raise UserError(f"{path_of_file} was changed while it was read; import it again")
         about["accuracy"] = {name: found["accuracy"] for name, found in regimes.items()}
         about["regime"] = regimes.get("train", {})
 
@@ -223,6 +242,12 @@ def _write(given: Import, store: Store) -> None:
         "history": [],
     }
     write_folder(store.folder(KIND, record.digest), fill, about)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Size and time of modification of a file."""
+    told = path.stat()
+    return told.st_size, told.st_mtime_ns
 
 
 def _judged(
