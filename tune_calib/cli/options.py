@@ -70,6 +70,13 @@ Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser
 Portable = Annotated[
     bool, typer.Option("--portable", help="the same numbers on x86 machines, a little slower")
 ]
+Shift = Annotated[
+    list[str] | None,
+    typer.Option(help="look at finished trials on corruptions, noise, a data set (several times)"),
+]
+Bootstrap = Annotated[
+    int, typer.Option(help="draws of the test samples, for intervals of finished trials")
+]
 Profile = Annotated[
     bool, typer.Option("--profile", help="write where the time of an epoch of a network went")
 ]

@@ -16,6 +16,7 @@ from tune_calib.gpus import GPUS
 from tune_calib.names import METRICS
 from tune_calib.places import refuse_no_path
 from tune_calib.registry import LADDERS, METHODS, RECIPES
+from tune_calib.tuning.look import LEAST_DRAWS
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.sweep.parts import (
     Backbone,
@@ -118,6 +119,11 @@ class SearchOptions(Part):
         return self
 
 
+Words = Annotated[
+    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
+]
+
+
 class _Where(Part):
     """What an entry may say otherwise than its file."""
 
@@ -135,6 +141,11 @@ class _Where(Part):
     """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
     set: Settings = Settings()
     """Fixed settings; a search does not search them."""
+    shift: Words | None = None
+    """Shift sets on which finished trials are looked at: corruptions, noise, a data set; not of a
+    search, which never sees them (tune-calib evaluate takes --shift)."""
+    bootstrap: int | None = Field(None, ge=LEAST_DRAWS)
+    """Draws of the test samples, for intervals of finished trials; none unless given."""
 
 
 class Entry(_Where):
@@ -163,6 +174,8 @@ class Entry(_Where):
             raise ValueError("a ladder is not searched; name methods")
         if self.ladder is not None and self.own_recipes:
             raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
+        if self.search is not None and (self.shift or self.bootstrap):
+            raise ValueError("a search sees select alone; give shift and bootstrap to evaluate")
         if self.ladder is None and self.controls:
             raise ValueError("controls go with a ladder")
         return self
