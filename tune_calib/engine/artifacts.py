@@ -170,8 +170,11 @@ def load_network(spec: TrialSpec, store: Store, device: torch.device) -> Trained
     """Read the trained network of a spec.
 
     Raises:
+        UserError: imported data have none.
         DamagedFileError: it is not there, or not whole.
     """
+    if spec.data.imported is not None:
+        raise UserError("imported data have no network, which this needs")
     tensors, about = read_tensors(store.folder("networks", spec.network_id))
     # The size is that of its training split, for methods that keep a number for each sample: so no
     # image is read.
