@@ -4,14 +4,23 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.classifiers import classifier_of
 from tests.support import damaged, rows, small_spec
+from tune_calib import plugins
 from tune_calib.data.splits import load_test
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import FORMAT, load_calibrated
+from tune_calib.library.calibrated import (
+    FORMAT,
+    CalibratedNetwork,
+    load_calibrated,
+    write_calibrated,
+)
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.export import Wanted, export
 
 FRESH = """
@@ -83,6 +92,39 @@ def test_features_and_logits_stand_where_images_do(folder, exported, bank, image
         retrained.from_logits(test.logits)
     assert whole.dtype == torch.float64
     assert torch.allclose(whole.sum(1), torch.ones(len(whole), dtype=torch.float64))
+
+
+def test_logits_that_do_not_follow_from_features_are_refused(exported, bank):
+    with pytest.raises(UserError, match="do not follow from features alone"):
+        load_calibrated(exported / "network-of-balcal").from_features(bank.test().features)
+
+
+def test_a_plug_in_is_asked_for_and_never_run_unasked(bank, trained, tmp_path):
+    path = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
+    before = plugins.in_use()
+    try:
+        plugins.load(str(path))
+        head = {"method": "cosine", "epochs": 1, "augment": "none"}
+        spec = TrialSpec.build(network=small_spec().network.model_dump(mode="json"), head=head)
+        used = {own.name: own.content for own in plugins.used(spec.plugins)}
+        network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
+        about = {
+            "samples": 0, "metrics": {}, "flags": [], "trained_on": {}, "plugins": used,
+            "circumstances": {},
+        }  # fmt: skip
+        write_calibrated(network, tmp_path / "x", about)
+        expected = network.from_features(bank.test().features)
+        plugins.use(before)
+        with pytest.raises(UserError, match=r"plug-in plugin_head .* name it: plugin='plugin_head"):
+            load_calibrated(tmp_path / "x")
+        found = load_calibrated(tmp_path / "x", plugin=path)
+        assert torch.equal(found.from_features(bank.test().features), expected)
+        plugins.use(before)
+        (tmp_path / "plugin_head.py").write_text(f"{path.read_text()}# changed\n")
+        with pytest.raises(UserError, match="which is code and not in the file"):
+            load_calibrated(tmp_path / "x", plugin=tmp_path / "plugin_head.py")
+    finally:
+        plugins.use(before)
 
 
 @pytest.mark.parametrize("name", ["mac_cal", "vtst", "network-temperature"])
