@@ -130,7 +130,8 @@ class _Where(Part):
     datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
     """See tune-calib list datasets; digits unless given."""
     backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
-    """See tune-calib list backbones, or any of timm; the data set's own unless given."""
+    """See tune-calib list backbones, or any of timm, or FILE.py:FUNCTION (from where this file
+    lies); the data set's own unless given."""
     seeds: Counts | None = None
     """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
