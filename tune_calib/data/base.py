@@ -179,7 +179,11 @@ class DatasetInfo:
             if self.coarse is None:
                 raise UserError(f"data.labels: {self.name} has no coarse labels; leave it out")
             changed |= {"relabel": self.coarse, "classes": max(self.coarse) + 1}
+        if slot.import_record is not None:
+            changed["classes"] = slot.import_record.classes
         if slot.held_out_classes:
+            if slot.import_record is not None:
+                raise UserError("data.held_out_classes is of images, which imported data have not")
             changed |= self._without(slot.held_out_classes, changed)
         if slot.norm is not None:
             changed["mean"], changed["std"] = self._norm("norm", slot.norm)
