@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.classifiers import run_trials, spec_of
 from tests.support import here, rows
 from tune_calib.engine.classifier import KIND
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated
 from tune_calib.manifests import SearchOutcome
@@ -95,21 +96,24 @@ def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, 
     assert "name the --store of the sweep" in absent
 
 
-def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, tmp_path):
-    spec = HEAD(seed=0)
-    folder = own / "store" / KIND / spec.hash
-    about = json.loads((folder / ARTIFACT_MANIFEST).read_text())
-    about["select"]["select/nll"] += 1e-9
-    (folder / ARTIFACT_MANIFEST).write_text(json.dumps(about))
+def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, bank, tmp_path):
+    spec, other = HEAD(seed=0), HEAD(seed=1)
+    kept = own / "store" / KIND
     export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "a"))
-    row = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
-    whole = next(row for row in rows(own, "none") if row["spec_hash"] == spec.hash)
-    assert told_of(tmp_path / "a.json")["metrics"]["test/ece"] == row["test/ece"]
-    other = {**whole, "select/nll": whole["select/nll"] + 1e-3}
-    write_results(own, "heads", {"trials": [other]})
-    with pytest.raises(UserError, match=r"select/nll is .* now and was .* in its trial"):
-        export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "b"))
-    assert not (tmp_path / "b.json").exists()
+    shutil.rmtree(kept / spec.hash)
+    shutil.copytree(kept / other.hash, kept / spec.hash)
+    export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "b"))
+    features = bank.test().features
+    first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")
+    assert torch.equal(first, second)
+    whole = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
+    assert told_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
+    # As a row of another version of the program would be.
+    changed = {**whole, "select/nll": whole["select/nll"] + 1e-3}
+    write_results(own, "heads", {"trials": [changed]})
+    with pytest.raises(UserError, match=r"its NLL is .* now and was .* in its trial"):
+        export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "c"))
+    assert not (tmp_path / "c.json").exists()
 
 
 def test_of_a_search_it_is_the_choice(tmp_path):
