@@ -115,9 +115,10 @@ def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
     """
     absent = left_out(ladder, asked)
     if absent and ladder.is_named:
+        what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
-            f"{absent[0].label!r} trains the network, and a given one (network.epochs=0) is not "
-            "trained; leave it out"
+            f"{absent[0].label!r} {what}, and a given one (network.epochs=0) is not trained; leave "
+            "it out"
         )
     rungs = [rung for rung in ladder.rungs if rung not in absent]
     if not any(rung.kind != "control" for rung in rungs):
@@ -129,13 +130,27 @@ def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
 
 
 def left_out(ladder: Ladder, asked: Asked) -> list[Rung]:
-    """Rungs of a ladder that train the network, where that is given and stays as it is."""
-    return [rung for rung in ladder.rungs if _trains_network(rung)] if asked.is_given else []
+    """Rungs of a ladder that train the network, where that is given and stays as it is.
+
+    Of imported data, which have no network, also those that run it in another mode.
+    """
+    if not asked.is_given:
+        return []
+    return [
+        rung
+        for rung in ladder.rungs
+        if _trains_network(rung) or (asked.is_imported and _runs_network(rung))
+    ]
 
 
 def _trains_network(rung: Rung) -> bool:
     own = rung.slots.get("network", {})
     return rung.adds_head_epochs or any((key, own[key]) != ("method", "ce") for key in own)
+
+
+def _runs_network(rung: Rung) -> bool:
+    own = rung.slots.get("head", {})
+    return bool({own.get("bn_mode", "eval"), own.get("augment", "none")} - {"eval", "none"})
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:

@@ -73,7 +73,7 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     looked = Looker(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
     found = found_by(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
-    (part,) = foreign_set("noise", DATASETS["digits"], None, None, lambda: test).parts()
+    (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
     noise = type(test)(torch.cat(list(part.chunks(100, CPU))), part.labels, part.labels)
     probs = [_calibrated(trial, split).softmax(1) for split in (test, noise)]
     truth = torch.cat([torch.ones(len(test)), torch.zeros(len(noise))])

@@ -19,6 +19,7 @@ from tune_calib.cli.options import (
     HeadEpochs,
     HeadSeeds,
     Holdout,
+    Imported,
     NetworkSeeds,
     Norm,
     Out,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 def ablate(
     ladder: Annotated[str, typer.Argument(help="see: tune-calib list ladders")],
     dataset: Dataset = "digits",
+    imported: Imported = None,
     data_root: DataRoot = None,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -72,11 +74,13 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
+    given = settings(
+        dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
+    )
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, controls=controls).suited(recipe)
-    folder = out or f"runs/{ladder}-{dataset}"
+    folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
@@ -86,6 +90,7 @@ def compare(
         list[str], typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature")
     ],
     dataset: Dataset = "digits",
+    imported: Imported = None,
     data_root: DataRoot = None,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -110,11 +115,13 @@ def compare(
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     record = side_by_side(methods)
-    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
+    given = settings(
+        dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
+    )
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
-    folder = out or f"runs/compare-{dataset}"
+    folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 

@@ -97,7 +97,8 @@ def export(
         return load_development(spec.data, data_root, artifacts.images)
 
     try:
-        trained = network_behind(spec, artifacts, development, cpu)
+        is_imported = spec.data.import_record is not None
+        trained = None if is_imported else network_behind(spec, artifacts, development, cpu)
         classifier = _of_trial(row, spec, artifacts, development)
     except DamagedFileError as error:
         raise UserError(f"{error}; name the `store` of the sweep") from None
@@ -106,10 +107,11 @@ def export(
         # First, since it may be refused: all files are written, or none.
         write_onnx(network, files.onnx)
     about = {
-        "samples": trained.about["samples"],
+        "samples": trained.about["samples"] if trained else 0,
         "metrics": _metrics(row),
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
-        "trained_on": {"dataset": spec.data.dataset, "splits": trained.about["data"]},
+        # Of imported features and logits the spec says what they are.
+        "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
         "plugins": {
             own.name: own.content for own in plugins.in_use() if own.content in spec.plugins
         },
