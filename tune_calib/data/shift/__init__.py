@@ -23,7 +23,6 @@ from tune_calib.data.shift.generated import generated, refuse_kind
 from tune_calib.data.shift.parts import ShiftSet
 from tune_calib.data.shift.published import Published, folder_of
 from tune_calib.errors import UserError
-from tune_calib.names import IMPORTED
 from tune_calib.registry import DATASETS, nearest
 from tune_calib.spec import DataSlot
 
@@ -46,8 +45,6 @@ def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[
     """
     if words and slot.imported is not None:
         raise UserError("imported data have no images that could be shifted; leave `shift` out")
-    if words and slot.dataset == IMPORTED:
-        raise UserError("`shift` changes images, and imported features and logits have none")
     return list(dict.fromkeys(name for word in words for name in _named(word, slot, root)))
 
 
