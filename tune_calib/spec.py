@@ -323,6 +323,13 @@ class TrialSpec(StrictModel):
                 f"{self.network.backbone!r} does not offer; take e.g. small_cnn, resnet18 or "
                 "densenet121"
             )
+        taken = METHODS[self.posthoc.method].classes if self.posthoc else None
+        classes = DATASETS[self.data.dataset].as_asked(self.data).classes
+        if self.posthoc and taken not in (None, classes):
+            raise UserError(
+                f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
+                f"{self.data.dataset!r} has {classes}; leave it out"
+            )
         start = getattr(self.head.params, "start", None) if self.head else None
         if start == "continued" and not method.trains_own_head:
             raise UserError(
