@@ -8,8 +8,9 @@ import pytest
 import tune_calib
 from tests.support import here
 from tune_calib.errors import SETTINGS, UserError, as_key, as_option
+from tune_calib.spec import DataSlot, NetworkSlot
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.sweep.format import SearchOptions, SweepFile, TrialResources
+from tune_calib.tuning.sweep.format import SearchOptions, SeedCounts, SweepFile, TrialResources
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
@@ -67,5 +68,6 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
 def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
     """``extend`` is of evaluate, which no sweep file does."""
     part, _, key = SETTINGS[name].rpartition(".")
-    model = {"": SweepFile, "search": SearchOptions, "resources": TrialResources}[part]
-    assert key in model.model_fields
+    models = {"": SweepFile, "search": SearchOptions, "resources": TrialResources,
+              "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot}  # fmt: skip
+    assert key in models[part].model_fields

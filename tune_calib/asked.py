@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.recipe import QUICK, Recipe, Settings
 from tune_calib.registry import DATASETS
-from tune_calib.settings import changes_of, effective, suited_to
+from tune_calib.settings import changes_of, effective, is_given, suited_to
 from tune_calib.spec import NetworkSlot, TrialSpec
 
 LARGEST_PLAN = 100_000
@@ -72,6 +72,27 @@ class Asked:
     controls: bool = False
     own_recipes: bool = False
 
+    def __post_init__(self) -> None:
+        """Of a given network there is one: its seeds are those of heads.
+
+        Raises:
+            UserError: several networks are asked for.
+        """
+        if not self.is_given:
+            return
+        if not self.seeds.is_paired and len(self.seeds.network) > 1:
+            raise UserError(
+                "a given network is one, whatever `network_seeds` say; leave them out: "
+                "`head_seeds` are those of its heads"
+            )
+        heads = Seeds((0,), self.seeds.head, is_paired=False)
+        object.__setattr__(self, "seeds", heads)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether its network is one that others trained."""
+        return is_given(self.given)
+
     def suited(self, recipe: str | None = None) -> "Asked":
         """The same with a recipe for the data set that is asked for; its quick one unless named.
 
@@ -98,7 +119,8 @@ class Asked:
         """Name of the recipe, and what was asked for instead of what it sets; for rows."""
         if self.recipe is None:
             return None
-        told = ", ".join([self.recipe.name, *self._other_than_it()])
+        name = f"heads by {self.recipe.name}" if self.is_given else self.recipe.name
+        told = ", ".join([name, *self._other_than_it()])
         return f"{told}; each method by its authors' recipe" if self.own_recipes else told
 
     @property
@@ -106,6 +128,8 @@ class Asked:
         """As ``recipe_told``, with the title and the source; for captions."""
         if self.recipe is None:
             return None
+        if self.is_given:
+            return ", ".join([f"heads by recipe {self.recipe.name}", *self._other_than_it()])
         about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
         return ", ".join([f"recipe {self.recipe.name} ({about})", *self._other_than_it()])
 

@@ -39,6 +39,11 @@ SETTINGS = {
         )
     },
     "gpus": "resources.gpus",
+    "head_seeds": "seeds.heads",
+    "network_seeds": "seeds.networks",
+    "holdout": "set.data.holdout",
+    "norm": "set.data.norm",
+    "weights": "set.network.weights",
     "plugin": "plugins",
     "extend": "extend",
 }  # fmt: skip

@@ -7,9 +7,10 @@ from typing import Any, Literal
 from tune_calib.asked import Asked, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.recipe import Settings
-from tune_calib.registry import METHODS, nearest
+from tune_calib.registry import DATASETS, METHODS, nearest
 from tune_calib.settings import effective, known_keys, method_of, own_recipe
 from tune_calib.spec import SLOTS, TrialSpec
+from tune_calib.wording import shown
 
 Kind = Literal["base", "step", "variant", "control"]
 
@@ -49,6 +50,7 @@ class Ladder:
         rungs: in order, controls last.
         published: ``paper/table`` of the packaged published results.
         head_recipe: a head method, whose authors' recipe all heads of the ladder take.
+        is_named: its rungs were named one by one, so that none may be left out.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     published: str | None = None
     head_recipe: str | None = None
+    is_named: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,11 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
 
     Raises:
         UserError: a setting that was asked for is unknown to every rung, or out of range, or
-            makes two rungs the same; or the trials are too many.
+            makes two rungs the same; or the trials are too many; or the network is given, and
+            every rung trains it.
     """
     given, pairs = asked.given, asked.seeds.pairs()
-    rungs = [rung for rung in ladder.rungs if asked.controls or rung.kind != "control"]
+    rungs = [rung for rung in rungs_of(ladder, asked) if asked.controls or rung.kind != "control"]
     refuse_unknown(rungs, given)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
@@ -102,6 +106,56 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
             if first.rung != index:
                 raise _collision(rungs[first.rung], rung, given)
     return list(trials.values())
+
+
+def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
+    """Rungs of a ladder, controls last, without those that ``left_out`` names.
+
+    Raises:
+        UserError: one that trains a given network was named, or nothing is left.
+    """
+    absent = [rung for rungs in left_out(ladder, asked).values() for rung in rungs]
+    if absent and ladder.is_named:
+        raise UserError(
+            f"{absent[0].label!r} trains the network, and a given one (network.epochs=0) is not "
+            "trained; leave it out"
+        )
+    rungs = [rung for rung in ladder.rungs if rung not in absent]
+    if not any(rung.kind != "control" for rung in rungs):
+        raise UserError(
+            f"every rung of {ladder.name} trains the network, and a given one (network.epochs=0) "
+            "is not trained: nothing is left to run"
+        )
+    return rungs
+
+
+def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
+    """Rungs of a ladder that cannot be run as it is asked for, by why.
+
+    One that trains the network, where that is given and stays as it is; one of a post-hoc method
+    that takes another number of classes, unless it was named: then its spec is refused.
+    """
+    found: dict[str, list[Rung]] = {}
+    if asked.is_given:
+        found["they train the network"] = [r for r in ladder.rungs if _trains_network(r)]
+    if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
+        data = asked.spec().data
+        classes = DATASETS[data.dataset].as_asked(data).classes
+        found[f"they do not take {classes} classes"] = [
+            rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
+        ]
+    return {why: rungs for why, rungs in found.items() if rungs}
+
+
+def _classes_taken(rung: Rung) -> int | None:
+    """The only number of classes that its post-hoc method takes."""
+    name = rung.slots.get("posthoc", {}).get("method")
+    return METHODS[name].classes if name is not None else None
+
+
+def _trains_network(rung: Rung) -> bool:
+    own = rung.slots.get("network", {})
+    return rung.adds_head_epochs or any((key, own[key]) != ("method", "ce") for key in own)
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
@@ -147,7 +201,25 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
     for label in labels:
         if labels.count(label) > 1:
             raise UserError(f"{label!r} is named twice")
-    return Ladder("compare " + " ".join(labels), "Methods side by side", rungs)
+    name = "compare " + " ".join(labels)
+    return Ladder(name, "Methods side by side", rungs, is_named=True)
+
+
+def all_of(kind: str) -> Ladder:
+    """Every method of a kind at its defaults, beside the network as it is.
+
+    Raises:
+        UserError: there is no such kind.
+    """
+    kinds: list[str] = sorted({METHODS[name].kind for name in METHODS})
+    if kind not in kinds:
+        raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+    # Plain cross entropy is the network as it is.
+    names = [name for name in METHODS if METHODS[name].kind == kind and name != "ce"]
+    vanilla = Rung("vanilla", "the network as it is", kind="base")
+    rungs = (vanilla, *(pipeline(name, {}, "variant") for name in names))
+    labels = " ".join(rung.label for rung in rungs)
+    return Ladder(f"compare {labels}", f"Every {kind} method side by side", rungs)
 
 
 def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:

@@ -27,7 +27,8 @@ class Metric:
         unit: ``fraction`` (printed in percent), ``nats`` or ``score``.
         lower: smallest possible value.
         upper: largest possible value.
-        is_of_trials: whether a trial has it; else only published tables do.
+        is_of_trials: whether a row of a trial has it, on select and test; else published tables
+            do, and a look at foreign images.
         compute: of a plug-in's metric: from logits (N, C), float64, and labels (N,) to a number.
             The program's own are computed together (``metrics.summary``), their bins once.
     """
@@ -74,7 +75,13 @@ for _metric in (
     Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0),
     Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction"),
     Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
+    Metric("aupr_in", "AUPR-In", "max", "fraction", is_of_trials=False),
+    Metric("aupr_out", "AUPR-Out", "max", "fraction", is_of_trials=False),
     Metric("fpr95", "FPR95", "min", "fraction", is_of_trials=False),
+    Metric("auroc_entropy", "AUROC (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("aupr_in_entropy", "AUPR-In (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("aupr_out_entropy", "AUPR-Out (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("fpr95_entropy", "FPR95 (entropy)", "min", "fraction", is_of_trials=False),
 ):
     METRICS.register(_metric)
 
@@ -96,7 +103,21 @@ NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, 
 REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
 BASE = "base"  # before the split, of the network that a head or a transform stands on
 
-OOD_METRICS = ("auroc", "fpr95")  # of telling a shifted set from the test split
+# Of telling foreign images from the test split, whose images are the positive class: by the largest
+# probability, and by the entropy.
+_BY_PROBABILITY = ("auroc", "aupr_in", "aupr_out", "fpr95")
+OOD_METRICS = (*_BY_PROBABILITY, *(f"{name}_entropy" for name in _BY_PROBABILITY))
+
+# Kinds of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019) in its order, without its extra ones.
+CORRUPTION_KINDS = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur",
+    "zoom_blur", "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate",
+    "jpeg_compression",
+)  # fmt: skip
+NOT_GENERATED = ("frost",)  # of them: it needs artwork
+
+# Of a corrupted test split: what is cheap, since there are dozens of them.
+CORRUPTION_METRICS = ("accuracy", "ece", "aece", "nll", "brier", "confidence_gap")
 
 SLOTS = ("data", "network", "head", "posthoc")
 

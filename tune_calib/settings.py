@@ -20,18 +20,32 @@ from tune_calib.recipe import (
     refuse_backbone,
     refuse_untrained,
 )
-from tune_calib.registry import METHODS, RECIPES, MethodInfo, nearest
-from tune_calib.spec import SLOTS, TrialSpec
+from tune_calib.registry import DATASETS, METHODS, RECIPES, MethodInfo, nearest
+from tune_calib.spec import SLOTS, TrialSpec, refuse_training
 from tune_calib.wording import as_setting
 
+_SIZES = ("resize", "crop")
 
-def suited_to(asked: Settings, name: str | None = None) -> Recipe:
+
+def is_given(asked: Settings) -> bool:
+    """Whether some settings ask for a network that others trained (``NetworkSlot.is_given``)."""
+    epochs = asked.get("network", {}).get("epochs")
+    return epochs == 0 and epochs is not False
+
+
+def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
     """The recipe of a name, or the quick one, for the data set that some settings name.
+
+    None for a given network on a data set without a quick setting: heads alone are trained, and
+    are as the program has them.
 
     Raises:
         UserError: the recipe or the data set is unknown, or they do not fit.
     """
-    return recipe_for(name, _named("data", "dataset", asked))
+    dataset = _named("data", "dataset", asked)
+    if name is None and is_given(asked) and DATASETS[dataset].quick is None:
+        return None
+    return recipe_for(name, dataset)
 
 
 def as_begun(
@@ -71,7 +85,8 @@ def effective(
     Settings stand above each other, the lowest first: those of the program; hyper-parameters that
     a method's paper sets for the data set and the backbone; those of the recipe, and what it sets
     otherwise for the method; the recipe of the method's authors, where that was asked for; those
-    that were asked for.
+    that were asked for. A given network is not trained: of recipes it takes what heads are trained
+    by, and sizes of images.
 
     Args:
         asked: settings by slot; a slot ``head`` or ``posthoc`` is filled if it is there. A
@@ -85,27 +100,54 @@ def effective(
             that nobody named, and was made for other backbones.
     """
     dataset = _named("data", "dataset", asked)
-    defaults = recipe.at(dataset, asked.get("network", {}).get("backbone")) if recipe else {}
+    defaults = _of_recipe(recipe, asked) if recipe else {}
     places = dataset, _named("network", "backbone", asked, defaults)
-    if recipe is not None:
+    has_training = not is_given(asked)
+    if recipe is not None and has_training:
         refuse_backbone(recipe, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
     for name in ("network", "head", "posthoc"):
-        if name == "network" or name in asked:
+        if name == "network" and not has_training:
+            slots[name] = _given_network(asked[name])
+        elif name == "network" or name in asked:
             own, below = dict(asked.get(name, {})), defaults.get(name, {})
             method = method_of(name, own)
             if recipe is not None and method is not None:
                 below = {**below, **recipe.of_method(method, *places)}
             slots[name] = _filled(name, own, below, places, own_recipes)
-    if recipe is not None:
+    if recipe is not None and has_training:
         refuse_untrained(recipe, slots["network"], own_recipes)
     return TrialSpec.build(**slots)
 
 
+def _of_recipe(recipe: Recipe, asked: Settings) -> dict[str, dict[str, Any]]:
+    """What a recipe sets, by slot; of a given network nothing that its training would read."""
+    dataset = _named("data", "dataset", asked)
+    settings = recipe.at(dataset, asked.get("network", {}).get("backbone"))
+    if not is_given(asked):
+        return settings
+    # Shares, rules and constants of a recipe go with the networks that it trains.
+    data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
+    return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
+
+
+def _given_network(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The slot of a given network, of which nothing is asked that would train it."""
+    if "backbone" not in asked:
+        raise UserError(
+            "a given network (network.epochs=0) needs the name of its backbone: network.backbone"
+        )
+    refuse_training(asked)
+    known = list(known_keys("network", "ce"))
+    for key in asked:
+        if key not in known:
+            raise UserError(f"a given network has no setting {key!r}{nearest(key, known)}")
+    return dict(asked)
+
+
 def changes_of(recipe: Recipe, asked: Settings) -> list[str]:
     """What was asked for instead of what a recipe sets, e.g. ``["network.epochs 10"]``."""
-    dataset = _named("data", "dataset", asked)
-    own = recipe.at(dataset, asked.get("network", {}).get("backbone"))
+    own = _of_recipe(recipe, asked)
     return [
         f"{slot}.{key} {as_setting(value)}"
         for slot, given in asked.items()

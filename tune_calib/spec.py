@@ -6,7 +6,8 @@ stay outside), with all defaults written out, so that its hash is its identity.
 
 import hashlib
 import json
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -82,6 +83,16 @@ class FoundData(StrictModel):
     """Of all pixels and labels."""
 
 
+Shares = tuple[float, float, float]
+Norm = tuple[Annotated[tuple[float, ...], Field(min_length=1)], tuple[float, ...]]
+
+SHARES: Shares = (0.25, 0.25, 0.5)
+"""Of the test part, where it is held out: `select`, `calib` and `test`."""
+
+OWN_NORM = "dataset"
+"""How ``data.norm`` names the constants of the data set itself."""
+
+
 class DataSlot(Slot):
     """Which images, and what is done to the training split (the other splits stay clean)."""
 
@@ -103,8 +114,14 @@ class DataSlot(Slot):
     some papers (docs/pages/data.md#splits)."""
     labels: Literal["fine", "coarse"] = Field("fine", exclude_if=lambda labels: labels == "fine")
     """`coarse`: the 20 superclasses of CIFAR-100."""
-    norm: str | None = Field(None, exclude_if=lambda norm: norm is None)
-    """Constants that pixels are normalised by, those of the data set if absent
+    holdout: Literal["train", "test"] = Field("train", exclude_if=lambda part: part == "train")
+    """Published part that `select` and `calib` are taken from. `test` trains on all of the training
+    part and cuts the test part in three (docs/pages/data.md#a-network-that-saw-all)."""
+    holdout_shares: Shares = Field(SHARES, exclude_if=lambda shares: shares == SHARES)
+    """Of the test part with `holdout` = `test`: `select`, `calib`, `test`; they sum to one."""
+    norm: str | Norm | None = Field(None, exclude_if=lambda norm: norm is None)
+    """Constants that pixels are normalised by: a name, or mean and standard deviation of each
+    channel as `[[r, g, b], [r, g, b]]`; those of the data set if absent or `dataset`
     (docs/pages/data.md#constants)."""
     test_norm: Literal["same", "legacy_imagenet"] = Field(
         "same", exclude_if=lambda norm: norm == "same"
@@ -132,6 +149,33 @@ class DataSlot(Slot):
     def _known(cls, value: str) -> str:
         DATASETS[value]
         return value
+
+    @field_validator("norm")
+    @classmethod
+    def _own_norm(cls, value: str | Norm | None) -> str | Norm | None:
+        """One spec for what is said in two ways; constants must be some."""
+        if isinstance(value, tuple) and not (len(value[0]) == len(value[1]) and min(value[1]) > 0):
+            raise ValueError("needs as many means as standard deviations, and these above 0")
+        return None if value == OWN_NORM else value
+
+    @model_validator(mode="after")
+    def _one_cut(self) -> Self:
+        shares = self.holdout_shares
+        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+            raise ValueError(f"holdout_shares must be above 0 and sum to 1, got {shares}")
+        if self.holdout == "train" and shares != SHARES:
+            raise ValueError("holdout_shares goes with holdout=test; leave it out")
+        if self.holdout == "test" and self.split != "default":
+            raise ValueError(
+                "holdout=test trains on all of the training part and cuts the test part by a rule "
+                f"of its own; leave split={self.split} out"
+            )
+        return self
+
+    @property
+    def holds_out_train(self) -> bool:
+        """Whether `select` and `calib` are of the published training part."""
+        return self.holdout == "train" and self.split not in ("whole", "val_is_test")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -199,7 +243,7 @@ class OptimisedSlot(MethodSlot):
 
 
 class NetworkSlot(OptimisedSlot):
-    """A network and how it is trained."""
+    """A network and how it is trained; with ``epochs`` = 0 a given one, which is not trained."""
 
     kind: ClassVar[str] = "network"
     named: ClassVar = {"method": METHODS, "backbone": BACKBONES}
@@ -207,8 +251,9 @@ class NetworkSlot(OptimisedSlot):
     """A name of the method registry."""
     backbone: str = "small_cnn"
     """A name of the backbone registry or any timm name (with a CIFAR stem)."""
-    epochs: int = Field(30, ge=1)
-    """Passes over the training split."""
+    epochs: int = Field(30, ge=0)
+    """Passes over the training split; 0 takes the network as `weights` give it
+    (docs/pages/own-network.md)."""
     milestones: tuple[float, ...] = (3 / 7, 5 / 7)
     """Shares of the epochs at which the learning rate is multiplied by `lr_decay`."""
     lr_decay: float = Field(0.1, gt=0, le=1)
@@ -249,6 +294,31 @@ class NetworkSlot(OptimisedSlot):
     """Computed as every x86 processor with AVX2 does, on one thread; what stands on the network
     too."""
 
+    @property
+    def is_given(self) -> bool:
+        """Whether it is taken as ``weights`` give it, and not trained."""
+        return self.epochs == 0
+
+    @model_validator(mode="after")
+    def _given(self) -> Self:
+        """One network is one spec: what only a training reads stays as it is."""
+        if not self.is_given:
+            return self
+        if self.weights is None:
+            raise UserError(
+                "network.epochs is 0, which trains nothing: at least 1, or give `weights` the file "
+                "of a trained network"
+            )
+        refuse_training(
+            {
+                key: value
+                for key, field in type(self).model_fields.items()
+                if key in (*OF_TRAINING, "method", "seed")
+                and (value := getattr(self, key)) != field.default
+            }
+        )
+        return self
+
     @model_validator(mode="after")
     def _one_thread(self) -> Self:
         if self.portable and self.threads > 1:
@@ -277,6 +347,36 @@ class NetworkSlot(OptimisedSlot):
         if list(value) != sorted(set(value)) or not all(0 < share < 1 for share in value):
             raise ValueError(f"milestones must rise within (0, 1), got {value}")
         return value
+
+
+_OF_GIVEN = {
+    "plugin", "method", "params", "seed", "backbone", "weights", "epochs", "precision", "compile",
+    "deterministic", "threads", "portable",
+}  # fmt: skip
+OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_GIVEN)
+"""Settings of a network slot that a given network has no use for."""
+
+
+def refuse_training(asked: Mapping[str, Any]) -> None:
+    """Refuse settings of a network slot that would train a given network, or mean nothing to it.
+
+    Raises:
+        UserError: there is one.
+    """
+    for key, value in asked.items():
+        if key == "method" and value != "ce":
+            raise UserError(
+                f"network method {shown(value)} trains the network, and one that is given "
+                "(network.epochs=0) is not trained; leave it out"
+            )
+        if key == "seed" and value:
+            raise UserError(
+                "a given network (network.epochs=0) has no seed; those of heads are `head_seeds`"
+            )
+        if key in OF_TRAINING:
+            raise UserError(
+                f"network.{key}: a given network (network.epochs=0) is not trained; leave it out"
+            )
 
 
 class HeadSlot(OptimisedSlot):
@@ -323,13 +423,8 @@ class TrialSpec(StrictModel):
                 f"{self.network.backbone!r} does not offer; take e.g. small_cnn, resnet18 or "
                 "densenet121"
             )
-        taken = METHODS[self.posthoc.method].classes if self.posthoc else None
-        classes = DATASETS[self.data.dataset].as_asked(self.data).classes
-        if self.posthoc and taken not in (None, classes):
-            raise UserError(
-                f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
-                f"{self.data.dataset!r} has {classes}; leave it out"
-            )
+        self._refuse_seen()
+        self._refuse_classes()
         start = getattr(self.head.params, "start", None) if self.head else None
         if start == "continued" and not method.trains_own_head:
             raise UserError(
@@ -337,6 +432,29 @@ class TrialSpec(StrictModel):
                 "which does not train it; take start=fresh"
             )
         return self
+
+    def _refuse_classes(self) -> None:
+        """A post-hoc method for another number of classes than the data set has."""
+        taken = METHODS[self.posthoc.method].classes if self.posthoc else None
+        if self.posthoc is None or taken is None:
+            return
+        classes = DATASETS[self.data.dataset].as_asked(self.data).classes
+        if taken != classes:
+            raise UserError(
+                f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
+                f"{self.data.dataset!r} has {classes}; leave it out"
+            )
+
+    def _refuse_seen(self) -> None:
+        """Refuse to choose on images that published weights were trained on."""
+        if self.network.weights is None or not self.data.holds_out_train:
+            return
+        seen = (BACKBONES[name].trained_on.get(self.network.weights) for name in BACKBONES)
+        if self.data.dataset in seen:
+            raise UserError(
+                f"the weights {self.network.weights} were trained on all training images of "
+                f"{self.data.dataset}, so that none is left to choose on; take `holdout` test"
+            )
 
     @classmethod
     def build(cls, **slots: Any) -> Self:

@@ -20,7 +20,7 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.data.splits import load_test
-from tune_calib.data.corruptions import corrupt
+from tune_calib.data.shift.generated import generated
 from tune_calib.spec import TrialSpec
 
 torch.set_num_threads(1)
@@ -39,8 +39,9 @@ while run.step() is not None:
     pass
 run.close()
 ensure_bank(spec, bank_key(spec, spec.head), store, lambda: tuple(splits), torch.device("cpu"))
-for _ in corrupt(splits[1], "noise", 3).images.split(50):
-    pass
+for part in generated("gaussian_noise", lambda: splits[1]).parts():
+    for _ in part.chunks(50, torch.device("cpu")):
+        pass
 print("done", splits[0].train.images.shape.numel())
 """
 

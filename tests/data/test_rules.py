@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from tune_calib.data.base import DatasetInfo, info_of
+from tune_calib.data.rules import held_out_of_test
+from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
 from tune_calib.spec import DataSlot, TrialSpec
@@ -61,6 +63,58 @@ def test_the_validation_that_is_test_is_all_of_it():
     assert sorted(cut.validation.tolist()) == list(range(10_000))
 
 
+SHARES = [None, (0.1, 0.2, 0.7), (0.05, 0.05, 0.9), (0.4, 0.3, 0.3)]
+
+
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "digits"])
+def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
+    further = {} if shares is None else {"holdout_shares": shares}
+    slot = DataSlot(dataset=dataset, holdout="test", **further)
+    cut = cut_of(slot)
+    labels = torch.arange(10_000) % info_of(slot).classes
+    parts = [cut.select, cut.calib, cut.test]
+    assert cut.of_test
+    assert len(cut.train) == 50_000
+    assert sorted(torch.cat(parts).tolist()) == list(range(10_000))
+    for part, share in zip(parts, slot.holdout_shares, strict=True):
+        counts = labels[part].bincount(minlength=info_of(slot).classes)
+        assert counts.min() == counts.max() == round(share * 10_000 / info_of(slot).classes)
+        assert part.tolist() == sorted(part.tolist())
+    again = cut_of(slot)
+    assert torch.equal(cut.validation, again.validation)
+
+
+@pytest.mark.parametrize("counts", [(3, 3, 3), (3, 100, 7), (5, 4, 3)])
+def test_every_class_is_in_all_three_however_few(counts):
+    labels = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
+    cut = held_out_of_test((0.25, 0.25, 0.5), labels, labels)
+    parts = [cut.select, cut.calib, cut.test]
+    assert sorted(torch.cat(parts).tolist()) == list(range(len(labels)))
+    for part in parts:
+        assert labels[part].bincount(minlength=3).min() > 0
+
+
+def test_too_few_test_images_are_one_line():
+    labels = torch.tensor([0, 0, 0, 1, 1])
+    with pytest.raises(UserError, match="class 1 has 2 test images"):
+        held_out_of_test((0.25, 0.25, 0.5), labels, labels)
+
+
+def test_a_holdout_of_test_goes_with_what_changes_train():
+    plain = load_development(DataSlot(holdout="test"), None)
+    for change in ({"train_fraction": 0.5}, {"label_noise": 0.2}, {"imbalance": 3.0}):
+        changed = load_development(DataSlot(holdout="test", **change), None)
+        for name in ("select", "calib"):
+            assert torch.equal(getattr(plain, name).indices, getattr(changed, name).indices)
+        assert plain.fingerprint() != changed.fingerprint()
+    test = load_test(DataSlot(holdout="test"), None)
+    held = [plain.select.indices, plain.calib.indices, test.indices]
+    whole = load_test(DataSlot(), None)
+    assert sorted(torch.cat(held).tolist()) == sorted(whole.indices.tolist())
+    assert plain.fingerprint() != load_development(DataSlot(), None).fingerprint()
+
+
 @pytest.mark.parametrize("dataset", list(DATASETS))
 def test_options_left_alone_leave_data_set_and_hash(dataset: str):
     slot = DataSlot(dataset=dataset)
@@ -78,6 +132,15 @@ def test_each_option_makes_another_network():
 @pytest.mark.parametrize(
     ("slot", "message"),
     [
+        ({"holdout": "test", "split": "whole"}, "leave split=whole out"),
+        ({"dataset": "cifar10", "holdout": "test", "split": "tst"}, "leave split=tst out"),
+        ({"holdout_shares": (0.2, 0.2, 0.6)}, "goes with holdout=test"),
+        ({"holdout": "test", "holdout_shares": (0.5, 0.5, 0.5)}, "sum to 1"),
+        ({"holdout": "test", "holdout_shares": (0.0, 0.5, 0.5)}, "above 0"),
+        ({"holdout": "valid"}, "holdout"),
+        ({"dataset": "cifar10", "norm": [[0.5], [0.5]]}, "has 3 channels, and constants of 1"),
+        ({"norm": [[0.5], [0.0]]}, "above 0"),
+        ({"norm": [[0.5, 0.5], [0.5]]}, "as many means"),
         ({"dataset": "cifar10", "labels": "coarse"}, "cifar10 has no coarse labels"),
         ({"dataset": "cifar10", "split": "tts"}, "did you mean 'tst'"),
         ({"dataset": "digits", "split": "tst"}, "digits has no 'tst'"),

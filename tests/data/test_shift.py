@@ -1,17 +1,22 @@
-"""CIFAR-10-C and CIFAR-100-C in their official layout."""
+"""Shift sets: the words that ask for them, published files, foreign images."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from tests.data.archives import LAYOUTS
-from tests.support import here
-from tune_calib.data.base import info_of
-from tune_calib.data.shift import ShiftSet
+from tests.support import CPU
+from tune_calib.data.base import Split, info_of
+from tune_calib.data.corruptions import MAIN
+from tune_calib.data.shift import opened_set, sets_asked
+from tune_calib.data.shift.foreign import fitted
+from tune_calib.data.shift.published import Published
+from tune_calib.data.splits import load_test
 from tune_calib.errors import UserError
-from tune_calib.results import read_table
+from tune_calib.registry import DATASETS
 from tune_calib.spec import DataSlot
 
 KINDS = ("fog", "gaussian_noise")
@@ -27,25 +32,59 @@ def shift_set(folder: Path, classes: int = 10, each: int = 1) -> Path:
     return folder
 
 
+def split_of(classes: int, each: int = 1) -> Split:
+    size = classes * each
+    images = torch.zeros(size, 3, 32, 32, dtype=torch.uint8)
+    return Split(images, torch.arange(size) % classes, torch.arange(size))
+
+
+def parts_of(name, slot, root, test):
+    return opened_set(name, slot, root, None, lambda: test).parts()
+
+
+def pixels(part, size=4):
+    return torch.cat(list(part.chunks(size, CPU)))
+
+
 @pytest.mark.parametrize(("dataset", "classes"), [("cifar10", 10), ("cifar100", 100)])
-def test_every_kind_and_severity_is_given(dataset, classes, tmp_path):
-    folder = shift_set(tmp_path / "C", classes)
-    found = list(ShiftSet.open(folder, info_of(DataSlot(dataset=dataset))).splits())
-    assert [(kind, severity) for kind, severity, _ in found] == [
-        (kind, severity) for kind in KINDS for severity in range(1, 6)
-    ]
-    fog = np.load(folder / "fog.npy")
-    third = found[2][2]
-    assert torch.equal(
-        third.images, torch.from_numpy(fog[2 * classes : 3 * classes]).permute(0, 3, 1, 2)
-    )
-    assert third.labels.tolist() == list(range(classes))
+def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, tmp_path):
+    folder = shift_set(tmp_path / ("CIFAR-10-C" if classes == 10 else "CIFAR-100-C"), classes)
+    slot, test = DataSlot(dataset=dataset), split_of(classes)
+    names = sets_asked(["corruptions"], slot, tmp_path)
+    assert names == ["corrupt/fog", "corrupt/gaussian_noise"]
+    assert sets_asked(["corruptions:fog"], slot, tmp_path) == names[:1]
+    parts = parts_of("corrupt/fog", slot, tmp_path, test)
+    assert [part.name for part in parts] == list("12345")
+    fog = torch.from_numpy(np.load(folder / "fog.npy")).permute(0, 3, 1, 2)
+    assert torch.equal(pixels(parts[2]), fog[2 * classes : 3 * classes])
+    assert parts[2].labels.tolist() == list(range(classes))
 
 
-def test_coarse_labels_hold_for_the_shift_set_too(tmp_path):
-    info = info_of(DataSlot(dataset="cifar100", labels="coarse"))
-    (_, _, first), *_ = ShiftSet.open(shift_set(tmp_path / "C", 100), info).splits()
-    assert first.labels.tolist() == list(info.coarse)
+def test_of_published_files_only_the_places_of_the_test_split_are_taken(tmp_path):
+    folder = shift_set(tmp_path / "CIFAR-10-C", each=3)
+    places = torch.tensor([17, 4, 29])
+    test = split_of(10, 3).take(places)
+    part = parts_of("corrupt/fog", DataSlot(dataset="cifar10"), tmp_path, test)[1]
+    fog = torch.from_numpy(np.load(folder / "fog.npy")).permute(0, 3, 1, 2)
+    assert torch.equal(pixels(part, 2), fog[30:60][places])
+    assert part.labels.tolist() == [7, 4, 9]
+
+
+def test_a_copy_of_another_order_is_one_line(tmp_path):
+    shift_set(tmp_path / "CIFAR-10-C")
+    test = split_of(10)
+    turned = Split(test.images, test.labels.flip(0), test.indices)
+    for split in (turned, split_of(10, 2)):
+        with pytest.raises(UserError, match="in their order"):
+            parts_of("corrupt/fog", DataSlot(dataset="cifar10"), tmp_path, split)
+
+
+def test_coarse_labels_hold_for_published_files_too(tmp_path):
+    shift_set(tmp_path / "CIFAR-100-C", 100)
+    slot = DataSlot(dataset="cifar100", labels="coarse")
+    coarse = torch.tensor(info_of(slot).coarse)
+    test = Split(split_of(100).images, coarse, torch.arange(100))
+    assert torch.equal(parts_of("corrupt/fog", slot, tmp_path, test)[0].labels, coarse)
 
 
 def _cut(folder: Path) -> None:
@@ -70,34 +109,94 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_set_is_one_line(what, tmp_path):
-    folder = shift_set(tmp_path / "C")
+def test_wrong_published_files_are_one_line(what, tmp_path):
+    folder = shift_set(tmp_path / "CIFAR-10-C")
     damage, message = WRONG[what]
     damage(folder)
     with pytest.raises(UserError, match=message) as error:
-        ShiftSet.open(folder, info_of(DataSlot(dataset="cifar10")))
+        sets_asked(["corruptions"], DataSlot(dataset="cifar10"), tmp_path)
     assert "\n" not in str(error.value)
 
 
-def test_sets_of_other_classes_and_rules_that_chose_on_them_are_refused(tmp_path):
+def test_files_of_another_data_set_are_refused(tmp_path):
     folder = shift_set(tmp_path / "C")
     with pytest.raises(UserError, match="not of the 100 classes"):
-        ShiftSet.open(folder, info_of(DataSlot(dataset="cifar100")))
-    with pytest.raises(UserError, match="another rule"):
-        ShiftSet.open(folder, info_of(DataSlot(dataset="cifar10", split="whole")))
+        Published.open(folder, info_of(DataSlot(dataset="cifar100")))
 
 
-def test_pictures_take_a_shift_set_in(tmp_path):
+def test_words_stand_for_sets_each_once():
+    slot = DataSlot(dataset="digits")
+    assert sets_asked(["corruptions"], slot, None) == [f"generated/{kind}" for kind in MAIN]
+    words = ["noise", "generated:fog, contrast", "corruptions:fog"]
+    assert sets_asked(words, slot, None) == ["ood/noise", "generated/fog", "generated/contrast"]
+
+
+REFUSED = {
+    "corruption": "unknown `shift` 'corruption'; did you mean 'corruptions'?",
+    "corruptions:fogg": "no corruption 'fogg' is generated; did you mean 'fog'?",
+    "corruptions:frost": "no corruption 'frost' is generated",
+    "generated:saturate": "the images of digits are grey",
+    "noise:3": "only corruptions and generated",
+    "digits": "not foreign",
+    "imagefolder": "no fixed classes",
+    "svhn": "not embedded",
+    "svnh": "did you mean 'svhn'",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_a_word_that_asks_for_nothing_sensible_is_one_line(word):
+    with pytest.raises(UserError) as error:
+        sets_asked(["noise", word], DataSlot(dataset="digits"), None)
+    assert REFUSED[word] in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_tiny_images_are_not_enlarged_to_tell_by_their_blur():
+    with pytest.raises(UserError, match="told by their blur alone"):
+        sets_asked(["digits"], DataSlot(dataset="cifar10"), None)
+
+
+@pytest.mark.parametrize("network", ["digits", "cifar10", "svhn", "tiny_imagenet"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 64, 64), (3, 64, 64)])
+def test_foreign_images_have_the_shape_of_a_networks_own(network, shape):
+    info = DATASETS[network]
+    images = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
+    found = fitted(images, info)
+    side = info.stored or info.size
+    assert found.shape == (5, info.channels, side, side)
+    assert found.dtype == torch.uint8
+
+
+def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():
+    images = torch.randint(0, 256, (4, 3, 64, 64), dtype=torch.uint8)
+    small = fitted(images, DATASETS["cifar10"])
+    for found, image in zip(small, images, strict=True):
+        pillow = Image.fromarray(image.permute(1, 2, 0).numpy())
+        wanted = np.asarray(pillow.resize((32, 32), Image.Resampling.BILINEAR))
+        assert np.abs(found.permute(1, 2, 0).numpy().astype(int) - wanted).max() <= 1
+    same = images[:, :, :8, :8]
+    luma = fitted(same, DATASETS["digits"])
+    for found, image in zip(luma, same, strict=True):
+        wanted = np.asarray(
+            Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).convert("L")
+        )
+        assert np.abs(found[0].numpy().astype(int) - wanted).max() <= 1
+
+
+def test_another_data_set_and_noise_are_foreign_images(tmp_path):
     root = LAYOUTS["cifar10", "binary"](tmp_path / "cifar10")
-    out = tmp_path / "out"
-    words = ["compare", "ce", "--dataset", "cifar10", "--data-root", root, "--epochs", 1]
-    words += ["--set", "data.train_fraction=1.0", "--out", out]
-    assert here(*words).returncode == 0
-    words = ["pictures", out, "--data-root", root]
-    assert "15 corruptions" in here(*words).stdout
-    folder = shift_set(tmp_path / "CIFAR-10-C")
-    assert "25 corruptions" in here(*words, "--shift", folder).stdout
-    assert "is there" in here(*words, "--shift", folder).stdout
-    kinds = set(read_table(out, "corruptions")["kind"].to_pylist())
-    assert kinds == {"noise", "blur", "contrast", *(f"CIFAR-10-C/{kind}" for kind in KINDS)}
-    assert here("report", out).returncode == 0
+    slot = DataSlot(dataset="digits")
+    test = load_test(slot, None)
+    assert sets_asked(["cifar10"], slot, root) == ["ood/cifar10"]
+    (part,) = parts_of("ood/cifar10", slot, root, test)
+    cifar = load_test(DataSlot(dataset="cifar10"), root)
+    assert torch.equal(part.labels, cifar.labels)
+    assert torch.equal(pixels(part), fitted(cifar.images, DATASETS["digits"]))
+    (noise,) = parts_of("ood/noise", slot, None, test)
+    assert torch.equal(pixels(noise, 7), pixels(noise, 500))
+    values = pixels(noise, 500).float() / 255
+    assert values.shape == test.images.shape
+    # Of a normal density of mean 1/2 and deviation 1, 31 % lie below 0 and 31 % above 1.
+    assert float((values == 0).float().mean()) == pytest.approx(0.31, abs=0.02)
+    assert float((values == 1).float().mean()) == pytest.approx(0.31, abs=0.02)

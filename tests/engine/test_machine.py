@@ -181,7 +181,7 @@ def test_portable_reaches_every_trial_and_the_pictures(tmp_path):
     assert all(json.loads(row["network"])["portable"] for row in rows)
     drawn = cli("pictures", out)
     assert drawn.returncode == 0, drawn.stderr
-    assert "ce: 15 corruptions" in drawn.stdout
+    assert "ce: logits of 500 samples" in drawn.stdout
 
 
 READING = ["compare", "ce", "retrain", *QUICK]

@@ -17,7 +17,9 @@ from tune_calib.cli.options import (
     Gpus,
     HeadEpochs,
     HeadSeeds,
+    Holdout,
     NetworkSeeds,
+    Norm,
     Out,
     OwnRecipes,
     Portable,
@@ -25,6 +27,7 @@ from tune_calib.cli.options import (
     Recipe,
     Set,
     StoreRoot,
+    Weights,
     chosen_seeds,
     settings,
     site_of,
@@ -33,7 +36,8 @@ from tune_calib.cli.options import (
     typed,
 )
 from tune_calib.cli.results import report
-from tune_calib.ladder import Ladder, refuse_unused, side_by_side
+from tune_calib.errors import UserError
+from tune_calib.ladder import Ladder, all_of, refuse_unused, side_by_side
 from tune_calib.registry import LADDERS
 
 if TYPE_CHECKING:
@@ -45,6 +49,9 @@ def ablate(
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -62,7 +69,7 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, controls=controls).suited(recipe)
@@ -73,11 +80,19 @@ def ablate(
 
 def compare(
     methods: Annotated[
-        list[str], typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature")
-    ],
+        list[str] | None,
+        typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature"),
+    ] = None,
+    all_: Annotated[
+        str | None,
+        typer.Option("--all", help="every method of a kind beside vanilla: posthoc, head, network"),
+    ] = None,
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -94,8 +109,10 @@ def compare(
     profile: Profile = False,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
-    record = side_by_side(methods)
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    if (methods is None) == (all_ is None):
+        raise UserError("name methods, or take --all with a kind: posthoc, head or network")
+    record = side_by_side(methods) if methods else all_of(str(all_))
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)

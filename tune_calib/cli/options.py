@@ -35,6 +35,15 @@ Backbone = Annotated[str | None, typer.Option(help="see: tune-calib list backbon
 BothSeeds = Annotated[int | None, typer.Option(help="vary network and head together")]
 NetworkSeeds = Annotated[int | None, typer.Option(help="networks, crossed with heads")]
 HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
+Weights = Annotated[
+    Path | None, typer.Option(help="safetensors file of a network that is not trained")
+]
+Holdout = Annotated[
+    str | None, typer.Option(help="part that select and calib are of: train (default), test")
+]
+Norm = Annotated[
+    str | None, typer.Option(help="constants of the pixels: a name, dataset, or [[means],[stds]]")
+]
 Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
 HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
@@ -66,6 +75,9 @@ Profile = Annotated[
 def settings(
     dataset: str,
     backbone: str | None,
+    weights: Path | None,
+    holdout: str | None,
+    norm: str | None,
     epochs: int | None,
     head_epochs: int | None,
     portable: bool,
@@ -76,10 +88,18 @@ def settings(
     Raises:
         UserError: a ``--set`` is not ``slot.key=value``, or a setting is given twice.
     """
+    if weights is not None and epochs is not None:
+        raise UserError(
+            "--weights is a network that is not trained: leave --epochs out; to train it on, write "
+            f"--set network.weights={weights}"
+        )
     given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
     for slot, key, option in (
+        ("data", "holdout", holdout),
+        ("data", "norm", _value(f"--norm {norm}", norm) if norm is not None else None),
         ("network", "backbone", backbone),
-        ("network", "epochs", epochs),
+        ("network", "weights", str(weights) if weights is not None else None),
+        ("network", "epochs", epochs if weights is None else 0),
         ("head", "epochs", head_epochs),
         ("network", "portable", portable or None),
     ):
@@ -89,8 +109,8 @@ def settings(
         slot, key, value = _setting(text)
         if key in given.get(slot, {}):
             raise UserError(
-                f"--set {text}: {slot}.{key} is given twice (--dataset, --backbone, --epochs and "
-                "--head-epochs give settings too); name it once"
+                f"--set {text}: {slot}.{key} is given twice (--dataset, --backbone, --epochs, "
+                "--head-epochs, --weights, --holdout and --norm give settings too); name it once"
             )
         given.setdefault(slot, {})[key] = value
     return given
@@ -106,11 +126,16 @@ def _setting(text: str) -> tuple[str, str, Any]:
     if key in NOT_SETTINGS:
         raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
     try:
-        return slot, key, value_of(value)
-    except (yaml.YAMLError, ValueError):
-        raise UserError(f"--set {text}: {value!r} is not a value") from None
+        return slot, key, _value(f"--set {text}", value)
     except UnfoldedError as error:
         raise UserError(f"--set {slot}.{key}: {error}") from None
+
+
+def _value(typed_: str, value: str) -> Any:
+    try:
+        return value_of(value)
+    except (yaml.YAMLError, ValueError):
+        raise UserError(f"{typed_}: {value!r} is not a value") from None
 
 
 def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,9 +47,14 @@ def pictures(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
     store: StoreRoot = None,
     data_root: DataRoot = None,
-    shift: Annotated[Path | None, typer.Option(help="folder CIFAR-10-C or CIFAR-100-C")] = None,
+    shift: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Evaluate a trial of each rung on corrupted images and keep some logits, for the report."""
+    """Keep some logits of a trial of each rung, for the report."""
+    if shift is not None:
+        raise UserError(
+            "shifted images are asked for where trials are run: give the command of the sweep "
+            "again with --shift corruptions"
+        )
     from tune_calib.cli.folders import opened
     from tune_calib.places import place
     from tune_calib.portable import PORTABLE, is_portable_process
@@ -65,7 +69,6 @@ def pictures(
         command = [sys.executable, "-m", "tune_calib.cli", "pictures", out]
         command += ["--store", store] if store else []
         command += ["--data-root", str(data_root)] if data_root else []
-        command += ["--shift", str(shift)] if shift else []
         command += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
         done = subprocess.run(command, env={**os.environ, **PORTABLE}, check=False)
         raise typer.Exit(done.returncode)
@@ -73,7 +76,7 @@ def pictures(
     from tune_calib.tuning.pictures import take_pictures
 
     artifacts = place(store) if store else folder / "store"
-    typer.echo("\n".join(take_pictures(folder, artifacts, data_root, shift=shift)))
+    typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
     typer.echo(f"tune-calib report {out} draws them")
 
 

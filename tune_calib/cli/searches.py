@@ -18,13 +18,16 @@ from tune_calib.cli.options import (
     Gpus,
     HeadEpochs,
     HeadSeeds,
+    Holdout,
     NetworkSeeds,
+    Norm,
     Out,
     OwnRecipes,
     Portable,
     Recipe,
     Set,
     StoreRoot,
+    Weights,
     chosen_seeds,
     known,
     settings,
@@ -62,6 +65,9 @@ def search(
     dataset: Dataset = "digits",
     data_root: DataRoot = None,
     backbone: Backbone = None,
+    weights: Weights = None,
+    holdout: Holdout = None,
+    norm: Norm = None,
     seeds: BothSeeds = None,
     network_seeds: NetworkSeeds = None,
     head_seeds: HeadSeeds = None,
@@ -90,7 +96,7 @@ def search(
     _ = METHODS[method]
     known("--sampler", sampler, SAMPLERS)
     known("--scheduler", scheduler, SCHEDULERS)
-    given = settings(dataset, backbone, epochs, head_epochs, portable, set_)
+    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
 
     from tune_calib.tuning.search.job import Question, SearchJob

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from tune_calib.data.constants import NORMS, Constants
 from tune_calib.data.images import Images, LazyImages
-from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule
+from tune_calib.data.rules import DEFAULT, GENERAL, Cut, Rule, held_out_of_test
 from tune_calib.errors import UserError
 from tune_calib.recipe import Quick
 from tune_calib.registry import DATASETS, nearest
-from tune_calib.wording import shown
+from tune_calib.wording import counted, shown
 
 if TYPE_CHECKING:
     from tune_calib.spec import DataSlot
@@ -96,6 +96,8 @@ class DatasetInfo:
         rule: name of the rule in force.
         relabel: for each class as it is stored, the class that it is; none changes nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
+        holdout_shares: of ``select``, ``calib`` and ``test`` in the test part, where that is
+            held out; none where a rule cuts.
         published: images of the published training part and test part, by which a plan is
             reckoned without the files; none if each copy has its own number.
         hint: how to get the data, for error messages.
@@ -126,6 +128,7 @@ class DatasetInfo:
     rule: str = DEFAULT
     relabel: tuple[int, ...] | None = None
     test_constants: Constants | None = None
+    holdout_shares: tuple[float, float, float] | None = None
     published: tuple[int, int] | None = None
 
     def cut(self, train: Tensor, test: Tensor) -> Cut:
@@ -135,6 +138,8 @@ class DatasetInfo:
             train: labels of the training part, (N,) int64.
             test: labels of the test part, (N,) int64.
         """
+        if self.holdout_shares is not None:
+            return held_out_of_test(self.holdout_shares, train, test)
         known = {**GENERAL, **self.rules}
         if self.rule in known:
             return known[self.rule](train, test)
@@ -163,6 +168,8 @@ class DatasetInfo:
         if slot.split != DEFAULT:
             self._refuse_unknown("split", slot.split, {**GENERAL, **self.rules})
             changed["rule"] = slot.split
+        if slot.holdout == "test":
+            changed["holdout_shares"] = slot.holdout_shares
         if slot.labels == "coarse":
             if self.coarse is None:
                 raise UserError(f"data.labels: {self.name} has no coarse labels; leave it out")
@@ -196,7 +203,14 @@ class DatasetInfo:
 
         return {"stored": stored, "size": size, "load": load, "reading": str(stored)}
 
-    def _norm(self, key: str, name: str) -> Constants:
+    def _norm(self, key: str, name: str | Constants) -> Constants:
+        if not isinstance(name, str):
+            if len(name[0]) != self.channels:
+                raise UserError(
+                    f"data.{key}: {self.name} has {counted(self.channels, 'channel')}, and "
+                    f"constants of {len(name[0])} are given"
+                )
+            return name
         self._refuse_unknown(key, name, NORMS)
         if len(NORMS[name][0]) != self.channels:
             raise UserError(f"data.{key}: {name} is of colour images, and {self.name} is grey")

@@ -1,6 +1,6 @@
 """Images that are not all in memory: gathered when they are asked for, as bytes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -40,13 +40,11 @@ class LazyImages:
         rows: where they come from.
         positions: which of them, (N,) int64, on the CPU.
         device: where they are wanted.
-        change: what is done to images, (M, C, H, W) uint8, that are read; it is given their rows.
     """
 
     rows: Rows
     positions: Tensor
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    change: Callable[[Tensor, Tensor], Tensor] | None = None
 
     @classmethod
     def all_of(cls, rows: Rows) -> "LazyImages":
@@ -70,11 +68,7 @@ class LazyImages:
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Some images, on the device."""
         places = index.cpu() if isinstance(index, Tensor) else index
-        positions = self.positions[places]
-        images = self.rows.read(positions.numpy())
-        if self.change is not None:
-            images = self.change(images, positions)
-        return images.to(self.device)
+        return self.rows.read(self.positions[places].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """All images in their order, so many at a time."""
@@ -88,10 +82,6 @@ class LazyImages:
     def to(self, device: torch.device | str) -> "LazyImages":
         """The same images, gathered to a device; none is read."""
         return replace(self, device=torch.device(device))
-
-    def changed(self, change: Callable[[Tensor, Tensor], Tensor]) -> "LazyImages":
-        """The same images with something done to them when they are read."""
-        return replace(self, change=change)
 
     def resident(self) -> Tensor:
         """All of them as one tensor."""

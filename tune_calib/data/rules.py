@@ -4,13 +4,16 @@ Each draws from a generator of its own; the global ones of numpy, torch and Pyth
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from tune_calib.errors import UserError
 
 DEFAULT = "default"
 
@@ -21,15 +24,31 @@ class Cut:
 
     Attributes:
         train: positions in the training part, (N,) int64.
-        validation: positions of ``select`` (the first half) and ``calib``, (N,) int64.
+        validation: positions of ``select`` and, behind them, ``calib``, (N,) int64.
         of_test: whether ``validation`` counts in the test part.
         test: positions in the test part, (N,) int64; none is all of it.
+        selected: how many of ``validation`` are ``select``; its first half if absent.
     """
 
     train: Tensor
     validation: Tensor
     of_test: bool = False
     test: Tensor | None = None
+    selected: int | None = None
+
+    @property
+    def select(self) -> Tensor:
+        """Positions of the split that chooses."""
+        return self.validation[: self._selected]
+
+    @property
+    def calib(self) -> Tensor:
+        """Positions of the split that post-hoc transforms are fitted on."""
+        return self.validation[self._selected :]
+
+    @property
+    def _selected(self) -> int:
+        return len(self.validation) // 2 if self.selected is None else self.selected
 
 
 Rule = Callable[[Tensor, Tensor], Cut]
@@ -128,6 +147,56 @@ def val_is_test(train: Tensor, test: Tensor) -> Cut:
     The halves are drawn by numpy's seed 1. For reproduction alone.
     """
     return Cut(torch.arange(len(train)), _shuffled(test), of_test=True)
+
+
+def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cut:
+    """All of the training part trains; ``select``, ``calib`` and ``test`` share the test part.
+
+    For networks that saw all of the training part. The images of each class, in the order of a
+    permutation by torch's seed 0, are cut by ``shares``, by the method of largest remainders, so
+    that each of the three has images of every class; positions of each rise.
+
+    Args:
+        shares: of ``select``, ``calib`` and ``test``, summing to one.
+        train: labels of the training part.
+        test: labels of the test part.
+
+    Raises:
+        UserError: a class has too few test images for three splits.
+    """
+    # The defaults of MaC-Cal were chosen on the first half of this very permutation for CIFAR-10
+    # (tests/benchmarks/mac_cal_defaults.py): `test` should hold as few of those images as can be.
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    parts: list[list[NDArray[np.int64]]] = [[], [], []]
+    for label in test.unique():
+        places = order[test[order] == label].numpy()
+        counts = _largest_remainders(len(places), shares)
+        if min(counts) == 0:
+            raise UserError(
+                f"data.holdout=test: class {label} has {len(places)} test images, too few for "
+                f"shares of {', '.join(f'{share:g}' for share in shares)}; name other "
+                "data.holdout_shares, or data of more images"
+            )
+        for part, cut in zip(parts, np.split(places, np.cumsum(counts)[:-1]), strict=True):
+            part.append(cut)
+    select, calib, tested = (torch.from_numpy(np.sort(np.concatenate(part))) for part in parts)
+    return Cut(
+        train=torch.arange(len(train)),
+        validation=torch.cat([select, calib]),
+        of_test=True,
+        test=tested,
+        selected=len(select),
+    )
+
+
+def _largest_remainders(whole: int, shares: Sequence[float]) -> list[int]:
+    """Whole numbers that sum to ``whole``, each within one of its share."""
+    exact = np.array(shares) * whole
+    # The margin keeps 25 from becoming 24 by the last bit of the product.
+    counts = np.floor(exact + 1e-9).astype(np.int64)
+    order = np.argsort(counts - exact, kind="stable")
+    counts[order[: whole - int(counts.sum())]] += 1
+    return [int(count) for count in counts]
 
 
 def _shuffled(labels: Tensor) -> Tensor:

@@ -73,15 +73,15 @@ def published_sizes(slot: DataSlot) -> Sizes:
         counts = fraction_counts(counts, slot.train_fraction)
     if slot.imbalance > 1:
         counts = imbalance_counts(counts, slot.imbalance)
-    half = len(cut.validation) // 2
     tested = len(test) if cut.test is None else len(cut.test)
-    return Sizes(int(counts.sum()), half, len(cut.validation) - half, tested)
+    return Sizes(int(counts.sum()), len(cut.select), len(cut.calib), tested)
 
 
 def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
     """Load train, select and calib.
 
-    The published validation list is halved: the first half is ``select``, the second ``calib``.
+    The published validation list is halved: the first half is ``select``, the second ``calib``;
+    ``data.holdout`` = ``test`` takes both from the test part.
 
     Args:
         slot: which data set, and what is done to its training split.
@@ -97,8 +97,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     source = load_source(info, root, cache)
     cut = info.cut(source.train.labels, source.test.labels)
     held_out = source.test if cut.of_test else source.train
-    half = len(cut.validation) // 2
-    if half == 0:
+    if len(cut.select) == 0:
         raise DamagedFileError(
             f"{info.name}: {root} holds {len(held_out)} "
             f"{'test' if cut.of_test else 'training'} images, too few"
@@ -107,8 +106,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         train=_shape(relabelled(source.train.take(cut.train), info), slot, info.classes),
         # Halves, so that the images that chose the epoch and the hyper-parameters are not those
         # that the temperature is fitted on.
-        select=relabelled(held_out.take(cut.validation[:half]), info),
-        calib=relabelled(held_out.take(cut.validation[half:]), info),
+        select=relabelled(held_out.take(cut.select), info),
+        calib=relabelled(held_out.take(cut.calib), info),
     )
 
 

@@ -1,24 +1,21 @@
 """A finished trial once more: its classifier applied to other images than its trial saw.
 
-A network is read from the store; a head, which is not kept, is trained again on the feature bank,
-which gives the same numbers.
+Network and classifier are read from the store; a classifier that is not kept is made again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
-from tune_calib.data.corruptions import SEVERITIES, STRENGTHS, corrupt
-from tune_calib.data.shift import ShiftSet
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
-from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, train_outputs
+from tune_calib.engine.artifacts import TrainedNetwork, load_network
+from tune_calib.engine.bank import FeatureSplit, bank_key, train_outputs
+from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import predict
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.spec import TrialSpec
 
@@ -42,25 +39,8 @@ class FinishedTrial:
         self.spec, self.development, self.test = spec, development, test
         device = test.images.device
         self.info: DatasetInfo = info_of(spec.data)
-        self.trained: TrainedNetwork = load_network(spec, store, device)
-        self.trainer: PopulationTrainer | None = None
-        if spec.head is not None:
-            key = bank_key(spec, spec.head)
-            bank = ensure_bank(spec, key, store, lambda: (development, test), device)
-            # The store keeps the statistics of training, but select, calib and test in the bank
-            # were predicted with those that the views of train had moved.
-            if key.bn_mode == "train":
-                self._drift(key)
-            self.trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)
-            for _ in self.trainer:
-                pass
-
-    def _drift(self, key: BankKey) -> None:
-        """Move the running statistics of the network as the making of the bank moved them."""
-        method, network = self.trained.method, self.trained.network
-        for outputs in train_outputs(key, method, network, self.info, self.development.train):
-            for _ in outputs:
-                pass
+        self.trained = network_behind(spec, store, lambda: development, device)
+        self.classifier = load_classifier(spec, store, lambda: development, device)
 
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:
@@ -75,10 +55,8 @@ class FinishedTrial:
     def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
         method, network = self.trained.method, self.trained.network
         features, logits = predict(method, network, split, info)
-        if self.trainer is None:
-            return SplitLogits(logits.unsqueeze(0), split.labels)
         told = FeatureSplit(features, logits, split.labels)
-        return SplitLogits(self.trainer.predict(told), split.labels)
+        return SplitLogits(self.classifier.uncalibrated(told), split.labels)
 
     def evaluate(self, split: Split) -> Evaluation | None:
         """Metrics of some images as ``test/<name>``; None if a logit is not finite."""
@@ -88,16 +66,27 @@ class FinishedTrial:
         """As ``evaluate``, of images whose ``logits`` are known."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
-    def under_corruption(self) -> Iterator[tuple[str, int, Evaluation | None]]:
-        """Kind, severity and metrics of every corruption of the test split."""
-        for kind in STRENGTHS:
-            for severity in SEVERITIES:
-                yield kind, severity, self.evaluate(corrupt(self.test, kind, severity))
 
-    def under_shift(self, shift: ShiftSet) -> Iterator[tuple[str, int, Evaluation | None]]:
-        """Kind, severity and metrics of every part of a published shift set."""
-        for kind, severity, split in shift.splits():
-            yield kind, severity, self.evaluate(split.to(self.test.images.device))
+def network_behind(
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
+) -> TrainedNetwork:
+    """The network whose features the head of a trial was judged on.
+
+    Raises:
+        DamagedFileError: the store does not hold it, or not whole.
+    """
+    trained = load_network(spec, store, device)
+    key = bank_key(spec, spec.head)
+    # The store keeps the statistics of training, but select, calib and test in the bank were
+    # predicted with those that the views of train had moved.
+    if key.bn_mode == "train":
+        train = development().train.to(device)
+        for outputs in train_outputs(
+            key, trained.method, trained.network, info_of(spec.data), train
+        ):
+            for _ in outputs:
+                pass
+    return trained
 
 
 def spread_out(samples: int, most: int) -> Tensor:

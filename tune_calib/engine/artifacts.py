@@ -66,7 +66,7 @@ class NetworkTraining:
         else:
             self.trainer = NetworkTrainer(spec, development, device)
             if spec.network.weights is not None:
-                start_from(self.trainer.network, spec.network.weights, store)
+                start_from(self.trainer.network, spec.network, store)
             self._resume(self.trainer)
 
     def _resume(self, trainer: NetworkTrainer) -> None:
@@ -186,8 +186,9 @@ def ensure_bank(
     store: Store,
     splits: Callable[[], tuple[Development, Split]],
     device: torch.device,
+    with_train: bool = True,
 ) -> FeatureBank:
-    """The feature bank of a trained network, built if it is absent, damaged or without test.
+    """The feature bank of a trained network, built if it is absent, damaged or lacks a split.
 
     Args:
         spec: data and network slots are read.
@@ -195,19 +196,10 @@ def ensure_bank(
         store: where it lies.
         splits: loads the images, when they are needed.
         device: where the network runs.
+        with_train: False: it is not trained on, and one without the training split will do.
     """
-    folder = store.folder("banks", key.identity)
-    # A whole bank needs no lock, and may lie where no lock file can be made.
-    with suppress(DamagedFileError):
-        whole = FeatureBank(folder)
-        # A search makes banks without test. Older banks do not say so and have it.
-        if whole.about.get("has_test", True):
-            return whole
-    with store.lock("bank", key.identity):
-        bank = read_or_remove(folder, FeatureBank)
-        if bank is None or not bank.about.get("has_test", True):
-            _build(folder, spec, key, store, *splits(), device)
-            bank = FeatureBank(folder)
+    bank = _bank_that(FeatureBank, spec, key, store, splits, device, with_train)
+    assert isinstance(bank, FeatureBank)
     return bank
 
 
@@ -217,17 +209,40 @@ def ensure_development_bank(
     store: Store,
     development: Callable[[], Development],
     device: torch.device,
+    with_train: bool = True,
 ) -> DevelopmentBank:
     """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
+    splits = lambda: (development(), None)  # noqa: E731
+    return _bank_that(DevelopmentBank, spec, key, store, splits, device, with_train)
+
+
+def _bank_that(
+    kind: type[DevelopmentBank],
+    spec: TrialSpec,
+    key: BankKey,
+    store: Store,
+    splits: Callable[[], tuple[Development, Split | None]],
+    device: torch.device,
+    with_train: bool,
+) -> DevelopmentBank:
+    """A bank of a class, with the splits that it needs; it may hold more than the class reads."""
+
+    def suffices(bank: DevelopmentBank) -> bool:
+        return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
+
     folder = store.folder("banks", key.identity)
+    # A whole bank needs no lock, and may lie where no lock file can be made.
     with suppress(DamagedFileError):
-        # A bank with test serves too: this class has no way to read it.
-        return DevelopmentBank(folder)
+        whole = kind(folder)
+        if suffices(whole):
+            return whole
     with store.lock("bank", key.identity):
-        bank = read_or_remove(folder, DevelopmentBank)
-        if bank is None:
-            _build(folder, spec, key, store, development(), None, device)
-            bank = DevelopmentBank(folder)
+        bank = read_or_remove(folder, kind)
+        if bank is None or not suffices(bank):
+            # What takes the place of a bank with a training split has one too: heads stand on it.
+            with_train = with_train or (bank is not None and bank.views > 0)
+            _build(folder, spec, key, store, *splits(), device, with_train)
+            bank = kind(folder)
     return bank
 
 
@@ -247,6 +262,7 @@ def _build(
     development: Development,
     test: Split | None,
     device: torch.device,
+    with_train: bool,
 ) -> None:
     trained = load_network(spec, store, device)
     # So that a head (gamma = val_ratio), and what is said of its network, need the bank alone.
@@ -260,6 +276,7 @@ def _build(
         development.to(device),
         test.to(device) if test is not None else None,
         {**copied, "key": key.model_dump()},
+        with_train,
     )
 
 

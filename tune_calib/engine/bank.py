@@ -84,8 +84,13 @@ class DevelopmentBank:
 
     @property
     def views(self) -> int:
-        """Number of views of the training split, at least 1."""
+        """Number of views of the training split; 0 in a bank without it."""
         return int(self.about["train_views"])
+
+    @property
+    def has_test(self) -> bool:
+        """Whether it holds the test split, which those of a search do not."""
+        return bool(self.about.get("has_test", True))  # older banks do not say so and have it
 
     def train(self, view: int = 0) -> FeatureSplit:
         """One view of the training split."""
@@ -109,9 +114,7 @@ class DevelopmentBank:
         return head["weight"], head["bias"].squeeze(1)
 
     def _read(self, name: str) -> FeatureSplit:
-        columns = _read_arrow(self.folder / f"{name}.arrow")
-        labels = columns["label"].squeeze(1).long()
-        return FeatureSplit(columns["features"], columns["logits"], labels)
+        return read_split(self.folder / f"{name}.arrow")
 
 
 class FeatureBank(DevelopmentBank):
@@ -135,6 +138,7 @@ def build_bank(
     development: Development,
     test: Split | None,
     about: dict[str, Any],
+    with_train: bool = True,
 ) -> None:
     """Compute the features once and write them.
 
@@ -147,25 +151,28 @@ def build_bank(
         development: train, select, calib.
         test: the test split, stored for the evaluation at the end of a trial; none in a search.
         about: further entries of the manifest.
+        with_train: whether heads will be trained on it; else only what a trial reads at its end.
     """
 
     def fill(path: Path) -> None:
         # Train first: with bn_mode = train its views move the statistics that the other splits are
         # predicted with.
-        outputs_of_views = train_outputs(key, method, network, info, development.train)
+        outputs_of_views = (
+            train_outputs(key, method, network, info, development.train) if with_train else ()
+        )
         for view, outputs in enumerate(outputs_of_views):
-            _write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
+            write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
             images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(method, network, images, normalised_by)
-            _write_split(path / f"{name}.arrow", outputs, split.labels)
+            write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
         _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
-    views = max(1, key.views)
+    views = max(1, key.views) if with_train else 0
     write_folder(folder, fill, {**about, "train_views": views, "has_test": test is not None})
 
 
@@ -204,7 +211,14 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
         yield crop_flip(chunk, draws.part(first, first + len(chunk)))
 
 
-def _write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
+def read_split(path: Path) -> FeatureSplit:
+    """A split of a bank, mapped."""
+    columns = _read_arrow(path)
+    labels = columns["label"].squeeze(1).long()
+    return FeatureSplit(columns["features"], columns["logits"], labels)
+
+
+def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
     """Write what comes so many samples at a time; a view may be larger than memory."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0

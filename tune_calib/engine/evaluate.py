@@ -46,12 +46,14 @@ class Evaluation:
         bins: reliability bins of each split, (1, B).
         fitted: what the post-hoc transform fitted.
         flags: of ``names.FLAGS``.
+        transform: the post-hoc transform, fitted; None where there is none.
     """
 
     metrics: dict[str, float]
     bins: dict[str, BinTable]
     fitted: dict[str, float]
     flags: tuple[str, ...] = ()
+    transform: PostHocMethod | None = None
 
 
 def network_logits(
@@ -76,13 +78,26 @@ def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict
     }
 
 
-def regime_of_train(
+def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
+    """Logits of a network's own head, as ``network_logits`` gives them, from its clean bank."""
+    found = {name: _of_bank(split) for name, split in bank.evaluated().items()}
+    return {n: SplitLogits(z.logits.to(device), z.labels.to(device)) for n, z in found.items()}
+
+
+def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
+    """``names.REGIME`` of a network on all of its training images, clean, as ``train/<name>``.
+
+    Args:
+        about: manifest of the network or of a bank of it; one of before it was kept there says
+            nothing.
+    """
+    return {column("train", name): value for name, value in about.get("regime", {}).items()}
+
+
+def regime_of_images(
     trained: TrainedNetwork, info: DatasetInfo, development: Development
 ) -> dict[str, float]:
-    """``names.REGIME`` of a network on all of its training images, clean, as ``train/<name>``."""
-    if found := _regime_kept(trained.about):
-        return found
-    # An artifact of before they were kept there.
+    """As ``regime_of_train``, of a network whose manifest does not say it."""
     outputs = predict(trained.method, trained.network, development.train, info)
     return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
 
@@ -105,17 +120,12 @@ def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
         bank: the bank.
         key: what it is made of.
     """
-    train = _regime_kept(bank.about)
+    train = regime_of_train(bank.about)
     if not train and key.views == 0 and key.bn_mode == "eval":
         train = _regime("train", _of_bank(bank.train()))
     if not train:  # of before, and its views of train are not the clean images
         train = {column("train", "accuracy"): bank.about["accuracy"]["train"]}
     return regime_of_base({n: _of_bank(split) for n, split in bank.evaluated().items()}, train)
-
-
-def _regime_kept(about: Mapping[str, Any]) -> dict[str, float]:
-    """What the manifest of a network or a bank says of train; nothing in those of before."""
-    return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
 
 def _of_bank(split: FeatureSplit) -> SplitLogits:
@@ -148,7 +158,7 @@ def evaluate_one(
     # None and no error: a diverged trial is a result, and its neighbours in the population go on.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
-    transform = _fit(posthoc, logits["calib"]) if posthoc is not None else None
+    transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
     metrics = dict(known)
     bins: dict[str, BinTable] = {}
     for name in (name for name in REPORTED if name in logits):
@@ -162,7 +172,7 @@ def evaluate_one(
         bins[name] = bin_table(values.softmax(-1), logits[name].labels)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
-    return Evaluation(metrics, bins, plain, _flags(logits["select"], transform))
+    return Evaluation(metrics, bins, plain, _flags(logits["select"], transform), transform)
 
 
 def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, ...]:
@@ -176,7 +186,8 @@ def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, .
 
 
 @torch.no_grad()
-def _fit(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
+def fit_transform(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
+    """The transform of a slot, fitted on logits as they were computed, in float32."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     transform.fit(calib.logits, calib.labels)
     return transform

@@ -21,6 +21,10 @@ from tune_calib.spec import HeadSlot
 
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 
+# With more threads a lone head's products are summed in another order than a population's, and
+# its last digits would depend on K. Populations run side by side instead.
+HEAD_THREADS = 1
+
 # Samples that all heads see at once outside training, which bounds memory at a large K.
 PASS_BATCH = 4096
 
@@ -181,45 +185,35 @@ class PopulationTrainer:
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.best_epoch[better] = self.epoch
-        for name, tensor in self._head().items():
+        for name, tensor in tensors_of(self.method).items():
             chosen = better.to(self.device).reshape(-1, *[1] * (tensor.ndim - 1))
             self.best[name] = torch.where(chosen, tensor, self.best.get(name, tensor))
 
-    def _head(self) -> dict[str, Tensor]:
-        """All that the predictions of the heads follow from, as they are now; not copied."""
-        weights = {name: tensor.detach() for name, tensor in self.method.parameters.items()}
-        return {**nest("head", weights), **nest("method", self.method.state())}
-
-    def _take_up(self, tensors: dict[str, Tensor]) -> None:
-        """Take back what ``_head`` gave."""
-        for name, weights in unnest("head", tensors).items():
-            self.method.parameters[name].data.copy_(weights)
-        self.method.load_state(unnest("method", tensors))
+    def selected(self, k: int) -> dict[str, Tensor]:
+        """What the predictions of head k at its selected epoch follow from, K = 1; not copied."""
+        # Under the rule `last` the heads in training are the result.
+        tensors = self.best or tensors_of(self.method)
+        return {name: tensor[k : k + 1] for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def predict(self, split: FeatureSplit) -> Tensor:
         """Logits (K, N, C) of the selected epoch's heads; those in training stay as they are."""
-        # Under the rule `last` the heads in training are the result.
         if not self.best:
             return self._logits(split.features)
-        in_training = {name: tensor.clone() for name, tensor in self._head().items()}
-        self._take_up(self.best)
+        in_training = {name: tensor.clone() for name, tensor in tensors_of(self.method).items()}
+        take_up(self.method, self.best)
         try:
             return self._logits(split.features)
         finally:
-            self._take_up(in_training)
+            take_up(self.method, in_training)
 
     def _logits(self, features: Tensor) -> Tensor:
-        parts = [
-            self.method.predict(features[first : first + PASS_BATCH].to(self.device), first)
-            for first in range(0, len(features), PASS_BATCH)
-        ]
-        return torch.cat(parts, dim=1)
+        return logits_of(self.method, features, self.device)
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that a resumed run needs."""
         return {
-            **self._head(),
+            **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
             **nest("best", self.best),
             "layout": torch.tensor(LAYOUT),
@@ -240,13 +234,35 @@ class PopulationTrainer:
                 "this checkpoint of heads is of another version of tune-calib, which kept other "
                 "parts of the best epoch; begin without it"
             )
-        self._take_up(state)
+        take_up(self.method, state)
         self.optimizer.load_state(unnest("optimizer", state))
         self.best = {k: v.to(self.device) for k, v in unnest("best", state).items()}
         self.epoch = int(state["epoch"])
         # Copied, since they are changed in place.
         self.best_score, self.best_epoch = state["best_score"].clone(), state["best_epoch"].clone()
         self.diverged_epoch = state["diverged_epoch"].clone()
+
+
+def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
+    """All that the predictions of heads follow from, as they are now; not copied."""
+    weights = {name: tensor.detach() for name, tensor in method.parameters.items()}
+    return {**nest("head", weights), **nest("method", method.state())}
+
+
+def take_up(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
+    """Take back what ``tensors_of`` gave."""
+    for name, weights in unnest("head", tensors).items():
+        method.parameters[name].data.copy_(weights)
+    method.load_state(unnest("method", tensors))
+
+
+def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
+    """Logits (K, N, C) of features (N, D) that follow each other in a split from a place on."""
+    parts = [
+        method.predict(features[start : start + PASS_BATCH].to(device), first + start)
+        for start in range(0, len(features), PASS_BATCH)
+    ]
+    return torch.cat(parts, dim=1)
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:

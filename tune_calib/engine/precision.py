@@ -1,5 +1,8 @@
 """What a processor or GPU can compute fast, and the switches of torch that a network asks for."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from tune_calib.errors import UserError
@@ -45,6 +48,17 @@ def take_up(slot: NetworkSlot, device: torch.device) -> None:
         torch.backends.cuda.matmul.fp32_precision = kind
         torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = not slot.deterministic
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """So many torch threads, on which last digits depend, within a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _has(precision: Precision, device: torch.device) -> bool:

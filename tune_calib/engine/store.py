@@ -64,6 +64,11 @@ class Store:
                 return beside
         return cache_folder() / "images"
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether artifacts can be added; of a remote one it is found out by trying."""
+        return isinstance(self.root, RemotePlace) or is_writable(self.root)
+
     def lock(self, kind: str, identity: str) -> FileLock:
         """Lock of one artifact; the operating system frees it when its holder dies.
 

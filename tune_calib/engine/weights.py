@@ -15,6 +15,7 @@ from torch import Tensor
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.models.network import Network
+from tune_calib.spec import NetworkSlot
 
 KIND, FILE = "weights", "weights.safetensors"
 
@@ -38,12 +39,17 @@ def keep(path: Path, store: Store) -> str:
         UserError: there is no such file, or it is no safetensors file.
     """
     read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
-    with path.open("rb") as file:
-        identity = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    identity = hash_of(path)
     if not store.holds(KIND, identity):
         folder = store.folder(KIND, identity)
         write_folder(folder, lambda at: shutil.copyfile(path, at / FILE), {"name": path.name})  # type: ignore[arg-type]
     return identity
+
+
+def hash_of(path: Path) -> str:
+    """What stands for a file in specs."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -62,12 +68,14 @@ def read(path: Path) -> dict[str, Tensor]:
         ) from None
 
 
-def start_from(network: Network, identity: str, store: Store) -> None:
-    """Put kept weights into a network.
+def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
+    """Put the kept weights of a slot into its network.
 
     Raises:
         UserError: the store does not hold them, or they are of another network.
     """
+    identity = slot.weights
+    assert identity is not None
     try:
         folder, _ = opened(store.folder(KIND, identity))
     except DamagedFileError as error:
@@ -75,19 +83,22 @@ def start_from(network: Network, identity: str, store: Store) -> None:
             f"network.weights: {store.root} does not hold the weights {identity} ({error}); run "
             "the command that began this once more, with the file"
         ) from None
-    fitted, _ = fit(network, read(folder / FILE), identity)
+    fitted, _ = fit(network, read(folder / FILE), identity, slot.is_given)
     network.load_state_dict(fitted, strict=False)
 
 
-def fit(network: Network, tensors: dict[str, Tensor], told: str) -> tuple[dict[str, Tensor], str]:
+def fit(
+    network: Network, tensors: dict[str, Tensor], told: str, is_given: bool = False
+) -> tuple[dict[str, Tensor], str]:
     """Weights under the names of a network.
 
-    The last layer may be of other classes: it stays as it is drawn.
+    The last layer of what is trained on may be of other classes: it stays as it is drawn.
 
     Args:
         network: that is to start from them.
         tensors: of the file; names as of this program, of timm or of torchvision.
         told: how a message names the file.
+        is_given: the network is not trained, so that the last layer must fit too.
 
     Returns:
         The weights, and what of the network is not among them, in words; nothing if all of it is.
@@ -123,7 +134,20 @@ def fit(network: Network, tensors: dict[str, Tensor], told: str) -> tuple[dict[s
     )
     if fits and head:
         return {**body, **head}, ""
+    if is_given:
+        raise UserError(_other_classes(own, head, told))
     return body, "its last layer is of other classes: the network's own stays as it is drawn"
+
+
+def _other_classes(own: dict[str, Tensor], head: dict[str, Tensor], told: str) -> str:
+    wanted = tuple(own["head.weight"].shape)
+    there = head.get("head.weight")
+    found = "has none" if there is None else f"is {tuple(there.shape)}"
+    return (
+        f"network.weights: the last layer of {told} {found}, and that of the network is {wanted} "
+        "with a bias: one that is not trained (network.epochs=0) needs its own; are these the "
+        "weights of a classifier of this data set?"
+    )
 
 
 def _own_name(name: str, own: dict[str, Tensor]) -> str:

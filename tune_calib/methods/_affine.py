@@ -10,9 +10,9 @@ from torch import Tensor
 
 EXACT = 1e-6  # largest entry of the gradient, of parameters scaled to a unit Hessian
 ROUGH = 1e-4  # the same, where a fit is only judged by
-# Multiplications of a whole fit, and of one that is only judged by: 100 and 20 steps for a full map
+# Multiplications of a whole fit, and of one that is only judged by: 100 and 10 steps for a full map
 # of 1,000 classes by 2,500 samples.
-_WORK = {EXACT: 2.5e11, ROUGH: 5e10}
+_WORK = {EXACT: 2.5e11, ROUGH: 2.5e10}
 _CORRECTIONS = 10  # pairs that L-BFGS keeps; at 1,000 classes each takes 16 MB
 
 
@@ -110,7 +110,12 @@ def minimised(
         jac=True,
         method="L-BFGS-B",
         # By the gradient alone: a small step says nothing of the distance that is left.
-        options={"gtol": tolerance, "ftol": 0, "maxiter": _steps(inputs, tolerance), "maxcor": _CORRECTIONS},
+        options={
+            "gtol": tolerance,
+            "ftol": 0,
+            "maxiter": _steps(inputs, tolerance),
+            "maxcor": _CORRECTIONS,
+        },
     )
     weight, intercept = split(torch.from_numpy(found.x).to(inputs.device) / scale)
     return Affine(weight, intercept, bool(np.abs(found.jac).max() <= tolerance))
@@ -119,8 +124,10 @@ def minimised(
 def _steps(inputs: Tensor, tolerance: float) -> int:
     """How many steps a fit may take: by its size, since a clock would not give equal digits."""
     samples, classes = inputs.shape
-    # A diagonal map costs as much as a full one of some hundred classes: the exponentials.
-    return int(min(max(_WORK[tolerance] / (samples * classes * max(classes, 300)), 20), 5000))
+    # A diagonal map costs as much as a full one of some hundred classes, for its exponentials; a
+    # full one of few samples as one of a thousand, for what L-BFGS does with its parameters.
+    work = max(samples, 1000) * classes * max(classes, 300)
+    return int(min(max(_WORK[tolerance] / work, 10), 5000))
 
 
 def _curvature(inputs: Tensor, ridge: Ridge, at: Affine) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds, losses
-from tune_calib.methods.temperature import converged, is_all_right
+from tune_calib.methods.temperature import converged, has_optimum, is_all_right
 from tune_calib.registry import Params
 
 # From the strongest down: a weak penalty is the longer fit, and rarely the better one.
@@ -62,14 +62,14 @@ class Odir(FittedAlone):
         off_diagonal, of_folds = self.params.off_diagonal, None
         if off_diagonal is None:
             off_diagonal, of_folds = _chosen_off_diagonal(parts, intercept, starts)
-        found = _full(inputs, labels, off_diagonal, intercept, _diagonal(inputs, labels, intercept))
-        # A class that calib lacks is driven out for ever, and so does the scale grow where all are
-        # right: by the diagonal, which is free, or by a map without a penalty.
-        is_bounded = (
-            len(labels.unique()) == logits.shape[-1]
-            and not is_all_right(inputs, labels)
-            and not (off_diagonal == 0 and is_all_right(found(inputs), labels))
-        )
+        # The diagonal, which is free, drives a class out for ever that calib lacks, and grows for
+        # ever where all are right: there is no optimum to be exact about.
+        is_bounded = has_optimum(inputs, labels)
+        tolerance = EXACT if is_bounded else ROUGH
+        start = _diagonal(inputs, labels, intercept, tolerance)
+        found = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
+        if off_diagonal == 0:
+            is_bounded = is_bounded and not is_all_right(found(inputs), labels)
         return Fit(
             found.state(),
             {"off_diagonal": off_diagonal, "intercept": intercept},
@@ -140,7 +140,7 @@ def _full(
     off_diagonal: float,
     intercept: float,
     start: Affine,
-    tolerance: float = EXACT,
+    tolerance: float,
 ) -> Affine:
     """The best full map, from a diagonal or a full one."""
     classes = inputs.shape[-1]

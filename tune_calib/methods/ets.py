@@ -32,8 +32,11 @@ class EtsParams(Params):
     """Hyper-parameters."""
 
     loss: Literal["brier", "nll"] = "brier"
-    """What temperature and weights minimise; the authors' program has both, and takes the Brier
-    score (`mse`) unless told otherwise."""
+    """What temperature and weights minimise on `calib`; the authors' program has both.
+
+    - `brier`: the Brier score, as their program does unless told otherwise (`mse`).
+    - `nll`: the NLL.
+    """
 
 
 class EnsembleTemperatureScaling(FittedAlone):

@@ -87,6 +87,14 @@ def is_all_right(logits: Tensor, labels: Tensor) -> bool:
     return bool((logits.argmax(-1) == labels).all())
 
 
+def has_optimum(logits: Tensor, labels: Tensor) -> bool:
+    """Whether a scale and an intercept a class may have a smallest NLL: all classes, not all right.
+
+    A class that is missing is driven out for ever by its intercept.
+    """
+    return len(labels.unique()) == logits.shape[-1] and not is_all_right(logits, labels)
+
+
 def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
     """T of the smallest NLL, its logarithm within a tolerance."""
 

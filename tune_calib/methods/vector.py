@@ -14,7 +14,7 @@ from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, ma
 from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods._references import GUO
-from tune_calib.methods.temperature import converged, is_all_right
+from tune_calib.methods.temperature import converged, has_optimum, is_all_right
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -23,10 +23,9 @@ class VectorScaling(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit w and b."""
-        found = _best(logits, labels, EXACT)
-        has_all = len(labels.unique()) == logits.shape[-1]
-        is_bounded = has_all and not is_all_right(found(logits), labels)
-        is_found = found.is_converged and is_bounded
+        may_be_found = has_optimum(logits, labels)
+        found = _best(logits, labels, EXACT if may_be_found else ROUGH)
+        is_found = found.is_converged and may_be_found and not is_all_right(found(logits), labels)
         flags = frozenset() if is_found else frozenset({UNCONVERGED})
         return Fit(found.state(), flags=flags)
 

@@ -1,11 +1,36 @@
-"""Detection of foreign inputs: AUROC and FPR95, by scikit-learn's exact ranks."""
+"""Detection of foreign inputs: AUROC, AUPR and FPR95, by scikit-learn's exact ranks."""
 
 from typing import Literal
 
 import numpy as np
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 from torch.special import entr
+
+
+def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
+    """``names.OOD_METRICS`` of one classifier; images of its own data set are positive.
+
+    Args:
+        inside: logits of its test split, (N, C), finite.
+        outside: logits of foreign images, (M, C), finite.
+
+    Raises:
+        ValueError: a logit is not finite, or a set is empty.
+    """
+    own, foreign = (logits.double().softmax(-1) for logits in (inside, outside))
+    scores = {
+        "": (max_prob(own), max_prob(foreign)),
+        "_entropy": (-entropy(own), -entropy(foreign)),
+    }
+    found = {}
+    for tail, (positive, negative) in scores.items():
+        found[f"auroc{tail}"] = auroc(positive, negative)
+        found[f"aupr_in{tail}"] = aupr(positive, negative)
+        # The other way round: foreign images are what is looked for.
+        found[f"aupr_out{tail}"] = aupr(-negative, -positive)
+        found[f"fpr95{tail}"] = fpr95(positive, negative)
+    return found
 
 
 def max_prob(probs: Tensor) -> Tensor:
@@ -30,6 +55,19 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
         ValueError: a score is not finite, or a class is empty.
     """
     return float(roc_auc_score(*_joined(positive, negative)))
+
+
+def aupr(positive: Tensor, negative: Tensor) -> float:
+    """Area under precision over recall, as average precision; it depends on N / M.
+
+    Args:
+        positive: (N,), scores of the class that should score high; finite.
+        negative: (M,), scores of the other; finite.
+
+    Raises:
+        ValueError: a score is not finite, or a class is empty.
+    """
+    return float(average_precision_score(*_joined(positive, negative)))
 
 
 def fpr95(

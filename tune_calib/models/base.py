@@ -1,7 +1,7 @@
 """What a backbone is to the rest of the program, and the parts that several of them share."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -24,12 +24,20 @@ class BackboneInfo:
             feature extractor, (N, channels, size, size) -> (N, D), and D. It draws from the
             global CPU generator. It raises UserError if the images do not fit.
         has_stages: it can be run stage by stage (``declare_stages``).
+        norm: constants (``data.norm``) that weights of others expect; None where nobody can
+            know.
+        norm_from: height of the images from which on they do.
+        trained_on: of published weights, hash of the file to the data set whose whole training
+            part they were trained on.
     """
 
     name: str
     title: str
     build: Callable[[int, int, Init], tuple[nn.Module, int]]
     has_stages: bool = True
+    norm: str | tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    norm_from: int = 0
+    trained_on: Mapping[str, str] = field(default_factory=dict)
 
 
 def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:

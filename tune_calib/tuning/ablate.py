@@ -10,7 +10,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
-from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand
+from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, rungs_of
 from tune_calib.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -25,7 +25,13 @@ from tune_calib.registry import DATASETS, LADDERS, RECIPES
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.caption import conditions, recipe_record, tell_recipe, titles
+from tune_calib.tuning.caption import (
+    conditions,
+    recipe_record,
+    tell_left_out,
+    tell_recipe,
+    titles,
+)
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -91,6 +97,7 @@ def ablate(job: LadderJob) -> list[str]:
         plan = make_plan(planned, done(site.out))
         if lacks := lacking(plan, store, is_search=False):
             require_writable(site.store, lacks[0])
+        tell_left_out(job.ladder, job.asked, site.out)
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
@@ -135,6 +142,7 @@ def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest
 
 def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) -> SweepManifest:
     ladder, seeds = job.ladder, job.asked.seeds
+    rungs = rungs_of(ladder, job.asked)
     # Controls that were not asked for are rungs of the ladder, and none of this sweep.
     used = sorted({trial.rung for trial in planned})
     needs = _plugins(job, planned)
@@ -147,7 +155,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
         dataset=planned[0].spec.data.dataset,
         setting=conditions(planned, ladder, job.asked),
         published=ladder.published,
-        rungs=[_rung(ladder.rungs[index], index) for index in used],
+        rungs=[_rung(rungs[index], index) for index in used],
         network_seeds=sorted(set(seeds.network)),
         head_seeds=sorted(set(seeds.head)),
         paired_seeds=seeds.is_paired,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tune_calib.asked import Asked
-from tune_calib.ladder import Ladder, PlannedTrial
+from tune_calib.ladder import Ladder, PlannedTrial, Rung, left_out
 from tune_calib.manifests import RecipeRecord
 from tune_calib.places import Place
 from tune_calib.registry import BACKBONES, DATASETS
-from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot
-from tune_calib.wording import counted
+from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, OptimisedSlot
+from tune_calib.wording import as_setting, counted
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -31,7 +31,7 @@ _TOLD: dict[str, Callable[[Any], str]] = {
     "weights": lambda identity: f"from the weights {identity}" if identity else "",
 }
 
-_OF_DATA = ("split", "labels", "norm", "test_norm", "resize", "crop", "grey")
+_OF_DATA = ("split", "labels", "test_norm", "resize", "crop", "grey")
 
 _NO_RECIPE = {
     "plugin",
@@ -62,9 +62,15 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
         for key in _OF_DATA
         if (value := getattr(data, key)) != type(data).model_fields[key].default
     ]
+    parts += _of_images(data)
     networks = [trial.spec.network for trial in planned]
     loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
-    parts.append(f"{network.backbone}{loss}, {counted(network.epochs, 'epoch')}{_recipe(networks)}")
+    if network.is_given:
+        parts.append(f"{network.backbone} as given (weights {network.weights})")
+    else:
+        epochs = counted(network.epochs, "epoch")
+        parts.append(f"{network.backbone}{loss}, {epochs}{_recipe(networks)}")
+    parts += _left_out(ladder, asked)
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     if heads:
         whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
@@ -73,6 +79,34 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
     if asked.recipe_described:
         parts.append(asked.recipe_described)
     return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
+
+
+def _of_images(data: DataSlot) -> list[str]:
+    """Which images are held out, and by what they are normalised, where it is not as always."""
+    told = []
+    if data.holdout == "test":
+        select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
+        told.append(f"of the published test part: select {select}, calib {calib}, test {test}")
+    if data.norm is not None:
+        norm = data.norm if isinstance(data.norm, str) else as_setting(data.norm)
+        told.append(f"norm {norm.replace('_', ' ')}")
+    return told
+
+
+def _labels(rungs: Sequence[Rung]) -> str:
+    return "; ".join(rung.label for rung in rungs)
+
+
+def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
+    """Say on stderr which rungs are left out."""
+    for told in _left_out(ladder, asked):
+        sys.stderr.write(f"{out}: {told}\n")
+
+
+def _left_out(ladder: Ladder, asked: Asked) -> list[str]:
+    return [
+        f"left out, since {why}: {_labels(rungs)}" for why, rungs in left_out(ladder, asked).items()
+    ]
 
 
 def tell_recipe(asked: Asked, out: Place) -> None:

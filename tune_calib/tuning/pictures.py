@@ -1,4 +1,4 @@
-"""What some pictures need of finished trials: metrics under corruption, and logits of samples."""
+"""What some pictures need of finished trials: logits of samples, for which pixels are needed."""
 
 import json
 import math
@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from tune_calib.data.base import info_of
-from tune_calib.data.shift import ShiftSet
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
@@ -32,9 +30,8 @@ def take_pictures(
     store: Place,
     data_root: Path | None,
     device: str = "cpu",
-    shift: Path | None = None,
 ) -> list[str]:
-    """Write ``corruptions`` and ``logits`` of one finished trial of each rung.
+    """Write ``logits`` of one finished trial of each rung.
 
     It is the trial of the smallest seeds. What is on disk already stays.
 
@@ -43,7 +40,6 @@ def take_pictures(
         store: holds its networks.
         data_root: where data sets lie.
         device: ``cpu`` or ``cuda``.
-        shift: folder of a published shift set, evaluated beside the corruptions that are made here.
 
     Returns:
         A line for each trial: what was done.
@@ -60,9 +56,7 @@ def take_pictures(
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
         first.setdefault(row["rung"], row)
     with only_driver(out):
-        return [
-            _picture(row, out, Store(store), data_root, device, shift) for row in first.values()
-        ]
+        return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
 
 
 def _picture(
@@ -71,16 +65,12 @@ def _picture(
     store: Store,
     data_root: Path | None,
     device: str,
-    shift: Path | None,
 ) -> str:
     name = row["spec_hash"]
-    if (out / "logits" / f"{name}.parquet").exists() and (
-        shift is None or _holds_shift(out, name, shift)
-    ):
+    if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: is there"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
-    published = ShiftSet.open(shift, info_of(spec.data)) if shift else None
     take_up(spec.network, torch.device(device))
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
@@ -88,15 +78,6 @@ def _picture(
     trial = FinishedTrial(spec, store, development, test)
     found = trial.logits(test)
     _refuse_other(row, trial.judge(found))
-    found_under = list(trial.under_corruption())
-    if shift and published:
-        parts = trial.under_shift(published)
-        found_under += [(f"{shift.name}/{kind}", level, told) for kind, level, told in parts]
-    shifted = [
-        {"spec_hash": name, "kind": kind, "severity": severity, **_told(evaluation)}
-        for kind, severity, evaluation in found_under
-    ]
-    write_table(out, "corruptions", name, pa.Table.from_pylist(shifted))
     positions = spread_out(len(test), SAMPLES)
     kept = {
         "spec_hash": [name] * len(positions),
@@ -104,14 +85,7 @@ def _picture(
         "logits": list(found.logits[0].cpu()[positions].half().numpy()),
     }
     write_table(out, "logits", name, pa.table(kept))
-    return f"{row['rung_label']}: {len(shifted)} corruptions, logits of {len(positions)} samples"
-
-
-def _holds_shift(out: Place, name: str, shift: Path) -> bool:
-    """Whether a trial was evaluated on a shift set already."""
-    table = read_table(out, "corruptions")
-    rows = zip(table["spec_hash"].to_pylist(), table["kind"].to_pylist(), strict=True)
-    return any(own == name and kind.startswith(f"{shift.name}/") for own, kind in rows)
+    return f"{row['rung_label']}: logits of {len(positions)} samples"
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float]:

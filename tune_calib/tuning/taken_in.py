@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib.asked import Asked
+from tune_calib.data.base import info_of
+from tune_calib.data.constants import NORMS, Constants
 from tune_calib.engine import weights
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.models.base import BackboneInfo
 from tune_calib.places import Place
+from tune_calib.registry import BACKBONES
+from tune_calib.spec import OWN_NORM
 
 
 def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
@@ -22,7 +28,8 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
         at: the store; the file of ``network.weights`` is copied to it.
 
     Raises:
-        UserError: a file is not there, damaged, or of another network.
+        UserError: a file is not there, damaged, or of another network; a given network saw the
+            images that are held out, or nobody knows by what its pixels are normalised.
     """
     store = Store(at)
     asked = asked.described(data_root, store.images)
@@ -31,9 +38,54 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
     if not isinstance(path, str) or weights.is_hash(path):
         return asked
     file = Path(path).expanduser()
+    tensors = weights.read(file)
+    network = {**network, "weights": weights.hash_of(file)}
+    asked = replace(asked, given={**asked.given, "network": network})
+    if asked.is_given:
+        asked = _normalised(asked)
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(asked.spec(), samples=2)
-    if told := weights.fit(untrained, weights.read(file), str(file))[1]:
+    if told := weights.fit(untrained, tensors, str(file), asked.is_given)[1]:
         sys.stderr.write(f"{file}: {told}\n")
-    network = {**network, "weights": weights.keep(file, store)}
-    return replace(asked, given={**asked.given, "network": network})
+    weights.keep(file, store)
+    return asked
+
+
+def _normalised(asked: Asked) -> Asked:
+    """With the constants of a given network, which are told in one way, whatever was written."""
+    plain = _with_norm(asked, None)
+    norm = asked.given.get("data", {}).get("norm")
+    if norm is None:
+        norm = _norm_of_backbone(plain)
+    wanted, own = (_constants(each) for each in (_with_norm(asked, norm), plain))
+    if wanted == own:
+        return plain
+    name = next((name for name, known in NORMS.items() if known == wanted), None)
+    return _with_norm(asked, name or wanted)
+
+
+def _with_norm(asked: Asked, norm: str | Constants | None) -> Asked:
+    data = {key: value for key, value in asked.given.get("data", {}).items() if key != "norm"}
+    told = {} if norm is None else {"norm": norm}
+    return replace(asked, given={**asked.given, "data": {**data, **told}})
+
+
+def _constants(asked: Asked) -> Constants:
+    info = info_of(asked.spec().data)
+    return info.mean, info.std
+
+
+def _norm_of_backbone(asked: Asked) -> str | Constants:
+    """What weights of others for a backbone expect, as far as that is known."""
+    spec = asked.spec()
+    info, backbone = info_of(spec.data), spec.network.backbone
+    record: BackboneInfo = BACKBONES[backbone]
+    norm = record.norm if info.size >= record.norm_from else None
+    constants = NORMS[norm] if isinstance(norm, str) else norm
+    if constants is None or len(constants[0]) != info.channels:
+        raise UserError(
+            f"nobody knows by what a given {backbone} normalises its pixels: take `norm` "
+            f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
+            "[[means], [standard deviations]]"
+        )
+    return constants

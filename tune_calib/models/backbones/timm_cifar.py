@@ -24,7 +24,9 @@ from tune_calib.registry import BACKBONES
 CIFAR_STEM_UP_TO = 64
 """Largest images, in pixels, whose ResNet starts with a 3x3 convolution and no pool."""
 
-STAGED_FAMILIES = ("resnet", "densenet")
+RESNETS = "resnet"
+
+STAGED_FAMILIES = (RESNETS, "densenet")
 """Modules of timm whose models are cut into stages here."""
 
 TITLES = {"vit_base_patch16_384": "ViT-B/16"}
@@ -48,7 +50,19 @@ def resolve(name: str) -> BackboneInfo | None:
         title=f"{TITLES.get(name, name)} (timm)",
         build=partial(build, name=name),
         has_stages=family in STAGED_FAMILIES,
+        norm=_norm(name),
+        # With the CIFAR stem they are none that timm publishes.
+        norm_from=CIFAR_STEM_UP_TO + 1 if family == RESNETS else 0,
     )
+
+
+def _norm(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """The constants of all weights that timm publishes for a model; None where they differ."""
+    import timm
+
+    tagged = [timm.get_pretrained_cfg(each) for each in timm.list_pretrained(f"{name}.*")]
+    found = {(tuple(cfg.mean), tuple(cfg.std)) for cfg in tagged if cfg is not None}
+    return found.pop() if len(found) == 1 else None
 
 
 def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:

@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.population import population_key
+from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.spec import Precision
 
 MAX_POPULATION = 32
-
-# With more threads a lone head's products are summed in another order than a population's, and
-# its last digits would depend on K. Populations run side by side instead.
-HEAD_THREADS = 1
 
 
 @dataclass(frozen=True)
@@ -116,12 +112,16 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
     networks = {trial.network_id for trial in plan.networks}
     absent = [f"networks/{name}" for name in sorted(networks) if not store.holds("networks", name)]
     first = [trial.trials[0].spec for trial in plan.populations]
+    # Not those of post-hoc trials, which do without where they cannot be kept.
     for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
         if not store.holds("banks", bank):
             absent.append(f"banks/{bank}")
-        elif not is_search:
-            about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_text())
-            absent += [] if about.get("has_test", True) else [f"test of banks/{bank}"]
+            continue
+        about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_text())
+        if not about["train_views"]:
+            absent.append(f"train of banks/{bank}")
+        if not (is_search or about.get("has_test", True)):
+            absent.append(f"test of banks/{bank}")
     return absent
 
 

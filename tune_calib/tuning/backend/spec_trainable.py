@@ -11,10 +11,13 @@ import torch
 from ray import tune
 
 from tune_calib import plugins
+from tune_calib.asked import Asked
 from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.classifier import keep, tensors_of_trial
 from tune_calib.engine.machine import require_environment
+from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
@@ -23,7 +26,7 @@ from tune_calib.places import place
 from tune_calib.plugins import Plugin
 from tune_calib.registry import METHODS
 from tune_calib.results import write_results
-from tune_calib.settings import effective, suited_to
+from tune_calib.settings import effective
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.rows import (
     Circumstances,
@@ -32,6 +35,7 @@ from tune_calib.tuning.backend.rows import (
     curve_rows,
     trial_row,
 )
+from tune_calib.tuning.taken_in import taken_in
 
 
 class SpecTrainable(tune.Trainable):
@@ -79,8 +83,11 @@ class SpecTrainable(tune.Trainable):
         slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
         if cls.method is not None:
             slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
-        recipe = suited_to(slots, config.get("recipe"))
-        spec = effective(slots, recipe, config.get("own_recipes", False))
+        asked = Asked(slots).suited(config.get("recipe"))
+        if run := config.get("run"):
+            root = Path(run["data_root"]) if run.get("data_root") else None
+            asked = taken_in(asked, root, place(run["store"]))
+        spec = effective(asked.given, asked.recipe, config.get("own_recipes", False))
         plain = spec.model_dump(mode="json")
         return {"spec": plain, "rung": 0, "label": cls.method or "network"}
 
@@ -115,6 +122,14 @@ class SpecTrainable(tune.Trainable):
 
     def _cache(self) -> Path:
         return self.store.images
+
+    def keep(
+        self, trial: PlannedTrial, result: TrialResult, trainer: PopulationTrainer | None, k: int
+    ) -> None:
+        """Keep the classifier of a trial that is done; a search has too many of them."""
+        if result.evaluation is not None and not self.circumstances.is_search:
+            tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
+            keep(self.store, trial.spec, tensors, result.evaluation.metrics)
 
     def write(
         self,

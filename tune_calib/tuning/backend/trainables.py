@@ -38,24 +38,26 @@ from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     Evaluation,
     SplitLogits,
+    bank_logits,
     evaluate_one,
     network_logits,
     population_logits,
     regime_of_bank,
     regime_of_base,
+    regime_of_images,
     regime_of_train,
 )
 from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
+from tune_calib.engine.store import artifact_manifest
 from tune_calib.errors import DivergedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.registry import METHODS
 from tune_calib.spec import HeadSlot
-from tune_calib.tuning.backend.plan import HEAD_THREADS
 from tune_calib.tuning.backend.rows import (
     TrialResult,
 )
@@ -112,14 +114,11 @@ class NetworkTrainable(SpecTrainable):
         return {"epoch": epoch, **worst, "status": "diverged", tune.result.DONE: True}
 
     def _end(self) -> dict[str, Any]:
-        trained = load_network(self.spec, self.store, self.device)
-        about, info = trained.about, info_of(self.spec.data)
+        about = artifact_manifest(self.network_run.artifact)
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
-        test = None if self.circumstances.is_search else self.test_split().to(self.device)
         started = time.monotonic()
-        logits = network_logits(trained, info, self.splits, test)
-        on_train = regime_of_train(trained, info, self.splits)
+        logits, on_train = self._outputs(about)
         base = regime_of_base(logits, on_train)
         predict_s = time.monotonic() - started
         results = []
@@ -131,11 +130,40 @@ class NetworkTrainable(SpecTrainable):
             if trial.spec.posthoc is None:  # else the network is that of another trial
                 trained_s = about.get("train_s")
                 own_s = None if trained_s is None else trained_s + predict_s
+            self.keep(trial, result, None, 0)
             results.append((trial, replace(result, own_s=own_s)))
         # Where it was trained, which may have been elsewhere and earlier.
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
         self.write(results, self._samples(len(about["history"])), trained_on)
         return {"epoch": about["epoch"], **_summary(results), tune.result.DONE: True}
+
+    def _outputs(self, about: Mapping[str, Any]) -> tuple[dict[str, SplitLogits], dict[str, float]]:
+        """Logits of the network's own head, and its regime on train.
+
+        What further post-hoc trials of the network will ask for is read from its clean bank, which
+        the first of them makes: the numbers are those of a pass of their own.
+        """
+        needs_bank = self.spec.network.epochs == 0 or any(t.spec.posthoc for t in self.trials)
+        # On other threads than a bank's, last digits would depend on who made it.
+        is_alike = self._threads() == HEAD_THREADS
+        # Where nothing can be kept, each makes its own pass.
+        if needs_bank and is_alike and about.get("regime") and self.store.is_writable:
+            return bank_logits(self._clean_bank(), self.device), regime_of_train(about)
+        trained = load_network(self.spec, self.store, self.device)
+        info = info_of(self.spec.data)
+        test = None if self.circumstances.is_search else self.test_split().to(self.device)
+        logits = network_logits(trained, info, self.splits, test)
+        return logits, regime_of_train(about) or regime_of_images(trained, info, self.splits)
+
+    def _clean_bank(self) -> DevelopmentBank:
+        key = bank_key(self.spec, None)
+        # Those of heads wait for this Ray trial, and would make the bank again.
+        keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
+        needs = (self.spec, key, self.store)
+        if self.circumstances.is_search:
+            return ensure_development_bank(*needs, lambda: self.splits, self.device, key in keys)
+        splits = lambda: (self.splits, self.test_split())  # noqa: E731
+        return ensure_bank(*needs, splits, self.device, key in keys)
 
     def _samples(self, epochs: int) -> pa.Table:
         """Records of single samples, for the first of the network's own trials: all share them."""
@@ -257,6 +285,7 @@ class HeadTrainable(SpecTrainable):
                 own = {name: split.one(k) for name, split in logits.items()}
                 epoch = int(self.trainer.best_epoch[k]) + 1
                 result = _result(own, trial, epoch, curves, self.base)
+            self.keep(trial, result, self.trainer, k)
             results.append((trial, result))
         return results
 

@@ -5,8 +5,8 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,14 +19,14 @@ from tune_calib.data.splits import Development, Sizes, load_development, load_te
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import PopulationTrainer, population_key
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, population_key
+from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.places import Place
 from tune_calib.registry import METHODS
 from tune_calib.results import read_table
 from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, TrialSpec, canonical_json
-from tune_calib.tuning.backend.plan import HEAD_THREADS
 
 HEAD_SAMPLES = 2048
 """Features of the epoch by which heads are timed; an epoch of more takes longer in proportion."""
@@ -166,7 +166,7 @@ class Clock:
         plain = TrialSpec.build(**slots)
         key = f"{plain.network_id} {threads}"
         if key not in self._batches:
-            with _threads(threads):
+            with on_threads(threads):
                 self._batches[key] = _time_batch(
                     plain, self.images(spec.data).development, self.device
                 )
@@ -224,7 +224,7 @@ class Clock:
         bank = _RandomBank(timed, len(splits.select), width, info.classes)
         # At least one epoch behind the one that warms up.
         long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
-        with _threads(HEAD_THREADS):
+        with on_threads(HEAD_THREADS):
             part = in_parts(long, bank)[0]
             trainer = PopulationTrainer(part, bank, 0, self.device)
             next(trainer)
@@ -285,16 +285,6 @@ def _seconds(work: Any) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.monotonic() - started
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _rows(out: Place) -> list[dict[str, Any]]:

@@ -27,6 +27,13 @@ class Candidates:
 
     def __init__(self, method: str, asked: Asked) -> None:
         self.kind = METHODS[method].kind
+        if self.kind == "network" and asked.is_given:
+            raise UserError(
+                f"a search of {method} trains networks, and a given one (network.epochs=0) is not "
+                "trained; search a head or post-hoc method"
+            )
+        if self.kind == "posthoc" and not METHODS[method].params.model_fields:
+            raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.asked = asked
         refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.given)

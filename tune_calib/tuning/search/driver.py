@@ -6,6 +6,7 @@ from math import ceil
 from tune_calib.asked import refuse_large
 from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
+from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
@@ -19,7 +20,7 @@ from tune_calib.tuning.backend.launch import (
     ray_session,
     refuse_here,
 )
-from tune_calib.tuning.backend.plan import HEAD_THREADS, MAX_POPULATION, lacking, make_plan
+from tune_calib.tuning.backend.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.backend.pool import Pool
 from tune_calib.tuning.backend.trainables import HeadTrainable
 from tune_calib.tuning.caption import tell_recipe

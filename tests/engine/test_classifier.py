@@ -1,0 +1,175 @@
+"""Classifiers of finished trials: kept, read, made again, and the same to the last digit."""
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+
+from tests.support import CPU, drive, rows, run_of, small_spec
+from tune_calib.engine.bank import FeatureSplit
+from tune_calib.engine.classifier import KIND, keep, load_classifier, tensors_of_trial, train_again
+from tune_calib.engine.evaluate import evaluate_one, population_logits
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.ladder import PlannedTrial
+from tune_calib.metrics.summary import evaluate
+from tune_calib.registry import METHODS
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.plan import RayTrial
+from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+
+HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
+POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+READINGS = {
+    "mac_cal functional": {"masking": "functional", "evaluation": "expected"},
+    "mac_cal last mask": {"masking": "functional", "evaluation": "last_mask"},
+    "mac_cal drawn": {"masking": "functional", "evaluation": "mc", "refresh": "batch"},
+    "vtst mean": {"evaluation": "mean"},
+}
+TOLD = {**{name: {} for name in HEADS}, **READINGS}
+
+
+def never():
+    raise AssertionError("no image is needed")
+
+
+def spec_of(told=None, posthoc=None, seed=0, **head) -> TrialSpec:
+    slots = {"network": small_spec().network.model_dump(mode="json")}
+    if told:
+        slots["head"] = {
+            "method": told.split()[0], "epochs": 3, "augment": "none", "seed": seed, "lr": 0.05,
+            "params": TOLD[told], **head,
+        }  # fmt: skip
+    if posthoc:
+        slots["posthoc"] = {"method": posthoc}
+    return TrialSpec.build(**slots)
+
+
+@pytest.fixture
+def store(trained, bank, tmp_path):
+    """The network and its clean bank, without any classifier."""
+    for kind in ("networks", "banks"):
+        shutil.copytree(trained.root / kind, tmp_path / "store" / kind)
+    return Store(tmp_path / "store")
+
+
+def split_of(bank, name="test"):
+    return bank.evaluated()[name]
+
+
+def run(kind, specs, store, out, **circumstances):
+    trials = tuple(PlannedTrial(spec, number, "x") for number, spec in enumerate(specs))
+    work = RayTrial("a", trials, trials).config()
+    config = {"work": work, "run": {**run_of(out, store), **circumstances}}
+    return drive(kind(config))
+
+
+@pytest.mark.parametrize("rule", ["last", "min_val_nll"])
+@pytest.mark.parametrize("told", TOLD)
+def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, store):
+    specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(3)]
+    trainer = PopulationTrainer([s.head for s in specs], bank, 0, CPU)
+    for _ in trainer:
+        pass
+    found = population_logits(trainer, bank)
+    for k, spec in enumerate(specs):
+        own = {name: split.one(k) for name, split in found.items()}
+        before = evaluate_one(own, spec.posthoc)
+        keep(store, spec, tensors_of_trial(trainer, k, before.transform), before.metrics)
+        classifier = load_classifier(spec, store, never, CPU)
+        for name in ("select", "test"):
+            given = classifier.logits(split_of(bank, name))
+            after = evaluate(given.logits, given.labels)
+            assert {f"{name}/{key}": float(v) for key, v in after.items()}.items() <= (
+                before.metrics.items()
+            )
+        again = train_again(spec, store, never, CPU)
+        assert torch.equal(again.logits(split_of(bank)).logits, given.logits)
+        assert classifier.select.items() <= before.metrics.items()
+
+
+@pytest.mark.parametrize("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
+def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
+    classifier = load_classifier(spec_of(told, "temperature"), store, never, CPU)
+    split = split_of(bank)
+    whole = classifier.logits(split).logits
+    first = 300
+    part = FeatureSplit(split.features[first:], split.logits[first:], split.labels[first:])
+    assert torch.allclose(classifier.logits(part, first).logits, whole[:, first:], atol=1e-5)
+    if told == "vtst":
+        assert not torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-3)
+
+
+def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, bank, tmp_path):
+    heads = [spec_of("retrain", seed=seed) for seed in range(2)]
+    heads += [spec_of("retrain", "temperature", seed=0)]
+    networks = [spec_of(), spec_of(posthoc="temperature")]
+    run(HeadTrainable, heads[:1], store, tmp_path / "search", is_search=True)
+    assert not (store.root / KIND).exists()
+    run(HeadTrainable, heads, store, tmp_path / "heads")
+    run(NetworkTrainable, networks, store, tmp_path / "networks")
+    told = [*rows(tmp_path / "heads"), *rows(tmp_path / "networks")]
+    kept = {path.name for path in (store.root / KIND).iterdir()}
+    assert kept == {spec.hash for spec in (*heads, networks[1])}
+    assert len(told) == 5
+    for row in told:
+        spec = next(s for s in (*heads, *networks) if s.hash == row["spec_hash"])
+        given = load_classifier(spec, store, never, CPU).logits(split_of(bank))
+        scores = evaluate(given.logits, given.labels)
+        assert {name: float(score) for name, score in scores.items()} == {
+            name: row[f"test/{name}"] for name in scores
+        }
+
+
+def test_what_is_there_stays_and_what_is_damaged_is_made_again(store, bank):
+    spec = spec_of("retrain", "temperature")
+    first = load_classifier(spec, store, never, CPU)
+    folder = store.folder(KIND, spec.hash)
+    written = (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns
+    tensors = {f"head.{name}": tensor + 1 for name, tensor in first.head.tensors.items()}
+    keep(store, spec, tensors, {"select/ece": 0.0})
+    assert (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns == written
+    (folder / "tensors.safetensors").write_bytes(b"x")
+    second = load_classifier(spec, store, never, CPU)
+    assert second.select == first.select
+    third = load_classifier(spec, store, never, CPU)
+    assert first.state_dict().keys() == third.state_dict().keys()
+    assert all(torch.equal(t, third.state_dict()[name]) for name, t in first.state_dict().items())
+    about = json.loads((folder / ARTIFACT_MANIFEST).read_text())
+    (folder / ARTIFACT_MANIFEST).write_text(json.dumps({**about, "layout": 0}))
+    assert load_classifier(spec, store, never, CPU).select == first.select
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_store_that_cannot_be_written_breaks_no_trial_as_user(store, tmp_path):
+    folders = [store.root, *store.root.rglob("*")]
+    modes = {path: path.stat().st_mode for path in folders if path.is_dir()}
+    try:
+        for path in modes:
+            path.chmod(0o555)
+        told = run(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+    assert told["status"] == "done"
+
+
+def test_a_store_that_cannot_be_written_breaks_no_trial(store, tmp_path):
+    (store.root / KIND).write_text("a file where a folder should be")
+    told = run(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
+    assert told["status"] == "done"
+    assert len(rows(tmp_path / "out")) == 1
+
+
+def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):
+    classifier = load_classifier(spec_of("mac_cal", "temperature"), store, never, CPU)
+    split = split_of(bank)
+    before = classifier.logits(split).logits
+    state = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    other = load_classifier(spec_of("mac_cal", "temperature", seed=1), store, never, CPU)
+    assert not torch.equal(other.logits(split).logits, before)
+    other.load_state_dict(state)
+    other.head.slot = classifier.head.slot
+    assert torch.equal(other.logits(split).logits, before)

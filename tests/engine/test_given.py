@@ -1,0 +1,249 @@
+"""Given networks: trained by others, taken as their weights are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.test_weights import network_of, saved
+from tests.support import CPU
+from tune_calib.asked import Asked, Seeds
+from tune_calib.data.base import info_of
+from tune_calib.data.cache import load_source
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.network import build, predict
+from tune_calib.engine.store import Store
+from tune_calib.engine.weights import start_from
+from tune_calib.errors import UserError
+from tune_calib.ladder import expand, left_out, side_by_side
+from tune_calib.metrics.calibration import ece
+from tune_calib.metrics.scoring import accuracy, nll_from_logits
+from tune_calib.registry import LADDERS, METHODS, RECIPES, SPACES
+from tune_calib.settings import effective
+from tune_calib.spec import OF_TRAINING, NetworkSlot, TrialSpec
+from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.taken_in import taken_in
+
+HASH = "0123456789abcdef"
+GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
+
+
+def asked_of(**network) -> Asked:
+    given = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
+    return Asked(given).suited()
+
+
+@pytest.fixture
+def taken(tmp_path) -> tuple[TrialSpec, Store]:
+    """A given network of digits, and the store that holds its weights."""
+    file = saved(tmp_path / "w.safetensors", network_of())
+    given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
+    return taken_in(Asked(given).suited(), None, tmp_path / "store").spec(), Store(
+        tmp_path / "store"
+    )
+
+
+def test_its_artifact_is_made_without_training(taken):
+    spec, store = taken
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+    assert run.step() is None
+    run.close()
+    trained, source = load_network(spec, store, CPU), network_of().state_dict()
+    for name, tensor in trained.network.state_dict().items():
+        assert torch.equal(tensor, source[name]), name
+    assert trained.about["history"] == []
+    assert trained.about["epoch"] == 0
+    assert set(trained.about["regime"]) >= {"accuracy", "confidence_gap"}
+    assert not list((store.root / "checkpoints").glob("*/*"))
+    key = bank_key(spec, None)
+    splits = load_development(spec.data, None), load_test(spec.data, None)
+    bank = ensure_bank(spec, key, store, lambda: splits, CPU)
+    assert torch.equal(bank.own_head()[0], source["head.weight"])
+
+
+@pytest.mark.parametrize("key", OF_TRAINING)
+def test_a_training_setting_is_refused_by_its_name(key):
+    others = {
+        "optimizer": "adam", "select": "best_val_acc", "loss_reduction": "sum", "augment": "none",
+        "milestones": (0.5,), "schedule": "cosine", "nesterov": True, "drop_last": True,
+        "init": "timm", "clip_grad_norm": None,
+    }  # fmt: skip
+    value = others.get(key, {"batch_size": 7}.get(key, 0.25))
+    with pytest.raises(UserError, match=rf"network\.{key}: a given network .* not trained"):
+        asked_of(**{key: value}).spec()
+    with pytest.raises(UserError, match=rf"network\.{key}: a given network"):
+        TrialSpec.build(network={**GIVEN, key: value})
+
+
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("recipe", [None, *RECIPES])
+def test_no_recipe_makes_another_network_of_it(recipe, own_recipes):
+    dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
+    given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
+    asked = Asked(given, own_recipes=own_recipes).suited(recipe)
+    spec, plain = asked.spec(), Asked(given).spec()
+    assert spec.network == plain.network
+    sizes = {"resize": spec.data.resize, "crop": spec.data.crop}
+    assert spec.data == plain.data.model_copy(update=sizes)
+
+
+def test_heads_are_trained_by_the_recipe():
+    ladder = side_by_side(["mac_cal"])
+    quick, focal = (
+        expand(ladder, Asked({"data": {"dataset": "cifar10"}, "network": GIVEN}).suited(name))
+        for name in ("quick", "focal")
+    )
+    assert (quick[0].spec.head.augment, focal[0].spec.head.augment) == ("none", "standard")
+    assert quick[0].spec.network_id == focal[0].spec.network_id
+
+
+def test_a_data_set_without_a_quick_setting_needs_no_recipe():
+    found = {"classes": 2, "channels": 3, "stored": 32, "size": 32, "mean": [0.5] * 3,
+             "std": [0.5] * 3, "digest": "d"}  # fmt: skip
+    given = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
+    assert Asked(given).suited().recipe is None
+    with pytest.raises(UserError, match="no quick setting"):
+        Asked({"data": given["data"]}).suited()
+
+
+@pytest.mark.parametrize("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
+                                   Seeds.count(None, 1, 5)])  # fmt: skip
+def test_seeds_are_those_of_heads(seeds):
+    planned = expand(
+        side_by_side(["ce", "retrain", "temperature"]), replace(asked_of(), seeds=seeds)
+    )
+    assert [t.label for t in planned] == ["ce", *["retrain"] * 5, "temperature"]
+    assert len({t.spec.hash for t in planned}) == 7
+    assert {t.spec.network.seed for t in planned} == {0}
+    assert [t.spec.head.seed for t in planned if t.spec.head] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": Seeds.count(None, 2, None)}, "a given network is one"),
+        ({"given": {"network": {"weights": HASH, "epochs": 0}}}, "needs the name of its backbone"),
+        ({"given": {"network": {**GIVEN, "weights": None}}}, "give `weights` the file"),
+        ({"given": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
+        ({"given": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(change, message):
+    with pytest.raises(UserError, match=message) as told:
+        effective(replace(asked_of(), **change).given)
+    assert "\n" not in str(told.value)
+
+
+NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "ce"]
+
+
+@pytest.mark.parametrize("method", NETWORK_METHODS)
+def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
+    with pytest.raises(UserError, match=f"{method}.* trains the network"):
+        expand(side_by_side(["temperature", f"{method}+temperature"]), asked_of())
+    if method in SPACES:
+        with pytest.raises(UserError, match="trains networks"):
+            Candidates(method, asked_of())
+
+
+@pytest.mark.parametrize("controls", [False, True])
+@pytest.mark.parametrize("name", list(LADDERS))
+def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
+    ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
+    absent = {rung.label for rung in left_out(ladder, asked)}
+    for rung in ladder.rungs:
+        trains = rung.adds_head_epochs or rung.slots.get("network", {}).get("method", "ce") != "ce"
+        assert (rung.label in absent) == trains
+    left = [rung.label for rung in ladder.rungs if rung.label not in absent]
+    if not left:
+        with pytest.raises(UserError, match="nothing is left"):
+            expand(ladder, asked)
+        return
+    planned = expand(ladder, asked)
+    labels = [
+        r.label for r in ladder.rungs if r.label in left and (controls or r.kind != "control")
+    ]
+    assert [trial.label for trial in planned] == labels
+    assert [trial.rung for trial in planned] == list(range(len(labels)))
+    told = conditions(planned, ladder, asked)
+    assert ("left out" in told) == bool(absent)
+    assert f"small_cnn as given (weights {HASH})" in told
+    assert "SGD" not in told.partition("heads")[0]
+
+
+def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
+    files = [saved(tmp_path / f"{seed}.safetensors", network_of(seed=seed)) for seed in (1, 2)]
+
+    def id_of(file: Path, **data) -> str:
+        given = {"data": data, "network": {**GIVEN, "weights": str(file)}}
+        return taken_in(Asked(given).suited(), None, tmp_path / "store").spec().network_id
+
+    info = info_of(TrialSpec.build(network={}).data)
+    assert id_of(files[0], norm="dataset") == id_of(files[0], norm=[info.mean, info.std])
+    assert id_of(files[0], norm="dataset") != id_of(files[1], norm="dataset")
+    assert id_of(files[0], norm="dataset") != id_of(files[0], norm=[[0.5], [0.5]])
+    with pytest.raises(UserError, match=r"nobody knows by what .*dataset.*imagenet"):
+        id_of(files[0])
+    with pytest.raises(UserError, match="has 1 channel, and constants of 3"):
+        id_of(files[0], norm=[[0.5] * 3, [0.5] * 3])
+
+
+def test_a_last_layer_of_other_classes_is_refused(tmp_path):
+    file = saved(tmp_path / "w.safetensors", network_of(classes=100))
+    given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
+    with pytest.raises(UserError, match=r"last layer of .*\(100, 512\).*\(10, 512\)"):
+        taken_in(Asked(given).suited(), None, tmp_path / "store")
+
+
+def test_old_networks_keep_their_hash():
+    assert TrialSpec.build(network={}).network_id == "c6ea9fbf1476d74c"
+    slot = NetworkSlot(weights=HASH, epochs=1)
+    assert not slot.is_given
+    assert NetworkSlot(**GIVEN).is_given
+
+
+# Depth, accuracy, ECE of 15 bins and NLL, as ../shared/networks has them.
+PUBLISHED = {
+    20: (0.9173, 0.05317, 0.3727),
+    32: (0.9263, 0.05085, 0.3741),
+    44: (0.9310, 0.04694, 0.3332),
+    56: (0.9339, 0.04645, 0.3458),
+}
+
+
+@pytest.mark.parametrize(
+    "depth", [pytest.param(d, marks=[pytest.mark.slow] if d > 20 else []) for d in PUBLISHED]
+)
+def test_published_networks_give_their_published_accuracy(depth, cifar_root, tmp_path):
+    file = cifar_root.parent / "networks" / "cifar10" / f"resnet{depth}.safetensors"
+    if not file.exists():
+        pytest.skip("no ../shared/networks")
+    network = {"backbone": f"resnet{depth}_he", "weights": str(file), "epochs": 0}
+    asked = Asked({"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}).suited()
+    spec, store = taken_in(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
+    assert spec.data.norm == "imagenet"
+    info = info_of(spec.data)
+    given, method = build(spec, 1)
+    start_from(given, spec.network, store)
+    test = load_source(info, cifar_root, None).test
+    logits = predict(method, given, test, info)[1].double()
+    right, error, nll = PUBLISHED[depth]
+    probs = logits.softmax(1)
+    assert float(accuracy(probs, test.labels)) == pytest.approx(right, abs=1e-9)
+    assert float(ece(probs, test.labels)) == pytest.approx(error, abs=5e-6)
+    assert float(nll_from_logits(logits, test.labels)) == pytest.approx(nll, abs=5e-5)
+
+
+def test_published_networks_are_refused_the_images_that_they_were_trained_on():
+    network = {"backbone": "resnet20_he", "weights": "02926273efb1dead"}
+    for more in ({"epochs": 0}, {"epochs": 3}):  # also where they are trained on
+        for data in ({}, {"split": "tst"}, {"train_fraction": 0.5}):
+            with pytest.raises(UserError, match="take `holdout` test"):
+                TrialSpec.build(data={"dataset": "cifar10", **data}, network={**network, **more})
+        for data in ({"holdout": "test"}, {"split": "whole"}):
+            TrialSpec.build(data={"dataset": "cifar10", **data}, network={**network, **more})
+        TrialSpec.build(data={"dataset": "cifar100"}, network={**network, **more})

@@ -1,0 +1,102 @@
+"""Features of shifted images: made once, the same in any batches, by the network of the bank."""
+
+import pytest
+import torch
+
+from tests.support import CPU, small_spec
+from tune_calib.data.base import info_of
+from tune_calib.data.shift import opened_set
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.again import network_behind
+from tune_calib.engine.artifacts import ensure_bank
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.network import outputs_of
+from tune_calib.engine.shifts import (
+    CLEAN,
+    clean_set,
+    ensure_shifted,
+    shifted_bank_key,
+)
+from tune_calib.engine.store import Store
+
+
+def development():
+    return load_development(small_spec().data, None)
+
+
+def load_split():
+    return load_test(small_spec().data, None)
+
+
+def made(spec, store, name, network=network_behind):
+    shift = clean_set(load_split) if name == CLEAN else opened(name, spec)
+    load = lambda: network(spec, store, development, CPU)  # noqa: E731
+    return ensure_shifted(spec, shifted_bank_key(spec), shift, store, load, CPU)
+
+
+def opened(name, spec):
+    return opened_set(name, spec.data, None, None, load_split)
+
+
+@pytest.fixture
+def store(trained, tmp_path):
+    """The trained network in a store of its own."""
+    (tmp_path / "networks").symlink_to(trained.root / "networks")
+    return Store(tmp_path)
+
+
+HEADS = {
+    "none": {},
+    "eval": {"method": "retrain"},
+    "train": {"method": "retrain", "bn_mode": "train", "augment": "standard", "views": 2},
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_clean_set_is_the_test_split_of_the_bank(head, store):
+    spec = small_spec(**HEADS[head])
+    splits = development(), load_split()
+    bank = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    (clean,) = made(spec, store, CLEAN).parts().values()
+    assert torch.equal(clean.features, bank.test().features)
+    assert torch.equal(clean.logits, bank.test().logits)
+    assert torch.equal(clean.labels, bank.test().labels)
+
+
+@pytest.mark.parametrize("name", ["generated/fog", "ood/noise"])
+def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
+    spec = small_spec()
+    trained = network_behind(spec, store, development, CPU)
+    found = made(spec, store, name).parts()
+    parts = {part.name: part for part in opened(name, spec).parts()}
+    assert list(found) == list(parts)
+    for label, part in parts.items():
+        images = list(part.chunks(97, CPU))
+        wanted = outputs_of(trained.method, trained.network, images, info_of(spec.data))
+        assert torch.allclose(found[label].features, wanted[0], atol=1e-5)
+        assert torch.equal(found[label].labels, part.labels)
+
+
+def test_they_are_made_once_and_again_when_damaged(store):
+    spec = small_spec()
+    before = made(spec, store, "generated/fog")
+
+    def refuse(*_):
+        raise AssertionError("made again")
+
+    again = made(spec, store, "generated/fog", refuse)
+    # Views of train change nothing of a network in evaluation mode.
+    heads = small_spec(method="retrain", augment="standard", views=3)
+    assert made(heads, store, "generated/fog", refuse).folder == again.folder == before.folder
+    file = before.folder / "3.arrow"
+    file.write_bytes(file.read_bytes()[:-9])
+    mended = made(spec, store, "generated/fog").parts()
+    assert torch.equal(mended["3"].features, before.parts()["3"].features)
+
+
+def test_statistics_that_drifted_have_shifted_features_of_their_own(store):
+    calm = made(small_spec(method="retrain"), store, "ood/noise")
+    drifted = made(small_spec(**HEADS["train"]), store, "ood/noise")
+    assert calm.folder != drifted.folder
+    one, other = (found.parts()[""].features for found in (calm, drifted))
+    assert not torch.allclose(one, other, atol=1e-2)

@@ -1,0 +1,92 @@
+"""Shift sets: what a finished classifier is looked at beside the test split of its data set.
+
+They are asked for by words (``--shift WORD``):
+
+* ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C where the published files lie below the
+  data root, else all that are generated; ``corruptions:fog,contrast`` takes some of them;
+* ``generated``, ``generated:fog,contrast``: generated ones, also where the files are there;
+* ``noise``: Gaussian noise;
+* the name of a data set: its test split.
+
+A word stands for sets, whose names tell what they are: ``corrupt/fog`` is published,
+``generated/fog`` was made here, ``ood/cifar100`` is foreign.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tune_calib.data.base import DatasetInfo, Split, info_of
+from tune_calib.data.corruptions import MAIN
+from tune_calib.data.shift.foreign import NOISE, foreign_set, refuse_foreign_set
+from tune_calib.data.shift.generated import generated, refuse_kind
+from tune_calib.data.shift.parts import ShiftSet
+from tune_calib.data.shift.published import Published, folder_of
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS, nearest
+from tune_calib.spec import DataSlot
+
+CORRUPTIONS, GENERATED = "corruptions", "generated"
+FAMILIES = ("ood", "corrupt", "generated")
+
+
+def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
+    """Names of the shift sets that some words ask for, each once.
+
+    Args:
+        words: as above.
+        slot: the data of the network.
+        root: where data sets and the published files lie.
+
+    Raises:
+        UserError: a word is unknown, or a set tells nothing about the network.
+        DataNotFoundError: files of a set are not there.
+        DamagedFileError: files of a set are damaged.
+    """
+    return list(dict.fromkeys(name for word in words for name in _named(word, slot, root)))
+
+
+def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
+    what, colon, listed = word.partition(":")
+    kinds = [kind.strip() for kind in listed.split(",")] if colon else []
+    info = info_of(slot)
+    if what in (CORRUPTIONS, GENERATED):
+        folder = folder_of(info, root) if what == CORRUPTIONS else None
+        if folder is not None:
+            published = Published.open(folder, info)
+            yield from (f"corrupt/{kind}" for kind in published.chosen(kinds))
+            return
+        for kind in kinds or MAIN:
+            refuse_kind(kind, info)
+            yield f"generated/{kind}"
+        return
+    if colon:
+        raise UserError(f"`shift` {word}: only {CORRUPTIONS} and {GENERATED} are told kinds of")
+    known = [CORRUPTIONS, GENERATED, NOISE, *DATASETS]
+    if what not in known:
+        raise UserError(f"unknown `shift` {word!r}{nearest(what, known)}")
+    refuse_foreign_set(what, info, root)
+    yield f"ood/{what}"
+
+
+def opened_set(
+    name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
+) -> ShiftSet:
+    """A shift set by its name; no image is read before its parts are asked for.
+
+    Args:
+        name: as ``sets_asked`` gives it.
+        slot: the data of the network.
+        root: where data sets and the published files lie.
+        cache: folder of decoded images.
+        test: loads the test split of the network's data.
+    """
+    family, _, what = name.partition("/")
+    info: DatasetInfo = info_of(slot)
+    if family == "generated":
+        return generated(what, test)
+    if family == "corrupt":
+        folder = folder_of(info, root)
+        if folder is None:
+            raise UserError(f"{root} holds no published {name} any more; name it as it was")
+        return Published.open(folder, info).shift_set(what, test)
+    return foreign_set(what, info, root, cache, test)

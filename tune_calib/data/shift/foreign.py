@@ -1,0 +1,113 @@
+"""Foreign images (out of distribution): the test split of another data set, and Gaussian noise."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.corruptions.chance import Chance
+from tune_calib.data.corruptions.weather import grey
+from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
+from tune_calib.data.splits import load_test
+from tune_calib.errors import UserError
+from tune_calib.registry import DATASETS
+from tune_calib.seeds import child_seed
+from tune_calib.spec import DataSlot
+
+NOISE = "noise"
+VERSION = 1  # raise it when the same images are fitted otherwise
+
+MOST = 2
+"""By which factor images may be enlarged: beyond it their blur alone tells them."""
+
+
+def refuse_foreign_set(name: str, info: DatasetInfo, root: Path | None) -> None:
+    """Refuse a data set that tells nothing as a foreign one, or whose files are not there.
+
+    Raises:
+        UserError: it is, or they are not.
+        DataNotFoundError: they are not.
+    """
+    if name == NOISE:
+        return
+    other: DatasetInfo = DATASETS[name]
+    if other.general is not None:
+        raise UserError(
+            f"{name} has no fixed classes and sizes and is no shift set; register the images as a "
+            "data set of their own"
+        )
+    if name == info.name:
+        raise UserError(f"images of {name} are not foreign to a network that was trained on it")
+    side = other.stored or other.size
+    if (info.stored or info.size) > MOST * side:
+        raise UserError(
+            f"images of {name} are {side} pixels wide and would be enlarged to "
+            f"{info.stored or info.size}: they would be told by their blur alone"
+        )
+    other.locate(root)
+
+
+def foreign_set(
+    name: str,
+    info: DatasetInfo,
+    root: Path | None,
+    cache: Path | None,
+    test: Callable[[], Split],
+) -> ShiftSet:
+    """Foreign images as a network sees its own.
+
+    Args:
+        name: of a data set, or ``noise``: as many images as the test split has.
+        info: the data set of the network.
+        root: where data sets lie.
+        cache: folder of decoded images.
+        test: loads the test split of the network's data set.
+    """
+
+    def parts() -> list[Part]:
+        if name == NOISE:
+            return [_noise(info, len(test()))]
+        split = load_test(DataSlot(dataset=name), root, cache)
+        return [Part("", split.labels, chunks_of(split, lambda images, _: fitted(images, info)))]
+
+    origin = DATASETS.origin(name) if name != NOISE else None
+    return ShiftSet(f"ood/{name}", " ".join(filter(None, [f"version {VERSION}", origin])), parts)
+
+
+def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
+    """Images of another data set with the channels and the size of those of a network.
+
+    Grey images become colour ones of three equal channels, colour ones their luma; sizes are
+    changed bilinearly with antialiasing, as by Pillow.
+
+    Args:
+        images: (N, C, H, W), uint8.
+        info: the data set of the network.
+    """
+    side = info.stored or info.size
+    if images.shape[1] == 1 and info.channels == 3:
+        images = images.expand(-1, 3, -1, -1)
+    if tuple(images.shape[1:]) == (info.channels, side, side):
+        return images
+    pixels = images.float()
+    if info.channels == 1:
+        pixels = grey(pixels)
+    if pixels.shape[2:] != (side, side):
+        pixels = F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True)
+    return pixels.round().clamp(0, 255).to(torch.uint8)
+
+
+def _noise(info: DatasetInfo, samples: int) -> Part:
+    """Pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
+    side = info.stored or info.size
+
+    def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
+        for places in torch.arange(samples).split(size):
+            chance = Chance(child_seed(0, "ood/noise"), places.to(device))
+            pixels = (0.5 + chance.normal(info.channels, side, side)).clamp(0, 1)
+            yield (255 * pixels).round().to(torch.uint8)
+
+    return Part("", torch.zeros(samples, dtype=torch.int64), chunks)

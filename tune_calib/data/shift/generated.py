@@ -1,0 +1,38 @@
+"""Corruptions that are made here, of the images of the test split."""
+
+from collections.abc import Callable
+from functools import partial
+
+from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.corruptions import KINDS, SEVERITIES, VERSION, corrupted
+from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
+from tune_calib.errors import UserError
+from tune_calib.registry import nearest
+
+
+def refuse_kind(kind: str, info: DatasetInfo) -> None:
+    """Refuse what cannot be generated.
+
+    Raises:
+        UserError: the kind is unknown, or a grey image has nothing that it changes.
+    """
+    if kind not in KINDS:
+        raise UserError(f"no corruption {kind!r} is generated{nearest(kind, list(KINDS))}")
+    if KINDS[kind].needs_colour and info.channels == 1:
+        raise UserError(f"{kind} changes colours, and the images of {info.name} are grey")
+
+
+def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
+    """A kind of corruption at every severity.
+
+    Args:
+        kind: a key of ``corruptions.KINDS``.
+        test: loads the test split.
+    """
+
+    def parts() -> list[Part]:
+        split = test()
+        changes = [(level, partial(corrupted, kind=kind, severity=level)) for level in SEVERITIES]
+        return [Part(str(n), split.labels, chunks_of(split, change)) for n, change in changes]
+
+    return ShiftSet(f"generated/{kind}", f"version {VERSION}", parts)

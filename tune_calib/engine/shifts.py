@@ -1,0 +1,139 @@
+"""Features and logits of shifted images: an artifact for each network and shift set, made once.
+
+One Arrow file for each part of a set (a severity), as a bank has one for each split. Every head and
+every post-hoc transform of the network is evaluated on them.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from tune_calib.data.base import Split, info_of
+from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
+from tune_calib.engine.artifacts import TrainedNetwork
+from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, read_split, write_split
+from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
+from tune_calib.engine.store import Store, opened, read_or_remove, write_folder
+from tune_calib.errors import DamagedFileError
+from tune_calib.places import Place
+from tune_calib.registry import Params
+from tune_calib.spec import TrialSpec, content_hash
+
+CLEAN = "clean"
+"""Name of the set that is the test split as it is."""
+
+
+class ShiftKey(Params):
+    """What shifted features are made of: two equal keys are one artifact.
+
+    Attributes:
+        bank: of the features that the heads were trained on.
+        name: of the shift set.
+        made: what else decides its images.
+    """
+
+    bank: BankKey
+    name: str
+    made: str
+
+    @property
+    def identity(self) -> str:
+        """Folder name of the artifact."""
+        return content_hash(self)
+
+
+def shifted_bank_key(spec: TrialSpec) -> BankKey:
+    """The bank whose network a trial sees shifted images by.
+
+    Its views count only where they moved the statistics of the network.
+    """
+    key = bank_key(spec, spec.head)
+    return key if key.bn_mode == "train" else bank_key(spec, None)
+
+
+class ShiftedFeatures:
+    """Features of a shift set on disk.
+
+    Args:
+        folder: its artifact folder.
+
+    Raises:
+        DamagedFileError: it is not whole.
+    """
+
+    def __init__(self, folder: Place) -> None:
+        self.folder, self.about = opened(folder)
+
+    def parts(self) -> dict[str, FeatureSplit]:
+        """Its parts by their names, mapped."""
+        return {name: self._read(name) for name in self.about["parts"]}
+
+    def _read(self, name: str) -> FeatureSplit:
+        return read_split(self.folder / _file(name))
+
+
+def clean_set(test: Callable[[], Split]) -> ShiftSet:
+    """The test split as it is, for networks without a bank."""
+
+    def parts() -> list[Part]:
+        split = test()
+        return [Part("", split.labels, chunks_of(split))]
+
+    return ShiftSet(CLEAN, "", parts)
+
+
+def ensure_shifted(
+    spec: TrialSpec,
+    key: BankKey,
+    shift: ShiftSet,
+    store: Store,
+    network: Callable[[], TrainedNetwork],
+    device: torch.device,
+) -> ShiftedFeatures:
+    """Features of a shift set, made if they are absent or damaged.
+
+    Args:
+        spec: its data slot is read.
+        key: of the bank.
+        shift: the set.
+        store: where they lie.
+        network: as ``again.network_behind`` gives it, when it is needed.
+        device: where it runs.
+    """
+    identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
+    folder = store.folder("shifts", identity.identity)
+    # Whole ones need no lock, and may lie where no lock file can be made.
+    with suppress(DamagedFileError):
+        return ShiftedFeatures(folder)
+    with store.lock("shift", identity.identity):
+        found = read_or_remove(folder, ShiftedFeatures)
+        if found is None:
+            _build(folder, spec, identity, shift, network(), device)
+            found = ShiftedFeatures(folder)
+    return found
+
+
+def _build(
+    folder: Place,
+    spec: TrialSpec,
+    key: ShiftKey,
+    shift: ShiftSet,
+    trained: TrainedNetwork,
+    device: torch.device,
+) -> None:
+    info, parts = info_of(spec.data).of_test(), shift.parts()
+
+    def fill(path: Path) -> None:
+        for part in parts:
+            images = part.chunks(evaluation_batch(info), device)
+            outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+            write_split(path / _file(part.name), outputs, part.labels)
+
+    names = [part.name for part in parts]
+    write_folder(folder, fill, {"key": key.model_dump(), "parts": names})
+
+
+def _file(part: str) -> str:
+    return f"{part or 'all'}.arrow"
