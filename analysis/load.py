@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.shifts import read_shifts
 from tune_calib.columns import TableName
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
@@ -169,6 +170,9 @@ def load(out: Place, metric: str | None = None) -> Sweep:
     # A trial that was run again may stand in two files: that it is done counts.
     is_retried = trials["status"] != "done"
     trials = trials.loc[is_retried.sort_values(kind="stable").index].drop_duplicates("spec_hash")
+    shifts = read_shifts(out, metric)
+    if len(shifts.columns):
+        trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
     order = ["rung", "network_seed", "head_seed"]
     return Sweep(out, manifest, trials.sort_values(order).reset_index(drop=True))
 

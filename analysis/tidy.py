@@ -10,7 +10,7 @@ import pandas as pd
 from analysis.load import Sweep
 from tune_calib.errors import UserError
 from tune_calib.folders import LOST
-from tune_calib.names import METRICS, NO_BEST, column, rankable_metrics
+from tune_calib.names import METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
 from tune_calib.spec import DataSlot
@@ -93,24 +93,72 @@ def incomplete(sweep: Sweep, metric: str) -> list[str]:
     return [f"INCOMPLETE: {'; '.join(told)}"] if told else []
 
 
-def check_metric(metric: str, is_printed: bool = False) -> None:
+def check_metric(metric: str, of_search: bool = False) -> None:
     """Refuse a metric that no row can have, or that ranks no rows.
 
     Args:
         metric: what was asked for.
-        is_printed: the rows are of a published table, which may have metrics that no trial has.
+        of_search: the rows are of a search, which sees ``select`` alone.
 
     Raises:
-        UserError: ``names.METRICS`` lacks it (the nearest is suggested), no trial has it, or no
-            value of it is the best.
+        UserError: ``names.METRICS`` lacks it (the nearest is suggested), no row has it, or no value
+            of it is the best.
     """
     if metric not in METRICS:
-        known = list(METRICS) if is_printed else rankable_metrics()
+        known = rankable_metrics() if of_search else list(METRICS)
         raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}")
     if METRICS[metric].direction is None:
         raise UserError(f"metric {metric} {NO_BEST}")
-    if not is_printed and not METRICS[metric].is_of_trials:
-        raise UserError(f"no trial has {METRICS[metric].title}; published tables alone print it")
+    if of_search and not METRICS[metric].is_of_trials:
+        raise UserError(f"a search sees select alone, and {METRICS[metric].title} is not of it")
+
+
+def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
+    """A metric, and the split whose it is, where both are named in one: ``ood/svhn/auroc``.
+
+    Raises:
+        UserError: the split is named twice.
+    """
+    own, slash, name = metric.rpartition("/")
+    if not slash:
+        return metric, split
+    if split is not None:
+        raise UserError(f"metric {metric} names a split, and --split {split} another; give one")
+    return name, own
+
+
+def check_looked(frame: pd.DataFrame, metric: str) -> None:
+    """Refuse a metric of foreign images where no trial was looked at on any.
+
+    Args:
+        frame: a tidy frame.
+        metric: a name of ``names.METRICS``.
+
+    Raises:
+        UserError: no row has it.
+    """
+    if metric in OOD_METRICS and frame["value"].isna().all():
+        raise UserError(
+            f"no trial here has {METRICS[metric].title}, which is of foreign images: give the "
+            "sweep's command again with --shift, e.g. --shift noise"
+        )
+
+
+def default_split(sweep: Sweep, metric: str) -> str:
+    """``test``; of a metric of foreign images the one set that the sweep was looked at on.
+
+    Raises:
+        UserError: it was looked at on none, or on several.
+    """
+    if metric not in OOD_METRICS:
+        return "test"
+    frame = tidy(sweep, [metric])
+    check_looked(frame, metric)
+    found = sorted(frame["split"].unique())
+    if len(found) > 1:
+        named = " or ".join(f"{split}/{metric}" for split in found)
+        raise UserError(f"{METRICS[metric].title} is of several sets here; name {named}")
+    return str(found[0])
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:

@@ -1,7 +1,9 @@
 """A sweep folder with invented numbers, for tests of the analysis alone."""
 
+import itertools
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,8 @@ from tune_calib.manifests import (
     SuggestionRecord,
     SweepManifest,
 )
-from tune_calib.results import write_results
+from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
+from tune_calib.results import read_table, write_results, write_table
 
 LABELS = ("vanilla", "+ one", "+ two", "control")
 KINDS = ("base", "step", "step", "control")
@@ -86,6 +89,33 @@ def write(
         if flags is not None:
             name, is_first = f"{trial.spec_hash}.parquet", trial.network_seed == 0
             add_flags(out / "trials" / name, flags.get(trial.rung, "") if is_first else "")
+
+
+def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
+    """Let every trial of a sweep of ``write`` have been looked at on some shift sets.
+
+    Args:
+        out: folder of the sweep.
+        names: of the sets.
+        left_out: a set and part of it that the first trial has no rows of.
+    """
+    rows = []
+    hashes = read_table(out, "trials")["spec_hash"].to_pylist()
+    for spec_hash, name in itertools.product(hashes, names):
+        is_foreign = name.startswith("ood/")
+        parts = [name] if is_foreign else [f"{name}/{severity}" for severity in range(1, 6)]
+        for part, metric in itertools.product(
+            parts, OOD_METRICS if is_foreign else CORRUPTION_METRICS
+        ):
+            if spec_hash != hashes[0] or part != left_out:
+                told = {"spec_hash": spec_hash, "set": part, "metric": metric}
+                rows.append({**told, "value": shifted_value(spec_hash, part)})
+    write_table(out, "shifts", "-".join(names).replace("/", "-")[:60], pa.Table.from_pylist(rows))
+
+
+def shifted_value(spec_hash: str, part: str) -> float:
+    """An invented value of a trial on a part of a shift set, in [0, 1)."""
+    return zlib.crc32(f"{spec_hash}{part}".encode()) / 2**32
 
 
 def with_manifest(loaded, **changes):

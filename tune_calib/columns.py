@@ -7,7 +7,9 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-TableName = Literal["trials", "curves", "bins", "samples", "corruptions", "logits", "intervals"]
+TableName = Literal[
+    "trials", "curves", "bins", "samples", "corruptions", "logits", "intervals", "shifts"
+]
 
 
 class Column(NamedTuple):
@@ -139,7 +141,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
     },
     "corruptions": {
         "spec_hash": Column(pa.string(), _HASH),
-        "kind": Column(pa.string(), "kind of corruption; of a published set FOLDER/KIND"),
+        "kind": Column(
+            pa.string(),
+            "kind of corruption; of a published set FOLDER/KIND. Earlier versions wrote this "
+            "table, whose place `shifts` has taken",
+        ),
         "severity": Column(pa.int32(), "1 to 5"),
         "accuracy": Column(pa.float64(), "on the corrupted test split"),
         "ece": Column(pa.float64(), "on the corrupted test split"),
@@ -151,6 +157,17 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "lower": Column(pa.float64(), "lower end of the 95 % interval"),
         "upper": Column(pa.float64(), "upper end of the 95 % interval"),
         "se": Column(pa.float64(), "standard error over the draws"),
+        "resamples": Column(pa.int32(), "how many draws"),
+    },
+    "shifts": {
+        "spec_hash": Column(pa.string(), _HASH),
+        "set": Column(
+            pa.string(),
+            "`ood/SET`; `corrupt/KIND/SEVERITY` of published files, `generated/KIND/SEVERITY` of "
+            "corruptions that were made here",
+        ),
+        "metric": Column(pa.string(), "name of the metric"),
+        "value": Column(pa.float64(), "its value; NaN where a logit is not finite"),
     },
     "logits": {
         "spec_hash": Column(pa.string(), _HASH),

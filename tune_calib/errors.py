@@ -29,7 +29,7 @@ SETTINGS = {
         name: name
         for name in (
             "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
-            "own_recipes", "gpu_model",
+            "own_recipes", "gpu_model", "shift", "bootstrap",
         )
     },
     **{

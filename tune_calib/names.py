@@ -29,6 +29,8 @@ class Metric:
         upper: largest possible value.
         is_of_trials: whether a row of a trial has it, on select and test; else published tables
             do, and a look at foreign images.
+        is_in_searches: whether the trials of a search have it too: not what takes long, is not
+            always defined, or compares what every classifier has alike.
         compute: of a plug-in's metric: from logits (N, C), float64, and labels (N,) to a number.
             The program's own are computed together (``metrics.summary``), their bins once.
     """
@@ -40,6 +42,7 @@ class Metric:
     lower: float = 0.0
     upper: float = 1.0
     is_of_trials: bool = True
+    is_in_searches: bool = True
     compute: "Callable[[Tensor, Tensor], Tensor | float] | None" = None
 
     @property
@@ -52,6 +55,11 @@ class Metric:
         if self.direction is None:
             raise ValueError(f"no value of {self.name} is better than another")
         return self.direction == "min"
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether a search may optimise it."""
+        return self.direction is not None and self.is_of_trials and self.is_in_searches
 
     @property
     def worst(self) -> float:
@@ -74,6 +82,24 @@ for _metric in (
     Metric("brier", "Brier", "min", "score", upper=2.0),
     Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0),
     Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction"),
+    Metric("debiased_ece", "Debiased ECE", "min", "fraction"),
+    Metric("ks_error", "KS error", "min", "fraction"),
+    Metric("smooth_ece", "Smooth ECE", "min", "fraction", is_in_searches=False),
+    Metric("sweep_ece", "Sweep ECE", "min", "fraction", is_in_searches=False),
+    Metric("classwise_debiased", "Classwise debiased", "min", "fraction", is_in_searches=False),
+    Metric("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, is_in_searches=False),
+    Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, is_in_searches=False),
+    Metric(
+        "brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, is_in_searches=False
+    ),
+    Metric("brier_refinement", "Brier, refinement", "min", "score", 0.0, 2.0, is_in_searches=False),
+    Metric("aurc", "AURC", "min", "fraction"),
+    Metric("e_aurc", "E-AURC", "min", "fraction"),
+    Metric("error_auroc", "Misclassification AUROC", "max", "fraction", is_in_searches=False),
+    Metric("entropy_right", "Entropy if right", None, "nats", upper=INF, is_in_searches=False),
+    Metric("entropy_wrong", "Entropy if wrong", None, "nats", upper=INF, is_in_searches=False),
+    Metric("conformal_size", "Set size at 90 %", "min", "score", upper=INF, is_in_searches=False),
+    Metric("conformal_coverage", "Coverage at 90 %", None, "fraction", is_in_searches=False),
     Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
     Metric("aupr_in", "AUPR-In", "max", "fraction", is_of_trials=False),
     Metric("aupr_out", "AUPR-Out", "max", "fraction", is_of_trials=False),
@@ -94,6 +120,11 @@ def metrics_of_trials() -> list[str]:
 def rankable_metrics() -> list[str]:
     """Metrics of trials by which one trial is better than another."""
     return [name for name in metrics_of_trials() if METRICS[name].direction is not None]
+
+
+def searchable_metrics() -> list[str]:
+    """Metrics that a search may optimise."""
+    return [name for name in METRICS if METRICS[name].is_searchable]
 
 
 NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, o_ece or u_ece"

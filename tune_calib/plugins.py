@@ -12,16 +12,19 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 from tune_calib.errors import UserError, traced
 from tune_calib.names import METRICS
-from tune_calib.registry import REGISTRIES, loading
+from tune_calib.registry import BACKBONES, REGISTRIES, loading
+
+if TYPE_CHECKING:
+    from tune_calib.models.base import BackboneInfo
 
 GROUP = "tune_calib.plugins"
 """Entry points of installed packages; they name modules."""
@@ -134,6 +137,30 @@ def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
     return tuple(plugin for plugin in in_use() if plugin.content in wanted)
 
 
+def backbone(given: str, folder: Path = Path()) -> str:
+    """The registry key of a backbone that a user names; ``FILE.py:FUNCTION`` is registered.
+
+    Any function of a file that a plug-in is offers what it returns, as ``FILE.FUNCTION``.
+
+    Args:
+        given: a name, or a file and a function without arguments that returns a module.
+        folder: from which the path starts.
+
+    Raises:
+        UserError: there is no such file or function, or the file is broken.
+    """
+    path, colon, function = given.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        return given
+    plugin = _read_file(folder / path)
+    use([*in_use(), plugin])
+    name = f"{plugin.name}.{function}"
+    if BACKBONES.origin(name) != plugin.content:
+        known = ", ".join(_functions(sys.modules[_module_name(plugin)]))
+        raise UserError(f"{path} has no function {function!r}; it has: {known or 'none'}")
+    return name
+
+
 def load(*given: str, folder: Path = Path()) -> None:
     """Register plug-ins besides those that are in use.
 
@@ -205,10 +232,40 @@ def _run(plugin: Plugin) -> None:
         importlib.import_module(plugin.where)
         return
     # Two versions of a file are two modules; pydantic and pickle look modules up by name.
-    module = ModuleType(f"tune_calib_plugin_{plugin.name}_{plugin.content}")
+    module = ModuleType(_module_name(plugin))
     module.__file__ = plugin.where
     sys.modules[module.__name__] = module
     exec(compile(plugin.source, plugin.where, "exec"), vars(module))
+    if _functions(module):
+        BACKBONES.register_family(_backbones_of(plugin, module))
+
+
+def _module_name(plugin: Plugin) -> str:
+    return f"tune_calib_plugin_{plugin.name}_{plugin.content}"
+
+
+def _functions(module: ModuleType) -> list[str]:
+    """Names of the functions that a file defines itself."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__
+    ]
+
+
+def _backbones_of(plugin: Plugin, module: ModuleType) -> Callable[[str], "BackboneInfo | None"]:
+    """A rule for the backbones ``FILE.FUNCTION`` of a file."""
+
+    def resolve(name: str) -> "BackboneInfo | None":
+        file, _, function = name.rpartition(".")
+        if file != plugin.name or function not in _functions(module):
+            return None
+        # Only now, since it knows torch, which stands above this module.
+        own: Any = importlib.import_module("tune_calib.models.own")
+        record: BackboneInfo = own.record(name, vars(module)[function])
+        return record
+
+    return resolve
 
 
 def _registered(content: str) -> Iterator[tuple[Any, Any]]:

@@ -6,9 +6,10 @@ Four tables, one file of each a Ray trial, and those asked for beside them, unde
 * ``curves``: one row a (trial, epoch, name): what was recorded while training;
 * ``bins``: one row a (trial, split, bin): the reliability diagram;
 * ``samples``: one row a (trial, split, epoch, sample), of methods that judge single samples;
-* ``corruptions``: one row a (trial, kind, severity) of corrupted test images, where asked for;
+* ``corruptions``: one row a (trial, kind, severity) of corrupted test images, of before ``shifts``;
 * ``logits``: one row a (trial, test sample) of some hundred samples, where asked for;
-* ``intervals``: one row a (trial, split, metric) of bootstrap intervals, where asked for.
+* ``intervals``: one row a (trial, split, metric) of bootstrap intervals, where asked for;
+* ``shifts``: one row a (trial, shifted set, metric), where asked for.
 
 The ``trials`` file is written last: a trial is done when its row is on disk.
 """

@@ -45,6 +45,14 @@ class Slot(StrictModel):
     """Content hash of the plug-in that what fills the slot is of (of two, both joined by ``+``), so
     that two versions of it are two specs. Left out of the JSON where there is none."""
 
+    @classmethod
+    def build(cls, **settings: Any) -> Self:
+        """Build one slot alone; as ``TrialSpec.build``."""
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise UserError(_one_line(error)) from None
+
     @model_validator(mode="before")
     @classmethod
     def _of_plugin(cls, given: Any) -> Any:

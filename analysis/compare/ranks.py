@@ -13,7 +13,15 @@ from analysis.compare.regime import name_of, regime_of, withheld
 from analysis.load import load
 from analysis.published import published, published_titles
 from analysis.text import lower, rounded
-from analysis.tidy import check_metric, choose, flags_of_methods, incomplete, tidy
+from analysis.tidy import (
+    check_looked,
+    check_metric,
+    choose,
+    flags_of_methods,
+    incomplete,
+    parted,
+    tidy,
+)
 from tune_calib.errors import UserError
 from tune_calib.names import CHANCE, METRICS, OOD_METRICS, legend
 from tune_calib.places import Place
@@ -158,7 +166,7 @@ def rank(
         UserError: the metric or the ranking is unknown, a label means two things in one column,
             or nothing is left to rank.
     """
-    check_metric(metric, is_printed=True)
+    check_metric(metric)
     if ranking not in TIES:
         raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")
     found = gather(frame, metric)
@@ -273,14 +281,15 @@ def collect(
     Args:
         folders: of sweeps.
         table: a published table, instead of folders.
-        metric: a name of ``names.METRICS``.
-        split: if None, ``test``, or every ``ood/`` set for AUROC and FPR95.
+        metric: a name of ``names.METRICS``, or one of a split such as ``ood/svhn/auroc``.
+        split: if None, ``test``, or every ``ood/`` set for metrics of foreign images.
 
     Raises:
         UserError: neither or both of folders and table are given, a folder holds no sweep, or
             there is no such metric or table.
     """
-    check_metric(metric, is_printed=table is not None)
+    metric, split = parted(metric, split)
+    check_metric(metric)
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
@@ -293,6 +302,7 @@ def collect(
         titles |= sweep.manifest.titles
     if table is None:
         frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
+        check_looked(frame, metric)
     else:
         frame = published(table)
     is_ood = frame["split"].str.startswith("ood/")

@@ -8,12 +8,13 @@ import pandas as pd
 from analysis.compare import significance_tables
 from analysis.compare.significance import Verdict
 from analysis.ladder import recipes as recipes_of
-from analysis.ladder import samples, tables
+from analysis.ladder import samples, shift_tables, tables
 from analysis.ladder.means import table_metrics
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.page.table import Table
 from analysis.settings import by_rung
+from analysis.shifts import FAMILIES
 from analysis.text import (
     NOTHING,
     Cell,
@@ -25,7 +26,7 @@ from analysis.text import (
     title,
 )
 from analysis.tidy import planned_trials
-from tune_calib.names import BASE, OOD_METRICS, STATUSES, column, legend
+from tune_calib.names import BASE, STATUSES, column, legend
 from tune_calib.results import is_metric_column
 
 # Splits of the regime, which has columns of its own, and what settings were chosen by.
@@ -40,6 +41,14 @@ def ladder(sweep: Sweep) -> Table:
     note = f"{tables.caption(sweep)} Best bold, second underlined.{tables.paper_note(sweep)}"
     starts = (index for index in range(len(rows)) if tables.starts_block(sweep, index))
     return Table("ladder", note, rows, rules=frozenset(starts))
+
+
+def shifts(sweep: Sweep) -> list[Table]:
+    """Foreign images and corruptions; none where nothing was looked at."""
+    return [
+        Table(table.key, shift_tables.caption(sweep, table), shift_tables.records(sweep, table))
+        for table in shift_tables.shift_tables(sweep)
+    ]
 
 
 def significance(verdicts: Sequence[Verdict]) -> list[Table]:
@@ -143,9 +152,11 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
 
 def _shown(rows: pd.DataFrame) -> list[str]:
     """Metric columns of the trials' table: those of the ladder on test, and of shifted sets."""
-    order = (*table_metrics(rows), *OOD_METRICS)
+    order = (*table_metrics(rows), *shift_tables.OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     own = [(split, metric) for split, metric in parts if not split.startswith(_NOT_SHOWN)]
+    # Single corruptions are dozens; their means stand in tables of their own.
+    own = [(split, metric) for split, metric in own if split.split("/")[0] not in FAMILIES]
     shown = [(split, metric) for split, metric in own if metric in order]
     shown.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
     return [column(*part) for part in shown]

@@ -10,7 +10,7 @@ from analysis import latex
 from analysis.compare import significance_tables
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.significance import are_rivals
-from analysis.ladder import recipes, tables
+from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import caption, last_epochs, records
@@ -85,6 +85,7 @@ def _write_all(
     contents = _ladder_texts(results.sweep)
     if len(results.intervals):
         contents["intervals.csv"] = results.intervals.to_csv(index=False)
+    contents |= shift_tables.texts(results.sweep)
     contents |= {**_sample_texts(results), **_test_texts(results)}
     for name, text in contents.items():
         atomic_write(out / "tables" / name, text.encode())

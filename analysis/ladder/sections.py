@@ -51,6 +51,7 @@ def _sections(results: LadderResults, gallery: Gallery) -> list[Section]:
     trials = [tables.trials(sweep), *tables.intervals(results.intervals)]
     return [
         Section("results", "Results", tables=[tables.ladder(sweep), *tables.recipes(sweep)]),
+        Section("shift", "Under shift", tables=tables.shifts(sweep)),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=tables.significance(results.verdicts)),
         Section("single-samples", "Single samples", tables=tables.single_samples(results)),

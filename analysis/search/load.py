@@ -182,7 +182,7 @@ class SearchResults:
             UserError: there is no such metric, or no suggestion has it.
         """
         metric = metric or self.metrics[0]
-        check_metric(metric)
+        check_metric(metric, of_search=True)
         name = column("select", metric)
         is_known = metric in (*self.metrics, "accuracy")  # there even if no suggestion is done
         if name not in self._values and not is_known:

@@ -62,7 +62,7 @@ def fillings(rows: pd.DataFrame, metric: str = "ece", split: str = "select") -> 
     Raises:
         UserError: there is no such metric, or no trial has it on the split.
     """
-    check_metric(metric)
+    check_metric(metric, of_search=True)
     name = column(split, metric)
     if name not in rows or rows[name].isna().all():
         raise UserError(f"no {METRICS[metric].title} on {split} in these results")

@@ -99,7 +99,7 @@ def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
     assert absent == (["beta"] if kind == "posthoc" else [])
     of_kind = {name for name in METHODS if METHODS[name].kind == kind}
     planned = expand(ladder, asked)
-    assert [trial.label for trial in planned][0] == "vanilla"
+    assert planned[0].label == "vanilla"
     assert {trial.label for trial in planned} == {"vanilla"} | of_kind - {"ce", *absent}
     vanilla = planned[0].spec
     assert (vanilla.network.method, vanilla.head, vanilla.posthoc) == ("ce", None, None)

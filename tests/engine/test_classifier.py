@@ -7,44 +7,19 @@ import shutil
 import pytest
 import torch
 
-from tests.support import CPU, drive, rows, run_of, small_spec
+from tests.classifiers import TOLD, run_trials, spec_of
+from tests.support import CPU, rows
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import KIND, keep, load_classifier, tensors_of_trial, train_again
 from tune_calib.engine.evaluate import evaluate_one, population_logits
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
-from tune_calib.ladder import PlannedTrial
 from tune_calib.metrics.summary import evaluate
-from tune_calib.registry import METHODS
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.plan import RayTrial
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
-
-HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
-POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
-READINGS = {
-    "mac_cal functional": {"masking": "functional", "evaluation": "expected"},
-    "mac_cal last mask": {"masking": "functional", "evaluation": "last_mask"},
-    "mac_cal drawn": {"masking": "functional", "evaluation": "mc", "refresh": "batch"},
-    "vtst mean": {"evaluation": "mean"},
-}
-TOLD = {**{name: {} for name in HEADS}, **READINGS}
 
 
 def never():
     raise AssertionError("no image is needed")
-
-
-def spec_of(told=None, posthoc=None, seed=0, **head) -> TrialSpec:
-    slots = {"network": small_spec().network.model_dump(mode="json")}
-    if told:
-        slots["head"] = {
-            "method": told.split()[0], "epochs": 3, "augment": "none", "seed": seed, "lr": 0.05,
-            "params": TOLD[told], **head,
-        }  # fmt: skip
-    if posthoc:
-        slots["posthoc"] = {"method": posthoc}
-    return TrialSpec.build(**slots)
 
 
 @pytest.fixture
@@ -57,13 +32,6 @@ def store(trained, bank, tmp_path):
 
 def split_of(bank, name="test"):
     return bank.evaluated()[name]
-
-
-def run(kind, specs, store, out, **circumstances):
-    trials = tuple(PlannedTrial(spec, number, "x") for number, spec in enumerate(specs))
-    work = RayTrial("a", trials, trials).config()
-    config = {"work": work, "run": {**run_of(out, store), **circumstances}}
-    return drive(kind(config))
 
 
 @pytest.mark.parametrize("rule", ["last", "min_val_nll"])
@@ -106,10 +74,10 @@ def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, ban
     heads = [spec_of("retrain", seed=seed) for seed in range(2)]
     heads += [spec_of("retrain", "temperature", seed=0)]
     networks = [spec_of(), spec_of(posthoc="temperature")]
-    run(HeadTrainable, heads[:1], store, tmp_path / "search", is_search=True)
+    run_trials(HeadTrainable, heads[:1], store, tmp_path / "search", is_search=True)
     assert not (store.root / KIND).exists()
-    run(HeadTrainable, heads, store, tmp_path / "heads")
-    run(NetworkTrainable, networks, store, tmp_path / "networks")
+    run_trials(HeadTrainable, heads, store, tmp_path / "heads")
+    run_trials(NetworkTrainable, networks, store, tmp_path / "networks")
     told = [*rows(tmp_path / "heads"), *rows(tmp_path / "networks")]
     kept = {path.name for path in (store.root / KIND).iterdir()}
     assert kept == {spec.hash for spec in (*heads, networks[1])}
@@ -149,7 +117,7 @@ def test_a_store_that_cannot_be_written_breaks_no_trial_as_user(store, tmp_path)
     try:
         for path in modes:
             path.chmod(0o555)
-        told = run(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
+        told = run_trials(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
     finally:
         for path, mode in modes.items():
             path.chmod(mode)
@@ -158,7 +126,7 @@ def test_a_store_that_cannot_be_written_breaks_no_trial_as_user(store, tmp_path)
 
 def test_a_store_that_cannot_be_written_breaks_no_trial(store, tmp_path):
     (store.root / KIND).write_text("a file where a folder should be")
-    told = run(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
+    told = run_trials(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
     assert told["status"] == "done"
     assert len(rows(tmp_path / "out")) == 1
 

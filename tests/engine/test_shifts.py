@@ -6,17 +6,13 @@ import torch
 from tests.support import CPU, small_spec
 from tune_calib.data.base import info_of
 from tune_calib.data.shift import opened_set
+from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.network import outputs_of
-from tune_calib.engine.shifts import (
-    CLEAN,
-    clean_set,
-    ensure_shifted,
-    shifted_bank_key,
-)
+from tune_calib.engine.shifts import ensure_shifted, shifted_bank_key
 from tune_calib.engine.store import Store
 
 
@@ -28,8 +24,16 @@ def load_split():
     return load_test(small_spec().data, None)
 
 
+CLEAN = "clean"
+
+
+def clean_set():
+    split = load_split()
+    return ShiftSet(CLEAN, "", lambda: [Part("", split.labels, chunks_of(split))])
+
+
 def made(spec, store, name, network=network_behind):
-    shift = clean_set(load_split) if name == CLEAN else opened(name, spec)
+    shift = clean_set() if name == CLEAN else opened(name, spec)
     load = lambda: network(spec, store, development, CPU)  # noqa: E731
     return ensure_shifted(spec, shifted_bank_key(spec), shift, store, load, CPU)
 
@@ -53,7 +57,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_the_clean_set_is_the_test_split_of_the_bank(head, store):
+def test_the_test_split_has_the_features_of_the_bank(head, store):
     spec = small_spec(**HEADS[head])
     splits = development(), load_split()
     bank = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)

@@ -7,7 +7,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.summary import evaluate
-from tune_calib.names import METRICS, metrics_of_trials
+from tune_calib.names import METRICS, metrics_of_trials, searchable_metrics
 
 
 def random_case(samples=400, classes=7, heads=3, scale=3.0, dtype=torch.float64):
@@ -72,14 +72,33 @@ def test_a_population_gives_the_numbers_of_each_head():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_metric_is_within_its_bounds(scale, samples, dtype):
     logits, labels = random_case(samples=samples, scale=scale, dtype=dtype)
-    values = evaluate(logits, labels)
+    values = evaluate(logits, labels, (logits, labels))
     assert set(values) == set(metrics_of_trials())
+    right = evaluate(logits, labels)["accuracy"]
+    undefined = {
+        "entropy_right": right == 0,
+        "entropy_wrong": right == 1,
+        "error_auroc": (right == 0) | (right == 1),
+    }
     for name, value in values.items():
         assert value.shape == (3,)
-        assert (value >= METRICS[name].lower).all(), name
-        assert (value <= METRICS[name].upper + 1e-5).all(), name
+        known = ~undefined.get(name, right.isnan())
+        assert (value.isnan() == ~known).all(), name
+        assert (value[known] >= METRICS[name].lower - 1e-6).all(), name
+        assert (value[known] <= METRICS[name].upper + 1e-5).all(), name
     parts = values["o_ece"] + values["u_ece"]
     assert torch.allclose(parts, values["ece"], atol=1e-6)
+
+
+@pytest.mark.parametrize("in_search", [False, True])
+def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
+    logits, labels = random_case()
+    values = evaluate(logits, labels, (logits, labels), in_search)
+    expected = [
+        name for name in metrics_of_trials() if METRICS[name].is_in_searches or not in_search
+    ]
+    assert set(values) == set(expected)
+    assert set(searchable_metrics()) <= set(values)
 
 
 def test_a_calibrated_and_a_wrong_predictor():

@@ -39,6 +39,7 @@ for _command in (
     ladders.compare,
     results.report,
     results.pictures,
+    results.export,
     results.status,
     searches.search,
     searches.resume,

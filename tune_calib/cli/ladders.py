@@ -9,6 +9,7 @@ from tune_calib.asked import Asked
 from tune_calib.cli.options import (
     Address,
     Backbone,
+    Bootstrap,
     BothSeeds,
     Controls,
     DataRoot,
@@ -26,6 +27,7 @@ from tune_calib.cli.options import (
     Profile,
     Recipe,
     Set,
+    Shift,
     StoreRoot,
     Weights,
     chosen_seeds,
@@ -66,6 +68,8 @@ def ablate(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     profile: Profile = False,
+    shift: Shift = None,
+    bootstrap: Bootstrap = 0,
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
@@ -75,7 +79,7 @@ def ablate(
     asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile))
+    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
 
 def compare(
@@ -107,6 +111,8 @@ def compare(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     profile: Profile = False,
+    shift: Shift = None,
+    bootstrap: Bootstrap = 0,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     if (methods is None) == (all_ is None):
@@ -118,17 +124,21 @@ def compare(
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile))
+    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
 
-def _run(ladder: Ladder, asked: Asked, site: "Site") -> None:
+def _run(
+    ladder: Ladder, asked: Asked, site: "Site", shift: tuple[str, ...], bootstrap: int
+) -> None:
     """Carry a ladder out, and report it."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
+    from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.profile import profiles_told
     from tune_calib.tuning.taken_in import taken_in
 
-    job = LadderJob(ladder, taken_in(asked, site.data_root, site.store), site)
+    taken = taken_in(asked, site.data_root, site.store)
+    job = LadderJob(ladder, taken, site, CloserLook(shift, bootstrap))
     crashed = stoppable(site.command, lambda: run(job))
     report(str(site.out))
     if site.profile:

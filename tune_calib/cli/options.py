@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
+from tune_calib import plugins
 from tune_calib.errors import UserError, as_option
 from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
@@ -31,7 +32,9 @@ def _share(text: str) -> float:
 
 Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
 DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
-Backbone = Annotated[str | None, typer.Option(help="see: tune-calib list backbones")]
+Backbone = Annotated[
+    str | None, typer.Option(help="see: tune-calib list backbones; or FILE.py:FUNCTION")
+]
 BothSeeds = Annotated[int | None, typer.Option(help="vary network and head together")]
 NetworkSeeds = Annotated[int | None, typer.Option(help="networks, crossed with heads")]
 HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
@@ -66,6 +69,13 @@ Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it"
 Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser=_share)]
 Portable = Annotated[
     bool, typer.Option("--portable", help="the same numbers on x86 machines, a little slower")
+]
+Shift = Annotated[
+    list[str] | None,
+    typer.Option(help="look at finished trials on corruptions, noise, a data set (several times)"),
+]
+Bootstrap = Annotated[
+    int, typer.Option(help="draws of the test samples, for intervals of finished trials")
 ]
 Profile = Annotated[
     bool, typer.Option("--profile", help="write where the time of an epoch of a network went")
@@ -113,6 +123,9 @@ def settings(
                 "--head-epochs, --weights, --holdout and --norm give settings too); name it once"
             )
         given.setdefault(slot, {})[key] = value
+    network = given.get("network", {})
+    if isinstance(named := network.get("backbone"), str):
+        network["backbone"] = plugins.backbone(named)
     return given
 
 

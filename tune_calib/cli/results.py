@@ -1,9 +1,12 @@
-"""The commands of a folder of results: report, status, pictures."""
+"""The commands of a folder of results: report, status, pictures, export."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +46,34 @@ def report(
     tell(place(out), written)
 
 
+def as_trials_ran(
+    folder: "Place",
+    command: list[str],
+    store: str | None,
+    data_root: Path | None,
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Carry a command out in a process that loads torch as portable trials did, if there are any.
+
+    Heads may be trained again, to the same digits.
+
+    Raises:
+        typer.Exit: another process did it.
+    """
+    from tune_calib.portable import PORTABLE, is_portable_process
+    from tune_calib.results import read_table
+
+    slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
+    if is_portable_process() or not any(json.loads(each).get("portable") for each in slots if each):
+        return
+    given = {"--store": store, "--data-root": data_root, **options}
+    words = [sys.executable, "-m", "tune_calib.cli", *command]
+    words += [word for key, value in given.items() if value for word in (key, str(value))]
+    words += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
+    done = subprocess.run(words, env={**os.environ, **PORTABLE}, check=False)
+    raise typer.Exit(done.returncode)
+
+
 def pictures(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep")],
     store: StoreRoot = None,
@@ -57,27 +88,47 @@ def pictures(
         )
     from tune_calib.cli.folders import opened
     from tune_calib.places import place
-    from tune_calib.portable import PORTABLE, is_portable_process
-    from tune_calib.results import read_table
 
     folder = opened(out)
-    slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
-    if not is_portable_process() and any(
-        json.loads(slot).get("portable") for slot in slots if slot
-    ):
-        # Heads are trained again, in a process that loads torch as the trials' did.
-        command = [sys.executable, "-m", "tune_calib.cli", "pictures", out]
-        command += ["--store", store] if store else []
-        command += ["--data-root", str(data_root)] if data_root else []
-        command += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
-        done = subprocess.run(command, env={**os.environ, **PORTABLE}, check=False)
-        raise typer.Exit(done.returncode)
+    as_trials_ran(folder, ["pictures", out], store, data_root)
 
     from tune_calib.tuning.pictures import take_pictures
 
     artifacts = place(store) if store else folder / "store"
     typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
     typer.echo(f"tune-calib report {out} draws them")
+
+
+def export(
+    out: Annotated[str, typer.Argument(help="folder or URL of a sweep or a search")],
+    file: Annotated[str, typer.Argument(help="FILE.safetensors; FILE.json is written beside it")],
+    trial: Annotated[
+        str | None, typer.Option(metavar="HASH", help="of the trial, or how it begins")
+    ] = None,
+    best: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="the trial that is best on select")
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="write FILE.onnx too")] = False,
+    store: StoreRoot = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Write the calibrated network of a trial: network, head and transform, for any program."""
+    from tune_calib.cli.folders import entries, opened
+    from tune_calib.folders import is_search, search_of
+    from tune_calib.places import place
+
+    folder = opened(out)
+    if below := entries(folder):
+        raise UserError(f"{out} holds {len(below)} entries; name one of them, e.g. {below[0]}")
+    command = ["export", out, file, *(["--onnx"] if onnx else [])]
+    as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best})
+
+    from tune_calib.tuning.export import Wanted
+    from tune_calib.tuning.export import export as write
+
+    named = search_of(folder).store if is_search(folder) and store is None else store
+    artifacts = place(named) if named else folder / "store"
+    typer.echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
 
 
 def status(

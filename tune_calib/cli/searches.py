@@ -11,6 +11,7 @@ from tune_calib.asked import Asked
 from tune_calib.cli.options import (
     Address,
     Backbone,
+    Bootstrap,
     BothSeeds,
     DataRoot,
     Dataset,
@@ -26,6 +27,7 @@ from tune_calib.cli.options import (
     Portable,
     Recipe,
     Set,
+    Shift,
     StoreRoot,
     Weights,
     chosen_seeds,
@@ -141,6 +143,8 @@ def evaluate(
     out: Folder,
     seeds: Annotated[int, typer.Option(help="fresh seeds of networks and heads")] = 5,
     extend: Extend = False,
+    shift: Shift = None,
+    bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
 ) -> None:
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
@@ -149,11 +153,15 @@ def evaluate(
 
     from analysis.ladder.report import write_report
     from tune_calib.places import place
+    from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
-    again = f"tune-calib evaluate {out} --seeds {seeds}"
+    look = CloserLook(tuple(shift or ()), bootstrap)
+    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
+    again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
+    again += f" --bootstrap {bootstrap}" if bootstrap else ""
     evaluated = stoppable(
-        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend)
+        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
     )
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))

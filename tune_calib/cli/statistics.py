@@ -8,8 +8,8 @@ import typer
 from tune_calib.cli.options import one_format
 from tune_calib.errors import UserError
 
-Metric = Annotated[str, typer.Option(help="a metric, e.g. ece, nll, accuracy, auroc")]
-Split = Annotated[str | None, typer.Option(help="test unless given; OOD sets for auroc, fpr95")]
+Metric = Annotated[str, typer.Option(help="a metric, e.g. ece, nll, ood/svhn/auroc")]
+Split = Annotated[str | None, typer.Option(help="test unless given; all OOD sets for auroc, fpr95")]
 Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of sweeps")]
 Published = Annotated[str | None, typer.Option(help="a paper's table: fedlas/table1")]
 AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
@@ -44,9 +44,10 @@ def ranks(
 
     from analysis.compare.rank_tables import RENDERERS, latex
     from analysis.compare.ranks import collect, rank
-    from analysis.tidy import choose
+    from analysis.tidy import choose, parted
     from tune_calib.cli.folders import opened
 
+    metric, split = parted(metric, split)
     found = collect([opened(each) for each in dirs or []], published, metric, split)
     chosen = choose(found.frame, **_wanted(where or []))
     table = rank(chosen, metric, ranking, found.notes, found.titles)
@@ -80,14 +81,17 @@ def averages(
     from analysis.compare.averages import average
     from analysis.compare.averages_tables import RENDERERS, draw, latex
     from analysis.compare.ranks import collect
-    from analysis.tidy import choose
+    from analysis.tidy import choose, parted
     from tune_calib.cli.folders import opened
 
     folders, wanted = [opened(each) for each in dirs or []], _wanted(where or [])
     collected = {}
-    for name in dict.fromkeys(metric.split(",")):
-        found = collect(folders, published, name.strip(), split)
-        collected[name.strip()] = found._replace(frame=choose(found.frame, **wanted))
+    for text in dict.fromkeys(metric.split(",")):
+        name, of_split = parted(text.strip(), split)
+        if name in collected:
+            raise UserError(f"--metric {metric}: {name} of two splits; average them one by one")
+        found = collect(folders, published, name, of_split)
+        collected[name] = found._replace(frame=choose(found.frame, **wanted))
     table = average(collected)
     if form == "csv":  # the other formats tell the notes
         for note in table.notes:
@@ -127,12 +131,14 @@ def significance(
     from analysis.compare.significance import judge
     from analysis.compare.significance_tables import RENDERERS, latex
     from analysis.load import load
-    from analysis.tidy import check_metric
+    from analysis.tidy import check_metric, default_split, parted
     from tune_calib.cli.folders import opened
 
-    check_metric(metric, is_printed=published is not None)
+    metric, split = parted(metric, split)
+    check_metric(metric)
     if dirs and len(dirs) == 1 and published is None:
-        matched = over_seeds(load(opened(dirs[0])), metric, split or "test")
+        sweep = load(opened(dirs[0]))
+        matched = over_seeds(sweep, metric, split or default_split(sweep, metric))
     else:
         found = collect([opened(each) for each in dirs or []], published, metric, split)
         table = rank(found.frame, metric, notes=found.notes)

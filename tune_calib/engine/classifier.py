@@ -22,6 +22,7 @@ from tune_calib.engine.population import (
     PopulationTrainer,
     logits_of,
     take_up,
+    tensors_of,
 )
 from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
@@ -108,7 +109,19 @@ class HeadPart(_Part[HeadMethod]):
         )
         method: HeadMethod = METHODS[self.slot.method].implementation([self.slot], context)
         take_up(method, tensors)
+        for weights in method.parameters.values():
+            weights.requires_grad_(False)
         return method
+
+    def refuse_incomplete(self) -> None:
+        """Refuse tensors of another method, of which some would keep what they are drawn with.
+
+        Raises:
+            KeyError: one is absent or foreign.
+        """
+        given = {name for name in self.tensors if not name.startswith("context.")}
+        if other := sorted(given ^ tensors_of(self.method).keys()):
+            raise KeyError(other[0])
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
         """Logits (1, N, C) of features (N, D) that follow each other from a place on."""
@@ -164,28 +177,40 @@ class Classifier(nn.Module):
         self.select = dict(select or {})
 
     @torch.no_grad()
-    def forward(self, split: FeatureSplit, first: int = 0) -> Tensor:
-        """As ``logits``, without the labels."""
-        logits = self.uncalibrated(split, first).double()
-        return logits if self.transform is None else self.transform(logits)
-
-    def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
+    def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
         """Calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
 
         Args:
-            split: features and logits of the network, as in a bank; samples that follow each other.
-            first: place of the first one in its split, from which follows what a method draws.
+            features: (N, D), of samples that follow each other in a split; a head reads them.
+            logits: (N, C) of the network's own head, which is read where there is no other.
+            first: place of the first sample in its split, from which follows what a method draws.
         """
-        calibrated = self(split, first)
+        own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
+        return own.double() if self.transform is None else self.transform(own.double())
+
+    def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
+        """Calibrated logits of a split like those of a bank, or of a part of one; as a call."""
+        calibrated = self(split.features, split.logits, first)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @torch.no_grad()
-    def uncalibrated(self, split: FeatureSplit, first: int = 0) -> Tensor:
+    def uncalibrated(self, split: FeatureSplit) -> Tensor:
         """Logits (1, N, C) of the head, float32, that a transform is fitted on and applied to."""
         if self.head is None:
             return split.logits.unsqueeze(0)
-        logits: Tensor = self.head(split.features, first)
+        logits: Tensor = self.head(split.features)
         return logits
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """As ``tensors_of_trial`` gave them."""
+        parts = {"head": self.head, "posthoc": self.transform}
+        return {
+            k: t
+            for name, part in parts.items()
+            if part
+            for k, t in nest(name, part.tensors).items()
+        }
 
 
 def tensors_of_trial(

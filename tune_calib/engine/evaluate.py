@@ -1,5 +1,6 @@
 """Evaluation at the end of a trial: post-hoc on ``calib``, metrics on ``select`` and ``test``."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -145,10 +146,11 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Metrics of one classifier (K = 1).
+    """Metrics of one classifier (K = 1); one that is not defined is left out.
 
     Args:
-        logits: of ``select``, ``calib`` and, outside a search, ``test``.
+        logits: of ``select``, ``calib`` and, outside a search, ``test``; without it only the
+            metrics that trials of a search have are computed.
         posthoc: transform to fit on ``calib`` first.
         known: further metrics, of ``regime_of_train`` or of ``regime_of_base``.
 
@@ -161,27 +163,33 @@ def evaluate_one(
     transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
     metrics = dict(known)
     bins: dict[str, BinTable] = {}
+    in_search = "test" not in logits
+    calib = None if in_search else _applied(transform, logits["calib"])
     for name in (name for name in REPORTED if name in logits):
-        # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
-        # in none, and classwise errors differ in the first digits.
-        values = logits[name].logits.double()
-        if transform is not None:
-            values = transform.transform(values)
-        scores = evaluate(values, logits[name].labels)
-        metrics |= {column(name, key): float(score) for key, score in scores.items()}
-        bins[name] = bin_table(values.softmax(-1), logits[name].labels)
+        values, labels = _applied(transform, logits[name])
+        scores = evaluate(values, labels, calib, in_search)
+        found = {column(name, key): float(score) for key, score in scores.items()}
+        metrics |= {key: score for key, score in found.items() if not math.isnan(score)}
+        bins[name] = bin_table(values.softmax(-1), labels)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
     return Evaluation(metrics, bins, plain, _flags(logits["select"], transform), transform)
 
 
+def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
+    """Logits behind the transform, and the labels."""
+    # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
+    # in none, and classwise errors differ in the first digits.
+    logits = split.logits.double()
+    return (logits if transform is None else transform.transform(logits)), split.labels
+
+
 def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, ...]:
     """Flags of one classifier; its transform may change what it names."""
     # On select, since at chance a trial may not be chosen, and nothing may be chosen on test.
-    logits = select.logits.double()
+    logits, labels = _applied(transform, select)
     found = {} if transform is None else transform.flags()
-    probs = (logits if transform is None else transform.transform(logits))[0].softmax(-1)
-    at_chance = is_at_chance(probs, select.labels)
+    at_chance = is_at_chance(logits[0].softmax(-1), labels)
     return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))
 
 

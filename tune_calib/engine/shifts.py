@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from tune_calib.data.base import Split, info_of
-from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
+from tune_calib.data.base import info_of
+from tune_calib.data.shift.parts import ShiftSet
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, read_split, write_split
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
@@ -20,9 +20,6 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.places import Place
 from tune_calib.registry import Params
 from tune_calib.spec import TrialSpec, content_hash
-
-CLEAN = "clean"
-"""Name of the set that is the test split as it is."""
 
 
 class ShiftKey(Params):
@@ -72,16 +69,6 @@ class ShiftedFeatures:
 
     def _read(self, name: str) -> FeatureSplit:
         return read_split(self.folder / _file(name))
-
-
-def clean_set(test: Callable[[], Split]) -> ShiftSet:
-    """The test split as it is, for networks without a bank."""
-
-    def parts() -> list[Part]:
-        split = test()
-        return [Part("", split.labels, chunks_of(split))]
-
-    return ShiftSet(CLEAN, "", parts)
 
 
 def ensure_shifted(

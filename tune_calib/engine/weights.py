@@ -3,25 +3,34 @@
 Whoever trains reads the copy in the store, so that no other machine needs the file.
 """
 
+import contextlib
 import hashlib
+import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tune_calib.engine.store import Store, opened, write_folder
+from tune_calib.engine.fitting import fit
+from tune_calib.engine.store import (
+    ARTIFACT_MANIFEST,
+    Store,
+    artifact_manifest,
+    opened,
+    write_folder,
+)
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.models.network import Network
-from tune_calib.spec import NetworkSlot
+from tune_calib.spec import NetworkSlot, TrialSpec
 
 KIND, FILE = "weights", "weights.safetensors"
 
-# What programs put before all names, and how they call the last layer.
-_PREFIX = re.compile(r"^(module\.|model\.|network\.)+")
-_HEADS = ("head", "fc", "classifier", "linear", "head.fc")
+SPEC = "spec"
+"""Key of the spec in the metadata of a file, or the manifest beside it."""
 
 
 def is_hash(weights: str) -> bool:
@@ -30,7 +39,7 @@ def is_hash(weights: str) -> bool:
 
 
 def keep(path: Path, store: Store) -> str:
-    """Copy a file of weights into the store.
+    """Copy a file of weights into the store, with what is known of their training.
 
     Returns:
         Its hash, 16 hexadecimal digits.
@@ -42,8 +51,53 @@ def keep(path: Path, store: Store) -> str:
     identity = hash_of(path)
     if not store.holds(KIND, identity):
         folder = store.folder(KIND, identity)
-        write_folder(folder, lambda at: shutil.copyfile(path, at / FILE), {"name": path.name})  # type: ignore[arg-type]
+        spec = trained_by(path)
+        about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
+        write_folder(folder, lambda at: _copied(path, at), about)
     return identity
+
+
+def _copied(path: Path, folder: Path) -> None:
+    shutil.copyfile(path, folder / FILE)
+
+
+def trained_by(path: Path) -> TrialSpec | None:
+    """The spec by which this program trained what is in a file; None of a file of others.
+
+    It stands in the metadata of the file, in the manifest beside an artifact of the store, or in
+    the description beside an export.
+    """
+    text = json.dumps(_about_beside(path).get(SPEC))
+    with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
+        text = (file.metadata() or {}).get(SPEC, text)
+    return _spec_of(text)
+
+
+def _about_beside(path: Path) -> dict[str, Any]:
+    """What a file beside the tensors says of them, if it is of these tensors."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    for beside in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            about: dict[str, Any] = json.loads(beside.read_text())
+            if digest in (about.get("sha256"), about.get("files", {}).get(path.name)):
+                return about
+    return {}
+
+
+def trained_spec(identity: str, store: Store) -> TrialSpec | None:
+    """As ``trained_by``, of kept weights."""
+    with contextlib.suppress(DamagedFileError):
+        return _spec_of(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
+    return None
+
+
+def _spec_of(told: Any) -> TrialSpec | None:
+    # One of a later version, or of a plug-in that is not in use, tells nothing here.
+    with contextlib.suppress(UserError, ValueError, TypeError):
+        plain = json.loads(told)
+        return TrialSpec.build(**(json.loads(plain) if isinstance(plain, str) else plain))
+    return None
 
 
 def hash_of(path: Path) -> str:
@@ -85,76 +139,3 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
         ) from None
     fitted, _ = fit(network, read(folder / FILE), identity, slot.is_given)
     network.load_state_dict(fitted, strict=False)
-
-
-def fit(
-    network: Network, tensors: dict[str, Tensor], told: str, is_given: bool = False
-) -> tuple[dict[str, Tensor], str]:
-    """Weights under the names of a network.
-
-    The last layer of what is trained on may be of other classes: it stays as it is drawn.
-
-    Args:
-        network: that is to start from them.
-        tensors: of the file; names as of this program, of timm or of torchvision.
-        told: how a message names the file.
-        is_given: the network is not trained, so that the last layer must fit too.
-
-    Returns:
-        The weights, and what of the network is not among them, in words; nothing if all of it is.
-
-    Raises:
-        UserError: they are of another network.
-    """
-    own = network.state_dict()
-    given = {_own_name(name, own): tensor for name, tensor in tensors.items()}
-    head = {name: tensor for name, tensor in given.items() if name.startswith("head.")}
-    body = {name: tensor for name, tensor in given.items() if name not in head}
-    wanted = {name for name in own if not name.startswith("head.")}
-    # A counter that no result depends on, and which some programs leave out.
-    absent = sorted(n for n in wanted - body.keys() if not n.endswith("num_batches_tracked"))
-    foreign = sorted(body.keys() - wanted)
-    other = sorted(n for n in body.keys() & wanted if body[n].shape != own[n].shape)
-    if absent or foreign or other:
-        first = (
-            f"{other[0].removeprefix('backbone.')} is {tuple(body[other[0]].shape)} there and "
-            f"{tuple(own[other[0]].shape)} here"
-            if other
-            else f"it has no {absent[0].removeprefix('backbone.')}"
-            if absent
-            else f"it has {foreign[0]}, which the network has not"
-        )
-        raise UserError(
-            f"network.weights: {told} is of another network ({first}; {len(absent)} tensors are "
-            f"absent, {len(foreign)} foreign, {len(other)} of another shape); name the backbone "
-            "that it was saved from"
-        )
-    fits = all(
-        name in head and head[name].shape == own[name].shape for name in own if name[:5] == "head."
-    )
-    if fits and head:
-        return {**body, **head}, ""
-    if is_given:
-        raise UserError(_other_classes(own, head, told))
-    return body, "its last layer is of other classes: the network's own stays as it is drawn"
-
-
-def _other_classes(own: dict[str, Tensor], head: dict[str, Tensor], told: str) -> str:
-    wanted = tuple(own["head.weight"].shape)
-    there = head.get("head.weight")
-    found = "has none" if there is None else f"is {tuple(there.shape)}"
-    return (
-        f"network.weights: the last layer of {told} {found}, and that of the network is {wanted} "
-        "with a bias: one that is not trained (network.epochs=0) needs its own; are these the "
-        "weights of a classifier of this data set?"
-    )
-
-
-def _own_name(name: str, own: dict[str, Tensor]) -> str:
-    name = _PREFIX.sub("", name)
-    if name in own:
-        return name
-    layer, _, kind = name.rpartition(".")
-    if layer in _HEADS and kind in ("weight", "bias") and f"backbone.{name}" not in own:
-        return f"head.{kind}"
-    return f"backbone.{name}"

@@ -254,6 +254,10 @@ class HeadMethod:
         """
         return self.training_logits(features)
 
+    def draws(self) -> bool:
+        """Whether ``predict`` draws numbers, which a file for other programs cannot."""
+        return False
+
     def state(self) -> dict[str, Tensor]:
         """Tensors beyond the parameters that go on, or that ``predict`` reads, each (K, ...).
 

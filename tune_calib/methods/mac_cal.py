@@ -295,6 +295,10 @@ class MacCal(HeadMethod):
             return self._monte_carlo(features)
         return self._apply(self.parameters, features)
 
+    def draws(self) -> bool:
+        """Whether probabilities of several draws are averaged."""
+        return bool(self.params.evaluation == "mc")
+
     def _monte_carlo(self, features: Tensor) -> Tensor:
         # The draws are numbered, whatever part of a split is asked for: all of its samples are
         # judged under the same masks.

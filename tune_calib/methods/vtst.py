@@ -96,6 +96,10 @@ class VariationalTwoStage(HeadMethod):
             for draw in range(self.params.mc_samples)
         )
 
+    def draws(self) -> bool:
+        """Whether probabilities of several draws are averaged."""
+        return bool(self.params.evaluation == "mc")
+
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
         mean = apply_stack(self._part("mean."), features, ["relu"])

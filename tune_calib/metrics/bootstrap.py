@@ -1,23 +1,47 @@
-"""Intervals of every metric over the test samples, by the bootstrap."""
+"""Intervals of every metric over the samples of a split, by the bootstrap, in one pass.
+
+``resamples`` times N samples are drawn with replacement: how often each was drawn is its weight,
+and all metrics of many draws are sums of weights (``resampled``). Two kinds of interval, both at
+``LEVEL``:
+
+- **Percentile** intervals of metrics that samples have a part in each, such as accuracy, NLL, AURC
+  and AUROC: the middle of the draws. Their bias is none, or far within the interval.
+- **Debiased** intervals of distances (``resampled.DISTANCES``), as the ECE: chance adds to a
+  distance, and the bootstrap adds it once more, so that percentile intervals lie above the truth,
+  and of a calibrated classifier hold it never. So the observed distance is compared with those of a
+  family of classifiers, whose differences of confidence and correctness are s times the observed
+  ones: s = 0 is calibrated, s = 1 as observed. The ends are the distances of the two classifiers
+  that would show a distance as large as the observed one, or as small, with 2.5 % (quantiles at s =
+  0, 1 and 2, in between by a straight line). The lower end is 0 where chance alone explains the
+  distance; the upper one is at least the observed distance, so that what is printed is within.
+
+The calibration parts of NLL and Brier score, percentiles too, are in truth never below 0: their
+upper end is at least 0.
+"""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.summary import evaluate
+from tune_calib.metrics import conformal
+from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, SHARES, Resampled
+from tune_calib.metrics.summary import given
+from tune_calib.names import METRICS
 
 LEVEL = 0.95
+_TAIL = (1 - LEVEL) / 2
+_CHUNK = 2**19  # weights that are worked on at once
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Intervals at ``LEVEL`` of one metric of K classifiers.
+    """Intervals at ``LEVEL`` of one metric of K classifiers; NaN where it is not defined.
 
     Attributes:
         lower: (K,), lower end.
         upper: (K,), upper end.
-        se: (K,), standard error.
+        se: (K,), standard error: the standard deviation of the draws.
     """
 
     lower: Tensor
@@ -34,26 +58,140 @@ def bootstrap(
 ) -> dict[str, Interval]:
     """Intervals over the samples of a split, the classifiers as they are.
 
+    The same samples are drawn for all classifiers, and for any that are given with the same N and
+    seed: differences between them can be compared draw by draw.
+
     Args:
         logits: (K, N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
-        resamples: how often N samples are drawn with replacement, the same for all classifiers.
+        resamples: how often N samples are drawn with replacement.
         seed: of the draws.
-        calib: logits (K, M, C) and labels (M,) of ``calib``, which metrics of conformal sets need.
+        calib: logits (K, M, C) and labels (M,) of ``calib``, whose threshold conformal sets have;
+            without it there are none.
 
     Returns:
-        Name of ``names.METRICS`` to its intervals.
+        Name of ``names.METRICS`` to its intervals. Metrics of plug-ins, which know no weights, are
+        computed draw by draw.
 
     Raises:
         ValueError: an input is out of range or not finite.
     """
+    weights = draw(len(labels), resamples, seed).to(labels.device)
+    limits = None
+    if calib is not None:
+        limits = conformal.threshold(calib[0].double().softmax(-1), calib[1])
+    each = [
+        _intervals(one.double(), labels, weights, None if limits is None else limits[k])
+        for k, one in enumerate(logits)
+    ]
+    return {
+        name: Interval(*(torch.stack([one[name][part] for one in each]) for part in range(3)))
+        for name in each[0]
+    }
+
+
+def draw(samples: int, resamples: int, seed: int) -> Tensor:
+    """How often each sample is drawn: (resamples, samples), int16."""
     chance = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(len(labels), (resamples, len(labels)), generator=chance)
-    found = [evaluate(logits[:, own], labels[own]) for own in drawn.to(labels.device)]
-    ends = torch.tensor([(1 - LEVEL) / 2, (1 + LEVEL) / 2], dtype=torch.float64)
-    intervals = {}
-    for name in found[0]:
-        values = torch.stack([one[name] for one in found]).double()
-        lower, upper = values.quantile(ends.to(values.device), dim=0)
-        intervals[name] = Interval(lower, upper, values.std(0))
-    return intervals
+    counts = torch.zeros(resamples, samples, dtype=torch.int16)
+    one = torch.ones(samples, dtype=torch.int16)
+    # Draw by draw, since all places at once would take eight bytes each.
+    for own in counts:
+        own.index_add_(0, torch.randint(samples, (samples,), generator=chance), one)
+    return counts
+
+
+def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
+    """Metrics of one classifier on each draw.
+
+    Args:
+        classifier: prepared.
+        weights: (R, N), as of ``draw``.
+
+    Returns:
+        Name to (R,), of ``DISTANCES`` to (``SHARES``, R).
+    """
+    rows = max(1, _CHUNK // weights.shape[-1])
+    parts = [classifier.metrics(part.to(torch.float64)) for part in weights.split(rows)]
+    return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
+
+
+def _intervals(
+    logits: Tensor, labels: Tensor, weights: Tensor, limit: Tensor | None
+) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    classifier = Resampled(logits, labels, limit)
+    drawn = drawn_metrics(classifier, weights) | _of_plugins(logits, labels, weights)
+    once = drawn_metrics(classifier, torch.ones_like(weights[:1]))
+    plug_in = classifier.plug_in()
+    found = {}
+    for name, numbers in drawn.items():
+        if name in DISTANCES:
+            value = once[name][AS_DRAWN, 0]
+            lower, upper = _debiased(value, plug_in.get(name, value), numbers)
+            numbers = numbers[AS_DRAWN]
+        else:
+            lower, upper = _ends(numbers)
+        if name in ("nll_calibration", "brier_calibration"):
+            upper = upper.clamp(min=0)
+        record = METRICS[name]
+        lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
+        found[name] = (lower, upper, _spread(numbers))
+    return found
+
+
+def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    if not given(logits, labels):
+        return {}
+    places = torch.arange(len(labels), device=labels.device)
+    own = [places.repeat_interleave(counts.long()) for counts in weights]
+    each = [given(logits[drawn], labels[drawn]) for drawn in own]
+    return {name: torch.stack([one[name] for one in each]) for name in each[0]}
+
+
+def _debiased(value: Tensor, whole: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends of a distance.
+
+    Args:
+        value: that was observed.
+        whole: what the distance of the classifier at share 1 is: the value with its bias, if it
+            was taken off.
+        drawn: (``SHARES``, R), what is observed of classifiers at these shares.
+    """
+    low, high = torch.stack([torch.stack(_ends(numbers)) for numbers in drawn], -1)
+    least, most = _reached(high, value, whole), _passed(low, value, whole)
+    return least * whole, torch.maximum(most * whole, value)
+
+
+def _share_at(quantiles: Tensor, value: Tensor, whole: Tensor, after: int) -> Tensor:
+    """The share at which rising quantiles (``SHARES``,) are at a value, ``after`` so many below."""
+    if after == 0:
+        return torch.zeros_like(value)
+    start = quantiles[after - 1]
+    # Far from a calibrated classifier a distance rises as its differences do.
+    slope = whole if after == len(SHARES) else quantiles[after] - start
+    return SHARES[after - 1] + torch.where(slope > 0, (value - start) / slope, 0)
+
+
+def _reached(quantiles: Tensor, value: Tensor, whole: Tensor) -> Tensor:
+    """The smallest share at which the quantiles are no longer below the value."""
+    return _share_at(quantiles, value, whole, int((quantiles < value).sum()))
+
+
+def _passed(quantiles: Tensor, value: Tensor, whole: Tensor) -> Tensor:
+    """The largest share at which the quantiles are not yet above the value."""
+    return _share_at(quantiles, value, whole, int((quantiles <= value).sum()))
+
+
+def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Both quantiles of the draws in which the metric is defined; NaN if it is in none."""
+    known = numbers[~numbers.isnan()]
+    if not len(known):
+        return numbers.new_tensor(torch.nan), numbers.new_tensor(torch.nan)
+    ends = torch.tensor([_TAIL, 1 - _TAIL], dtype=known.dtype, device=known.device)
+    low, high = known.quantile(ends)
+    return low, high
+
+
+def _spread(numbers: Tensor) -> Tensor:
+    known = numbers[~numbers.isnan()]
+    return known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)

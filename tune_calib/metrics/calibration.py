@@ -15,6 +15,7 @@ from tune_calib.metrics.binning import (
     bin_table,
     equal_mass_table,
 )
+from tune_calib.metrics.equal_mass import debiased
 from tune_calib.metrics.validation import check
 
 
@@ -125,11 +126,52 @@ def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = Fals
     check(probs, labels)
     # A class beyond the largest label is left out by Mukhoti's code, on which the tables rest.
     classes = probs.shape[-1] if all_classes else int(labels.max()) + 1
-    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
-    scores = probs[..., :classes].transpose(-1, -2).contiguous()
-    is_class = (labels == torch.arange(classes, device=labels.device)[:, None]).to(probs.dtype)
-    place = torch.bucketize(scores, edges)  # 0 takes what is in no bin
+    scores, is_class, place = class_places(probs[..., :classes], labels, bins)
     zeros = torch.zeros(*scores.shape[:-1], bins + 2, dtype=probs.dtype, device=probs.device)
-    # n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N
+    # 0 takes what is in no bin; n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N
     gaps = zeros.scatter_add(-1, place, scores - is_class)[..., 1 : bins + 1]
     return gaps.abs().sum(-1).mean(-1) / len(labels)
+
+
+def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Root of the mean over classes of the debiased squared error of p[:, k] against 1[y = k].
+
+    The marginal error of Kumar et al. (NeurIPS 2019), over the bins of the classwise ECE: of bins
+    of equal mass, all but one would hold nothing but samples of other classes where there are many
+    classes. p = 0 is in the lowest bin.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of equal-width bins.
+
+    Returns:
+        (...), in [0, 1].
+    """
+    check(probs, labels)
+    scores, is_class, place = class_places(probs, labels, bins)
+    place = place.clamp(min=1)
+    zeros = torch.zeros(*scores.shape[:-1], bins + 2, dtype=probs.dtype, device=probs.device)
+    count, right, over = (
+        zeros.scatter_add(-1, place, values)[..., 1 : bins + 1]
+        for values in (torch.ones_like(scores), is_class.expand_as(scores), scores - is_class)
+    )
+    return debiased(count, right, over).mean(-1).sqrt()
+
+
+def class_places(probs: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Each class against the rest.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: B, of equal width.
+
+    Returns:
+        p (..., C, N); 1[y = k], (C, N); the bin of each p, (..., C, N): 1 to B, 0 where p = 0.
+    """
+    classes = probs.shape[-1]
+    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
+    scores = probs.transpose(-1, -2).contiguous()
+    is_class = (labels == torch.arange(classes, device=labels.device)[:, None]).to(probs.dtype)
+    return scores, is_class, torch.bucketize(scores, edges)

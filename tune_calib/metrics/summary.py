@@ -3,30 +3,47 @@
 import torch
 from torch import Tensor
 
+from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import BinTable, bin_table, top_label
 from tune_calib.metrics.calibration import (
     ace_of,
     aece,
     cece,
+    classwise_debiased,
     ece_of,
     mce_of,
     o_ece_of,
     rmsce_of,
     u_ece_of,
 )
+from tune_calib.metrics.equal_mass import debiased_of, sweep_of
+from tune_calib.metrics.kolmogorov import ks_of
+from tune_calib.metrics.ood import entropy
+from tune_calib.metrics.ranked import Ranked, Ranking
+from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
+from tune_calib.metrics.selective import aurc_of, error_auroc_of, least_aurc_of, mean_where
+from tune_calib.metrics.smooth import on_grid, smooth_of
 from tune_calib.names import METRICS
 
+Split = tuple[Tensor, Tensor]
+"""Logits (..., N, C) and labels (N,) of a split."""
 
-def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+
+def evaluate(
+    logits: Tensor, labels: Tensor, calib: Split | None = None, in_search: bool = False
+) -> dict[str, Tensor]:
     """Every metric of a population on one split; the bins are counted once.
 
     Args:
         logits: (..., N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
+        calib: of the same classifiers; without it there are no conformal sets.
+        in_search: the metrics that the trials of a search have alone.
 
     Returns:
-        Name to (...); fractions in [0, 1], NLL in nats, Brier summed over classes.
+        Name to (...); fractions in [0, 1], NLL in nats, Brier summed over classes. NaN where a
+        metric is not defined: what it is of right samples where none is right, and of wrong ones.
 
     Raises:
         ValueError: an input is out of range or not finite, or a plug-in's metric leaves its bounds.
@@ -43,7 +60,55 @@ def evaluate(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         "o_ece": o_ece_of(table, samples),
         "u_ece": u_ece_of(table, samples),
         "brier": brier(probs, labels),
-        **_given(logits, labels),
+        **_of_ranks(probs, labels, in_search),
+        **({} if in_search else _costly(logits, probs, labels)),
+        **({} if in_search or calib is None else _conformal(probs, labels, calib)),
+        **given(logits, labels),
+    }
+
+
+def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
+    """Metrics of the order of confidences, which are sorted once."""
+    confidence, correct = top_label(probs.double(), labels)
+    ranked = Ranked(Ranking(confidence), correct)
+    area = aurc_of(ranked)
+    found = {
+        "debiased_ece": debiased_of(ranked),
+        "ks_error": ks_of(ranked),
+        "aurc": area,
+        # Both sums are rounded: an ideal order would fall below 0.
+        "e_aurc": (area - least_aurc_of(ranked)).clamp(min=0),
+    }
+    if in_search:
+        return found
+    return found | {
+        "sweep_ece": sweep_of(ranked),
+        "error_auroc": error_auroc_of(ranked),
+        "smooth_ece": smooth_of(on_grid(confidence, confidence - correct) / len(labels)),
+    }
+
+
+def _costly(logits: Tensor, probs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """What would slow a search of small trials."""
+    parts: dict[str, Tensor] = {}
+    whole = (nll_from_logits(logits, labels), brier(probs, labels))
+    left = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
+    for name, value, rest in zip(("nll", "brier"), whole, left, strict=True):
+        parts |= {f"{name}_calibration": value - rest, f"{name}_refinement": rest}
+    correct = top_label(probs, labels)[1]
+    entropies = entropy(probs)
+    return parts | {
+        "classwise_debiased": classwise_debiased(probs, labels),
+        "entropy_right": mean_where(entropies, correct),
+        "entropy_wrong": mean_where(entropies, 1 - correct),
+    }
+
+
+def _conformal(probs: Tensor, labels: Tensor, calib: Split) -> dict[str, Tensor]:
+    limit = conformal.threshold(calib[0].softmax(-1), calib[1])
+    return {
+        "conformal_size": conformal.set_sizes(probs, limit).mean(-1),
+        "conformal_coverage": conformal.covered(probs, labels, limit).mean(-1),
     }
 
 
@@ -67,7 +132,7 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
     }
 
 
-def _given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Metrics of plug-ins, which know one classifier and no population."""
     found = {}
     each = logits.double().reshape(-1, *logits.shape[-2:])

@@ -52,6 +52,22 @@ def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -
     vars(backbone)["cut_into_stages"] = cut
 
 
+def name_last_layer(backbone: nn.Module, name: str | None) -> None:
+    """Tell what the last layer is called in weights of the whole classifier.
+
+    Args:
+        backbone: the extractor, without it.
+        name: of the layer, e.g. ``classifier.6``; None: it had none.
+    """
+    vars(backbone)["name_of_last_layer"] = name
+
+
+def last_layer_of(backbone: nn.Module) -> str | None:
+    """What ``name_last_layer`` told; None where nothing was."""
+    name: str | None = vars(backbone).get("name_of_last_layer")
+    return name
+
+
 def cut_sequential(backbone: nn.Sequential, bounds: Sequence[int]) -> list[nn.Module]:
     """Cut a sequence before the positions ``bounds``."""
     return [backbone[start:end] for start, end in pairwise((0, *bounds, len(backbone)))]

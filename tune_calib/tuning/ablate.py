@@ -1,6 +1,6 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tune_calib import plugins
@@ -24,6 +24,7 @@ from tune_calib.plugins import Plugin
 from tune_calib.registry import DATASETS, LADDERS, RECIPES
 from tune_calib.tuning.backend.feed import resources_of, run_plan
 from tune_calib.tuning.backend.launch import ray_session, refuse_here
+from tune_calib.tuning.backend.look import run_looks
 from tune_calib.tuning.backend.plan import lacking, make_plan
 from tune_calib.tuning.caption import (
     conditions,
@@ -41,6 +42,9 @@ from tune_calib.tuning.folder import (
     refuse_foreign,
     refuse_mended,
 )
+from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.look import lacking as lacking_looks
+from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.site import Site
 
@@ -53,11 +57,13 @@ class LadderJob:
         ladder: the ladder.
         asked: settings, seeds and whether its controls are run.
         site: where.
+        look: what its finished trials are looked at beside.
     """
 
     ladder: Ladder
     asked: Asked
     site: Site
+    look: CloserLook = field(default_factory=CloserLook)
 
     def planned(self) -> list[PlannedTrial]:
         """Its trials.
@@ -84,9 +90,11 @@ def ablate(job: LadderJob) -> list[str]:
     data = planned[0].spec.data
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(site.data_root)
+    sets = job.look.sets(data, site.data_root)
     sweep_manifest(job, planned)
     everywhere = environment_of(trial.spec for trial in planned)
     needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
+    needs += needs_of_looks(lacking_looks(job.look, sets, planned, site.out), site.gpus)
     refuse_here(site.address, needs)
     with only_driver(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
@@ -101,7 +109,7 @@ def ablate(job: LadderJob) -> list[str]:
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
-        if not plan.networks:
+        if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
             return []
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
@@ -110,7 +118,10 @@ def ablate(job: LadderJob) -> list[str]:
             circumstances = site.circumstances(
                 manifest.sweep, job.ladder.name, job.asked.recipe_told, used
             )
-            return run_plan("networks and heads", plan, circumstances, site.gpus)
+            crashed = run_plan("networks and heads", plan, circumstances, site.gpus)
+            # Behind them: what is looked at is finished, and a trial never waits for a look.
+            looks = lacking_looks(job.look, sets, planned, site.out)
+            return crashed + run_looks(looks, circumstances, site.gpus)
 
 
 def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:

@@ -6,17 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from tune_calib.asked import Asked
 from tune_calib.data.base import info_of
 from tune_calib.data.constants import NORMS, Constants
 from tune_calib.engine import weights
+from tune_calib.engine.fitting import fit
+from tune_calib.engine.given import refuse_seen
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.base import BackboneInfo
 from tune_calib.places import Place
-from tune_calib.registry import BACKBONES
-from tune_calib.spec import OWN_NORM
+from tune_calib.registry import BACKBONES, METHODS
+from tune_calib.spec import OWN_NORM, DataSlot, TrialSpec
 
 
 def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
@@ -39,25 +44,44 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
         return asked
     file = Path(path).expanduser()
     tensors = weights.read(file)
+    made = weights.trained_by(file)
     network = {**network, "weights": weights.hash_of(file)}
     asked = replace(asked, given={**asked.given, "network": network})
     if asked.is_given:
-        asked = _normalised(asked)
+        asked = _normalised(asked, made)
+        _refuse_other_logits(file, tensors, made)
+    spec = asked.spec()
+    if made is not None:
+        refuse_seen(made, spec.data)
     # Before the file is copied: one that does not fit leaves no trace.
-    untrained, _ = build(asked.spec(), samples=2)
-    if told := weights.fit(untrained, tensors, str(file), asked.is_given)[1]:
+    untrained, _ = build(spec, samples=2)
+    if told := fit(untrained, tensors, str(file), asked.is_given)[1]:
         sys.stderr.write(f"{file}: {told}\n")
+    if any(name.startswith("classifier.") for name in tensors):
+        sys.stderr.write(f"{file}: of this export the network is taken, with its own head\n")
     weights.keep(file, store)
     return asked
 
 
-def _normalised(asked: Asked) -> Asked:
+def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialSpec | None) -> None:
+    """Refuse a network of this program whose method, and not its head, makes the logits."""
+    if not any(name.startswith("method.") for name in tensors):
+        return
+    own: type[NetworkMethod] | None = METHODS[made.network.method].implementation if made else None
+    if own is None or own.forward is not NetworkMethod.forward:
+        raise UserError(
+            f"network.weights: {file} holds what its training method makes logits by, beside the "
+            "network; give a network whose logits are those of its last layer"
+        )
+
+
+def _normalised(asked: Asked, made: TrialSpec | None) -> Asked:
     """With the constants of a given network, which are told in one way, whatever was written."""
     plain = _with_norm(asked, None)
     norm = asked.given.get("data", {}).get("norm")
     if norm is None:
-        norm = _norm_of_backbone(plain)
-    wanted, own = (_constants(each) for each in (_with_norm(asked, norm), plain))
+        norm = _constants(made.data) if made else _norm_of_backbone(plain)
+    wanted, own = (_constants(each.spec().data) for each in (_with_norm(asked, norm), plain))
     if wanted == own:
         return plain
     name = next((name for name, known in NORMS.items() if known == wanted), None)
@@ -70,8 +94,8 @@ def _with_norm(asked: Asked, norm: str | Constants | None) -> Asked:
     return replace(asked, given={**asked.given, "data": {**data, **told}})
 
 
-def _constants(asked: Asked) -> Constants:
-    info = info_of(asked.spec().data)
+def _constants(data: DataSlot) -> Constants:
+    info = info_of(data)
     return info.mean, info.std
 
 

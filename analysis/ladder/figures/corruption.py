@@ -1,65 +1,115 @@
 """ECE and accuracy against the severity of image corruptions (as MaC-Cal, Fig. 5)."""
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.shifts import FAMILIES, MEAN, TITLES
+from tune_calib.manifests import RungRecord
+from tune_calib.names import CORRUPTION_KINDS
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
+_COLUMNS = ["spec_hash", "kind", "severity", *PANELS]
+
+FEW = 4
+"""So many kinds have a panel each; more of them are boxes."""
+
+EARLIER = "earlier"
+_WHOSE = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of each rung"}
 
 
-def corruption_table(sweep: Sweep) -> pd.DataFrame:
-    """Metrics of one trial of each rung by severity; 0 are the images as they are.
+def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
+    """Metrics of each rung by kind and severity, means over its trials.
 
     Returns:
-        Columns rung, kind, severity, accuracy, ece; fractions. Empty where nothing was evaluated
-        on corrupted images (``tune-calib pictures``).
+        Whose corruptions they are (of ``analysis.shifts.FAMILIES``, published ones before generated
+        ones, or ``earlier``), and columns rung, kind, severity (0 are the images as they are),
+        accuracy, ece, hashes (of the trials, joined by blanks); fractions. Empty where nothing was
+        looked at.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
-    shifted: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
-    rows = sweep.trials.set_index("spec_hash")
-    # Of the first trial of each rung: pictures made anew may have taken another one.
-    kept = rows.index[rows.index.isin(shifted["spec_hash"])]
-    first = rows.loc[kept].drop_duplicates("rung").index
-    shifted = shifted[shifted["spec_hash"].isin(first)]
-    if shifted.empty:
-        return pd.DataFrame(columns=["rung", "kind", "severity", "accuracy", "ece"])
-    # The corruptions of a published set are one kind: their mean, as the field gives it.
-    kinds = shifted["kind"].str.partition("/")[0]
-    shifted = (
-        shifted.assign(kind=kinds)
-        .groupby(["spec_hash", "kind", "severity"], as_index=False, sort=False)[list(PANELS)]
-        .mean()
+    family, rows = next(
+        ((family, rows) for family in FAMILIES if len(rows := _looked(sweep, family))),
+        (EARLIER, _earlier(sweep)),
     )
-    clean = shifted[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
+    if rows.empty:
+        return family, pd.DataFrame(columns=["rung", "kind", "severity", *PANELS, "hashes"])
+    trials = sweep.trials.set_index("spec_hash")
+    clean = rows[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
     for metric in PANELS:
-        clean[metric] = clean["spec_hash"].map(rows[f"test/{metric}"])
-    table: pd.DataFrame = pd.concat([clean, shifted])
-    table["rung"] = table["spec_hash"].map(rows["rung"])
-    columns = ["rung", "kind", "severity"]
-    return table.sort_values(columns)[[*columns, "accuracy", "ece"]].reset_index(drop=True)
+        clean[metric] = clean["spec_hash"].map(trials[f"test/{metric}"])
+    rows = pd.concat([clean, rows])
+    rows["rung"] = rows["spec_hash"].map(trials["rung"])
+    groups = rows.sort_values(["rung", "kind", "severity"]).groupby(["rung", "kind", "severity"])
+    table = groups[list(PANELS)].mean()
+    return family, table.assign(hashes=groups["spec_hash"].agg(" ".join)).reset_index()
+
+
+def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
+    """A row a (trial, kind, severity), of the columns of shifted images."""
+    done = sweep.trials[sweep.trials["status"] == "done"]
+    rows = []
+    for name in map(str, done):
+        parts = name.split("/")
+        if len(parts) == 4 and parts[0] == family and parts[3] == "ece":
+            kind, severity = parts[1:3]
+            if MEAN not in (kind, severity):
+                found = {m: done[f"{family}/{kind}/{severity}/{m}"] for m in PANELS}
+                key = {"spec_hash": done["spec_hash"], "kind": kind, "severity": int(severity)}
+                rows.append(pd.DataFrame({**key, **found}).dropna(subset=list(PANELS)))
+    return pd.concat(rows) if rows else pd.DataFrame(columns=_COLUMNS)
+
+
+def _earlier(sweep: Sweep) -> pd.DataFrame:
+    """As ``_looked``, of the table ``corruptions``, which earlier versions wrote."""
+    rows: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
+    trials = sweep.trials.set_index("spec_hash")
+    # Of the first trial of each rung: pictures made anew may have taken another one.
+    kept = trials.index[trials.index.isin(rows["spec_hash"])]
+    rows = rows[rows["spec_hash"].isin(trials.loc[kept].drop_duplicates("rung").index)]
+    # The corruptions of a published set are one kind: their mean, as the field gives it.
+    kinds = rows["kind"].str.partition("/")[0] if len(rows) else rows["kind"]
+    groups = rows.assign(kind=kinds).groupby(["spec_hash", "kind", "severity"], as_index=False)
+    return groups[list(PANELS)].mean()
 
 
 def draw_corruption(results: LadderResults) -> Drawing | None:
-    """A column of panels a kind of corruption, ECE above accuracy, a line a rung.
+    """ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each.
 
     Returns:
-        None if nothing was evaluated on corrupted images.
+        None if nothing was looked at on corrupted images.
     """
     sweep = results.sweep
-    table = corruption_table(sweep)
+    family, table = corruption_table(sweep)
     if table.empty:
         return None
-    kinds = list(table["kind"].unique())
+    found = set(table["kind"])
+    kinds = [kind for kind in CORRUPTION_KINDS if kind in found]
+    kinds += sorted(found - set(kinds))
+    draw = _panels if len(kinds) <= FEW else _boxes
+    figure = draw(sweep, table, kinds)
+    hashes = {name for cell in table["hashes"] for name in cell.split()}
+    over = (
+        "" if len(kinds) <= FEW else f"; boxes: range, quartiles and median over {len(kinds)} kinds"
+    )
+    told = f"{_WHOSE[family]}; {trials_behind(sweep, hashes)}{over}"
+    figure.suptitle(told, fontsize=7)
+    return figure
+
+
+def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
+    """A column of panels a kind, a line a rung."""
     rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
         len(PANELS), len(kinds), figsize=(style.TEXT_IN, 4.2 + 0.14 * (len(rungs) // 3)),
@@ -72,12 +122,11 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
                 is_own = (table["kind"] == kind) & (table["rung"] == rung.index)
                 _line(axis, table[is_own], metric, rung.index, rung.label)
     for axis, kind in zip(axes[0], kinds, strict=True):
-        axis.set_title(kind, fontsize=8)
+        axis.set_title(kind.replace("_", " "), fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("severity (0: clean)")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
-    figure.suptitle("n = 1 trial of each rung, that of the smallest seeds", fontsize=7)
     return figure
 
 
@@ -88,14 +137,62 @@ def _line(axis: Axes, rows: pd.DataFrame, metric: str, index: int, label: str) -
     )  # fmt: skip
 
 
+def _boxes(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
+    """A box a rung beside each other at every severity; without corruption there is one value."""
+    rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
+    figure, axes = plt.subplots(
+        len(PANELS), 1, sharex=True, figsize=(style.TEXT_IN, 5.0 + 0.14 * (len(rungs) // 3))
+    )
+    width = 0.82 / len(rungs)
+    for axis, (metric, label) in zip(axes, PANELS.items(), strict=True):
+        for place, rung in enumerate(rungs):
+            own = table[table["rung"] == rung.index]
+            shift = (place - (len(rungs) - 1) / 2) * width
+            _rung_boxes(axis, own, metric, shift, 0.86 * width, rung)
+        axis.set_ylabel(label)
+        severities = sorted(table["severity"].unique())
+        axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
+        for severity in severities[1:]:
+            axis.axvline(severity - 0.5, color="0.85", linewidth=0.6, zorder=0)
+        axis.set_xticks(severities)
+    axes[0].set_ylim(bottom=0)
+    axes[-1].set_xlabel("severity (0: clean)")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
+    return figure
+
+
+def _rung_boxes(
+    axis: Axes, rows: pd.DataFrame, metric: str, shift: float, width: float, rung: RungRecord
+) -> None:
+    """Quartiles and range, the mark of the rung at the median: in print colours may be greys."""
+    color = style.color(rung.index)
+    severities = sorted(rows["severity"].astype(int).unique())
+    values = {s: 100 * rows.loc[rows["severity"] == s, metric].to_numpy() for s in severities}
+    shifted = {severity: own for severity, own in values.items() if severity > 0}
+    line = {"color": color, "linewidth": 0.7}
+    axis.boxplot(
+        list(shifted.values()), positions=[s + shift for s in shifted], widths=width,
+        whis=(0, 100), manage_ticks=False, patch_artist=True,
+        boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
+        whiskerprops=line, capprops=line, medianprops=line,
+    )  # fmt: skip
+    axis.plot(
+        [s + shift for s in values], [np.median(own) for own in values.values()], color=color,
+        marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
+        markeredgewidth=0.4, linestyle="none", label=rung.label,
+    )  # fmt: skip
+
+
 LADDER_FIGURES.register(
     Figure(
         name="corruption",
         title="ECE and accuracy on corrupted test images",
         reading=(
-            "Noise, blur and loss of contrast of five severities, made here from the test split, "
-            "and, where it was asked for, the mean over the corruptions of CIFAR-10-C or "
-            "CIFAR-100-C. One trial of each rung, that of the smallest seeds."
+            "At every severity a box for each rung: quartiles, median and range over the kinds of "
+            "corruption, each the mean over the trials; of few kinds a column of panels each. "
+            "Published corruptions are those of CIFAR-10-C and CIFAR-100-C; generated ones have "
+            "their kinds and strengths and other noise, and stand beside each other alone."
         ),
         draw=draw_corruption,
         position=80,

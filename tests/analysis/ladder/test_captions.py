@@ -65,7 +65,7 @@ def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     has_spread = [name for name, (_, text) in told.items() if "mean ± sd" in text.lower()]
     assert has_spread == (["reliability", "tradeoff"] if numbers[-1] > 1 else [])
     assert ("± sd" in mean_over(sweep)) == (numbers[-1] > 1)
-    for name in ("corruption", "prototypes", "norm_confidence"):
+    for name in ("prototypes", "norm_confidence"):
         assert told[name][1].endswith("One trial of each rung, that of the smallest seeds.")
     if kinds == RIVALS:
         blocks = min(filter(None, (len(sweep.of_rung(index)) for index in sweep.labels)))

@@ -12,6 +12,7 @@ from analysis.ladder.figures.confidence import draw_confidence
 from analysis.ladder.figures.corruption import corruption_table, draw_corruption
 from analysis.ladder.figures.cost import cost_table, draw_cost
 from analysis.ladder.figures.norm_confidence import draw_norm_confidence
+from analysis.ladder.figures.ood import draw_ood
 from analysis.ladder.figures.prototypes import angles, draw_prototypes
 from analysis.ladder.figures.reliability import draw_reliability
 from analysis.ladder.figures.sparsity import draw_sparsity
@@ -20,6 +21,7 @@ from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.pareto import unbeaten
+from analysis.shifts import FAMILIES
 from tests import fake_results
 from tune_calib.results import SCHEMAS, write_results, write_table
 
@@ -202,12 +204,41 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
         for k in (2, 1)
     ]
     write_table(out, "corruptions", "1-0", pa.Table.from_pylist(rows))
-    table = corruption_table(sweep)
+    family, table = corruption_table(sweep)
+    assert family == "earlier"
     clean = fake_results.value(1, 0)
     assert table["ece"].tolist() == pytest.approx([clean, 0.1, 0.2])
     axis = draw_corruption(LadderResults(sweep)).axes[0]
     assert axis.lines[0].get_ydata().tolist() == pytest.approx([100 * clean, 10, 20])
     assert axis.get_legend_handles_labels()[1] == ["+ one"]
+
+
+def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
+    for kinds, shown in ((FAMILIES["generated"][:2], 4), (FAMILIES["generated"], 2)):
+        fake_results.add_shifts(out, [f"generated/{kind}" for kind in kinds])
+        sweep = load(out)
+        family, table = corruption_table(sweep)
+        assert family == "generated"
+        assert set(table["severity"]) == set(range(6))
+        assert set(table["kind"]) == set(kinds)
+        drawn = draw_corruption(LadderResults(sweep))
+        assert len(drawn.axes) == shown
+        told = drawn.get_suptitle()
+        assert "generated corruptions; n = 3 trials of each rung" in told
+        assert ("over 14 kinds" in told) is (shown == 2)
+
+
+def test_published_corruptions_are_drawn_before_generated_ones(out):
+    fake_results.add_shifts(out, ["generated/fog", "corrupt/fog"])
+    assert corruption_table(load(out))[0] == "corrupt"
+
+
+def test_foreign_images_have_a_panel_a_set_and_metric(out):
+    assert draw_ood(LadderResults(load(out))) is None
+    fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
+    axes = draw_ood(LadderResults(load(out))).axes
+    assert [axis.get_title() for axis in axes] == ["Gaussian noise"] * 2 + ["SVHN"] * 2
+    assert [axis.get_xlabel() for axis in axes] == ["AUROC (%) ↑", "FPR95 (%) ↓"] * 2
 
 
 def test_equally_spread_classes_are_equally_far():

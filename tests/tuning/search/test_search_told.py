@@ -12,7 +12,7 @@ from tests.analysis.search.test_search_report import POINTS
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
-from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, rankable_metrics
+from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, searchable_metrics
 from tune_calib.remarks import BASELINE_AT_CHANCE
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.search.driver import Found
@@ -21,7 +21,7 @@ from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.summary import summarise
 
-ON_SELECT = rankable_metrics()
+ON_SELECT = searchable_metrics()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
 
 

@@ -15,6 +15,7 @@ from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import DATASETS, LADDERS
 from tune_calib.tuning.dry_run.forecast import forecast
 from tune_calib.tuning.dry_run.needs import needs_of
+from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.driver import search
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.sweep.file import read_sweep_file
@@ -153,6 +154,25 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert search_manifest(search_job(file, planned_works(file)[0], "it")).trials == 9
 
 
+def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
+    text = """
+    shift: [noise, "generated:fog"]
+    bootstrap: 200
+    entries:
+      whole: {methods: [ls]}
+      own: {methods: [ls], shift: corruptions}
+      none: {methods: [ls], shift: []}
+      tuned: {methods: [ls], search: {trials: 3}}
+    """
+    looks = {work.name.split("-")[0]: work.look for work in planned_works(read(text))}
+    assert looks == {
+        "whole": CloserLook(("noise", "generated:fog"), 200),
+        "own": CloserLook(("corruptions",), 200),
+        "none": CloserLook((), 200),
+        "tuned": CloserLook(),
+    }
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -172,6 +192,16 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
         ("entries: {a: {all: metric}}", "entries.a.all: must be"),
         ("entries: {a: {ladder: mac_cal, search: {trials: 3}}}", "a ladder is not searched"),
         ("entries: {a: {methods: [ls], controls: true}}", "controls go with a ladder"),
+        (
+            "entries: {a: {methods: [ls], search: {trials: 3}, shift: noise}}",
+            "a search sees select alone",
+        ),
+        ("shift: [noise, svnh]\nentries: {a: {methods: [ls]}}", "line 1: shift: unknown shift"),
+        (
+            "entries:\n  a:\n    methods: [ls]\n    shift: svhn",
+            "line 4: entries.a.shift: svhn is not embedded",
+        ),
+        ("bootstrap: 7\nentries: {a: {methods: [ls]}}", "line 1: bootstrap: "),
         ("entries: {a/b: {methods: [ls]}}", "letters, digits"),
         ("entries: {a: {methods: [ls], seeds: three}}", "entries.a.seeds: must be a whole number"),
         ("entries: {a: {methods: [ls], seeds: 0}}", "must be at least 1, got 0"),

@@ -1,6 +1,6 @@
 """Shift sets: what a finished classifier is looked at beside the test split of its data set.
 
-They are asked for by words (``--shift WORD``):
+They are asked for by words:
 
 * ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C where the published files lie below the
   data root, else all that are generated; ``corruptions:fog,contrast`` takes some of them;

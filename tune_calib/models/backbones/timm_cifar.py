@@ -16,6 +16,7 @@ from tune_calib.models.base import (
     Init,
     declare_stages,
     draw_fan_out,
+    name_last_layer,
     reset_batch_norms,
     reset_convolutions,
 )
@@ -40,9 +41,11 @@ def resolve(name: str) -> BackboneInfo | None:
     A name with a tag of pre-trained weights (``resnet50.a1_in1k``) is refused: networks start
     untrained here.
     """
+    if "." in name:
+        return None
     import timm
 
-    if "." in name or not timm.is_model(name):
+    if not timm.is_model(name):
         return None
     family = timm.model_entrypoint(name).__module__.rpartition(".")[2]
     return BackboneInfo(
@@ -100,6 +103,7 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
             f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); "
             "choose another backbone, e.g. resnet18"
         ) from None
+    name_last_layer(model, (model.pretrained_cfg or {}).get("classifier"))
     if isinstance(model, ResNet):
         declare_stages(model, resnet_stages)
     elif isinstance(model, DenseNet):

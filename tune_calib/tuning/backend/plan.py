@@ -60,8 +60,8 @@ class RayTrial:
             "name": self.name,
             "kind": self.kind,
             "threads": self.threads,
-            "trials": [_plain(trial) for trial in self.trials],
-            "dependents": [_plain(trial) for trial in self.dependents],
+            "trials": [plain(trial) for trial in self.trials],
+            "dependents": [plain(trial) for trial in self.dependents],
         }
 
 
@@ -136,7 +136,8 @@ def _population(trials: list[PlannedTrial]) -> RayTrial:
     return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials))
 
 
-def _plain(trial: PlannedTrial) -> dict[str, Any]:
+def plain(trial: PlannedTrial) -> dict[str, Any]:
+    """A trial as it travels to a worker."""
     return {
         "spec": trial.spec.model_dump(mode="json"),
         "rung": trial.rung,

@@ -47,6 +47,7 @@ from tune_calib.engine.evaluate import (
     regime_of_images,
     regime_of_train,
 )
+from tune_calib.engine.given import refuse_better
 from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.samples import read_epochs
@@ -119,6 +120,7 @@ class NetworkTrainable(SpecTrainable):
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
         started = time.monotonic()
         logits, on_train = self._outputs(about)
+        refuse_better(self.spec, self.store, logits)
         base = regime_of_base(logits, on_train)
         predict_s = time.monotonic() - started
         results = []
@@ -226,6 +228,8 @@ class HeadTrainable(SpecTrainable):
         else:
             splits = lambda: (self.development(), self.test_split())  # noqa: E731
             bank = ensure_bank(self.spec, key, self.store, splits, self.device)
+        if self.spec.network.is_given:
+            refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
         self.base = regime_of_bank(bank, key)
         return bank

@@ -18,6 +18,7 @@ from tune_calib.results import atomic_write, read_table
 from tune_calib.space import Point
 from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
@@ -52,7 +53,12 @@ class Evaluated:
 
 
 def evaluate_choice(
-    out: Place, seeds: int, study_storage: str | None, command: str, extend: bool = False
+    out: Place,
+    seeds: int,
+    study_storage: str | None,
+    command: str,
+    extend: bool = False,
+    look: CloserLook | None = None,
 ) -> Evaluated:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
 
@@ -62,6 +68,7 @@ def evaluate_choice(
         study_storage: URL of the study, where that is a database.
         command: to do the same again.
         extend: read test once more, under more seeds than before.
+        look: what its trials are looked at beside.
 
     Raises:
         UserError: the search is not over, found nothing within the guard, or had its look at
@@ -88,7 +95,8 @@ def evaluate_choice(
         )
         reads = _record(out, choice, Look(seeds=seeds, command=command), extend)
         title = f"Search of {question.method}; {of_reads(reads)}"
-        crashed = ablate(_job(job, candidates, point, seeds, command, title))
+        ladder = _job(job, candidates, point, seeds, command, title)
+        crashed = ablate(replace(ladder, look=look or CloserLook()))
     return Evaluated(
         folder=out / EVALUATION,
         metrics=question.objective.metrics,

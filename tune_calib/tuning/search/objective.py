@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, NO_BEST, column, is_chance, rankable_metrics
+from tune_calib.names import METRICS, NO_BEST, column, is_chance, searchable_metrics
 from tune_calib.registry import nearest
 
 Row = Mapping[str, Any]
@@ -52,11 +52,16 @@ class Objective:
         """
         for name in self.metrics:
             if name not in METRICS:
-                raise UserError(f"unknown `metric` {name!r}{nearest(name, rankable_metrics())}")
+                raise UserError(f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}")
             if METRICS[name].direction is None:
                 raise UserError(f"`metric` {name} {NO_BEST}")
             if not METRICS[name].is_of_trials:
                 raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
+            if not METRICS[name].is_searchable:
+                raise UserError(
+                    f"`metric` {name} is not for searches, whose trials do without it; take one of "
+                    f"{', '.join(searchable_metrics())}"
+                )
             if self.metrics.count(name) > 1:
                 raise UserError(f"`metric` {name} is given twice")
         if not 0 <= self.guard <= 1:

@@ -1,7 +1,7 @@
 """From a sweep file to the ladders and searches that it asks for, checked before any starts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from tune_calib.ladder import (
 )
 from tune_calib.recipe import Settings
 from tune_calib.registry import LADDERS, METHODS
+from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.candidates import BASELINE, Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.sweep.file import Position, ReadFile
@@ -38,6 +39,7 @@ class Work:
         ladder: what is run, unless it is a search.
         method: whose space is searched, if it is a search.
         search: how, if it is a search.
+        look: what finished trials of a ladder are looked at beside.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Work:
     ladder: Ladder | None = None
     method: str = ""
     search: SearchOptions | None = None
+    look: CloserLook = field(default_factory=CloserLook)
 
     def check(self) -> None:
         """Write every spec out once.
@@ -102,6 +105,10 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
     seeds, own_recipes = _seeds(file, position, counts), _own_recipes(file, entry)
     gpus = (entry.resources or whole.resources or TrialResources()).gpus
+    look = CloserLook(
+        entry.shift if entry.shift is not None else whole.shift or (),
+        entry.bootstrap if entry.bootstrap is not None else whole.bootstrap or 0,
+    )
     for dataset in entry.datasets or whole.datasets or ("digits",):
         for backbone in entry.backbones or whole.backbones or (None,):
             tail = "-".join([dataset, *([backbone] if backbone else [])])
@@ -109,7 +116,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                 given = _given(file, entry, _rungs(entry), dataset, backbone)
                 asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
                 asked = _suited(file, position, entry, asked)
-                yield Work(f"{name}-{tail}", position, asked, gpus, ladder)
+                yield Work(f"{name}-{tail}", position, asked, gpus, ladder, look=look)
                 continue
             for index, method in enumerate(entry.methods or ()):
                 given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)

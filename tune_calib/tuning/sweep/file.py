@@ -89,6 +89,7 @@ def read_sweep_file(path: Path) -> ReadFile:
             f"{path} is no sweep file; it needs entries; tune-calib schema tells what it may say"
         )
     _load_plugins(path, plain.get("plugins"), lines)  # before names are looked up
+    _load_backbones(path, plain, lines)
     try:
         return ReadFile(path, SweepFile.model_validate(plain), lines)
     except ValidationError as error:
@@ -113,6 +114,22 @@ def _message(found: Any) -> str:
     is_own = found["type"] == "unknown_key"
     told = complaint(found)
     return told if is_own or not is_plain else f"{told}, got {shown(found['input'])}"
+
+
+def _load_backbones(path: Path, plain: dict[str, Any], lines: Mapping[Position, int]) -> None:
+    """Put the names of backbones in the place of files and functions that make them."""
+    entries = plain.get("entries")
+    parts: list[tuple[Position, Any]] = [((), plain)]
+    if isinstance(entries, dict):
+        parts += [(("entries", name), entry) for name, entry in entries.items()]
+    for at, part in parts:
+        named: Any = part.get("backbones") if isinstance(part, dict) else None
+        for index, each in enumerate(named if isinstance(named, list) else ()):
+            try:
+                if isinstance(each, str):
+                    named[index] = plugins.backbone(each, path.parent)
+            except UserError as error:
+                raise _error(path, lines, (*at, "backbones", index), str(error)) from None
 
 
 def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]:

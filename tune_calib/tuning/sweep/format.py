@@ -16,6 +16,7 @@ from tune_calib.gpus import GPUS
 from tune_calib.names import METRICS
 from tune_calib.places import refuse_no_path
 from tune_calib.registry import LADDERS, METHODS, RECIPES
+from tune_calib.tuning.look import LEAST_DRAWS
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.sweep.parts import (
     Backbone,
@@ -118,13 +119,19 @@ class SearchOptions(Part):
         return self
 
 
+Words = Annotated[
+    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
+]
+
+
 class _Where(Part):
     """What an entry may say otherwise than its file."""
 
     datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
     """See tune-calib list datasets; digits unless given."""
     backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
-    """See tune-calib list backbones, or any of timm; the data set's own unless given."""
+    """See tune-calib list backbones, or any of timm, or FILE.py:FUNCTION (from where this file
+    lies); the data set's own unless given."""
     seeds: Counts | None = None
     """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
@@ -135,6 +142,11 @@ class _Where(Part):
     """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
     set: Settings = Settings()
     """Fixed settings; a search does not search them."""
+    shift: Words | None = None
+    """Shift sets on which finished trials are looked at: corruptions, noise, a data set; not of a
+    search, which never sees them (tune-calib evaluate takes --shift)."""
+    bootstrap: int | None = Field(None, ge=LEAST_DRAWS)
+    """Draws of the test samples, for intervals of finished trials; none unless given."""
 
 
 class Entry(_Where):
@@ -167,6 +179,8 @@ class Entry(_Where):
             raise ValueError("a ladder is not searched; name methods")
         if self.ladder is not None and self.own_recipes:
             raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
+        if self.search is not None and (self.shift or self.bootstrap):
+            raise ValueError("a search sees select alone; give shift and bootstrap to evaluate")
         if self.ladder is None and self.controls:
             raise ValueError("controls go with a ladder")
         return self

@@ -21,7 +21,7 @@ from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import journal_file
 from tune_calib.tuning.site import Site
 from tune_calib.tuning.sweep.entries import Work, works_of
-from tune_calib.tuning.sweep.file import ReadFile
+from tune_calib.tuning.sweep.file import Position, ReadFile
 from tune_calib.tuning.taken_in import taken_in
 
 
@@ -72,12 +72,23 @@ def planned_works(file: ReadFile, needs_data: bool = True) -> list[Work]:
         except UserError as error:
             raise file.error(work.position, str(error)) from None
         works[index] = replace(work, asked=asked)
+        try:
+            if needs_data:
+                work.look.sets(asked.spec().data, file.content.data_root)
+        except UserError as error:
+            raise file.error(_of_look(file, work), str(error)) from None
         if work.search is not None and file.content.study_storage is None:
             try:
                 journal_file(file.out)
             except UserError as error:
                 raise file.error(("out",), str(error)) from None
     return works
+
+
+def _of_look(file: ReadFile, work: Work) -> Position:
+    """Where the closer look of an entry stands."""
+    own = file.content.entries[str(work.position[1])]
+    return (*(work.position[:2] if own.shift is not None else ()), "shift")
 
 
 def run_sweep(
@@ -141,7 +152,7 @@ def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> En
 def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
     """A ladder as ``ablate`` takes it."""
     assert work.ladder is not None
-    return LadderJob(work.ladder, work.asked, _site(file, work, command))
+    return LadderJob(work.ladder, work.asked, _site(file, work, command), work.look)
 
 
 def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:

@@ -1,0 +1,75 @@
+"""How well each rung tells foreign images from the test split (as MaC-Cal, table 2)."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from analysis import style
+from analysis.figure import Figure
+from analysis.ladder.means import mean_over
+from analysis.ladder.results import LadderResults
+from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
+from analysis.load import Sweep
+from analysis.text import title
+from tune_calib.registry import LADDER_FIGURES
+
+SHOWN = ("auroc", "fpr95")
+
+
+def draw_ood(results: LadderResults) -> Drawing | None:
+    """A row of panels a set of foreign images, a mark a rung.
+
+    Returns:
+        None if nothing was looked at on foreign images.
+    """
+    sweep = results.sweep
+    table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
+    if table is None:
+        return None
+    groups = list(dict.fromkeys(each.group for each in table.columns))
+    height = 0.9 + len(groups) * (0.5 + 0.17 * len(sweep.rungs))
+    figure, axes = plt.subplots(
+        len(groups), len(SHOWN), figsize=(style.TEXT_IN, height), sharey=True, squeeze=False,
+    )  # fmt: skip
+    for row, group in zip(axes, groups, strict=True):
+        for axis, metric in zip(row, SHOWN, strict=True):
+            _panel(axis, sweep, table, group, metric)
+            axis.set_title(group, fontsize=8)
+            axis.set_xlabel(title(metric))
+    figure.suptitle(f"largest probability as the score; {mean_over(sweep)}", fontsize=7)
+    return figure
+
+
+def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str) -> None:
+    column = next(c for c in table.columns if (c.group, c.metric) == (group, metric))
+    found = means(sweep, table)
+    found = found[(found["set"] == column.split) & (found["metric"] == metric)]
+    places = np.arange(len(sweep.rungs))
+    for place, (_, row) in zip(places, found.iterrows(), strict=True):
+        if row["n"]:
+            spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
+            axis.errorbar(
+                100 * row["mean"], place, xerr=spread, color=style.color(int(row["rung"])),
+                marker=style.marker(int(row["rung"])), markersize=5, linestyle="none",
+                elinewidth=0.8,
+            )  # fmt: skip
+    axis.set_yticks(places, [rung.label for rung in sweep.rungs], fontsize=7)
+    axis.set_ylim(len(places) - 0.5, -0.5)
+    axis.grid(axis="y", color="0.9", linewidth=0.6)
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="ood",
+        title="Foreign images told from the test split",
+        reading=(
+            "A mark a rung, its spread as a bar. AUROC: the probability that a test image has a "
+            "larger confidence than a foreign one (50 % tells nothing). FPR95: the share of "
+            "foreign images that are taken for its own at the confidence that 95 % of the test "
+            "images reach."
+        ),
+        draw=draw_ood,
+        position=85,
+    )
+)

@@ -1,0 +1,192 @@
+"""Tables of shifted images: foreign ones (MaC-Cal, table 2; FeDLaS, table 3) and corruptions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from tabulate import tabulate
+
+from analysis.ladder.means import mean_over
+from analysis.latex import Table, label_of, latex_cell, render
+from analysis.load import Sweep
+from analysis.published import published_titles
+from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES
+from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
+from tune_calib.names import METRICS, NOT_GENERATED, column, is_chance, legend
+
+OOD_SHOWN = ("auroc", "aupr_in", "aupr_out", "fpr95", "auroc_entropy", "fpr95_entropy")
+CORRUPTION_SHOWN = ("accuracy", "ece")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of such a table.
+
+    Attributes:
+        group: head over it.
+        head: its own.
+        split: whose metric it shows.
+        metric: which.
+    """
+
+    group: str
+    head: str
+    split: str
+    metric: str
+
+    @property
+    def name(self) -> str:
+        """Of the trials."""
+        return column(self.split, self.metric)
+
+
+@dataclass(frozen=True)
+class ShiftTable:
+    """A table a rung a row.
+
+    Attributes:
+        key: of its files and its id in the page.
+        about: what its numbers are of, in sentences.
+        columns: those that some trial has.
+    """
+
+    key: str
+    about: str
+    columns: tuple[Column, ...]
+
+
+def shift_tables(sweep: Sweep) -> list[ShiftTable]:
+    """The tables of what the trials of a sweep were looked at on; none if on nothing."""
+    found = [_foreign(sweep)]
+    for family in FAMILIES:
+        found += [_by_severity(sweep, family), *_by_kind(sweep, family)]
+    return [table for table in found if table.columns]
+
+
+def _foreign(sweep: Sweep) -> ShiftTable:
+    names = sorted({name.split("/")[1] for name in _columns(sweep) if name.startswith(f"{OOD}/")})
+    titles = {**published_titles(), **sweep.manifest.titles, "noise": "Gaussian noise"}
+    shown = [
+        Column(titles.get(name, name), title(metric), f"{OOD}/{name}", metric)
+        for name in names
+        for metric in OOD_SHOWN
+    ]
+    about = (
+        "Foreign images told from the test split, whose images are positive, by the largest "
+        "probability (or, where it is said, the entropy). AUPR depends on how many images either "
+        "has."
+    )
+    return ShiftTable("ood", about, _there(sweep, shown))
+
+
+def _by_severity(sweep: Sweep, family: str) -> ShiftTable:
+    shown = [
+        Column(title(metric), head, f"{family}/{MEAN}{part}", metric)
+        for metric in CORRUPTION_SHOWN
+        for head, part in [*((f"severity {n}", f"/{n}") for n in SEVERITIES), ("mean", "")]
+    ]
+    about = f"{_of_family(family)} Means over {len(FAMILIES[family])} kinds{_left_out(family)}."
+    return ShiftTable(f"{family}-severity", about, _there(sweep, shown))
+
+
+def _by_kind(sweep: Sweep, family: str) -> list[ShiftTable]:
+    found = {name.split("/")[1] for name in _columns(sweep) if name.startswith(f"{family}/")}
+    kinds = [kind for kind in FAMILIES[family] if kind in found]
+    kinds += sorted(found - {MEAN, *kinds})
+    tables = []
+    for metric in CORRUPTION_SHOWN:
+        columns = [
+            Column(title(metric), kind.replace("_", " "), f"{family}/{kind}/{MEAN}", metric)
+            for kind in kinds
+        ]
+        about = f"{_of_family(family)} {METRICS[metric].title}, means over five severities."
+        tables.append(ShiftTable(f"{family}-kinds-{metric}", about, _there(sweep, columns)))
+    return tables
+
+
+def _of_family(family: str) -> str:
+    if family == "generated":
+        return (
+            "Corruptions that were generated here from the test split: kinds and strengths of the "
+            "benchmark, other noise than that of CIFAR-10-C and CIFAR-100-C."
+        )
+    return "Published corruptions (CIFAR-10-C, CIFAR-100-C), as far as of the test split."
+
+
+def _left_out(family: str) -> str:
+    return f" ({', '.join(NOT_GENERATED)} is not generated)" if family == "generated" else ""
+
+
+def _columns(sweep: Sweep) -> list[str]:
+    return list(map(str, sweep.trials))
+
+
+def _there(sweep: Sweep, columns: Sequence[Column]) -> tuple[Column, ...]:
+    known = sweep.trials.notna().any() if len(sweep.trials) else pd.Series(dtype=bool)
+    return tuple(each for each in columns if known.get(each.name, False))
+
+
+def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
+    """Mean and spread of each rung in each column.
+
+    Returns:
+        One row a (rung, column): rung, label, set, metric, n, mean, sd (with n - 1); fractions.
+    """
+    rows = []
+    for rung in sweep.rungs:
+        trials = sweep.of_rung(rung.index)
+        for each in table.columns:
+            values = trials[each.name].dropna().astype(float)
+            numbers = {"n": len(values), "mean": values.mean(), "sd": values.std(ddof=1)}
+            named = {"rung": rung.index, "label": rung.label, "set": each.split}
+            rows.append({**named, "metric": each.metric, **numbers})
+    return pd.DataFrame(rows)
+
+
+def records(sweep: Sweep, table: ShiftTable) -> list[Record]:
+    """One row a rung; one with a trial at chance is never best or second."""
+    found = means(sweep, table)
+    at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
+    rows: list[Record] = [{"rung": Cell(sweep.label(rung))} for rung in sweep.rungs]
+    for each in table.columns:
+        own = found[(found["set"] == each.split) & (found["metric"] == each.metric)]
+        may_win = own[~own["rung"].isin(at_chance)]["mean"]
+        ranks = best_two(
+            (rounded(each.metric, mean) for mean in may_win), METRICS[each.metric].direction
+        )
+        for row, (_, number) in zip(rows, own.iterrows(), strict=True):
+            rank = ranks.get(rounded(each.metric, number["mean"]), 0)
+            is_loser = number["rung"] in at_chance
+            cell = number_cell(
+                each.metric, number["mean"], number["sd"], rank=0 if is_loser else rank
+            )
+            row[f"{each.group}: {each.head}"] = cell if number["n"] else NOTHING
+    return rows
+
+
+def caption(sweep: Sweep, table: ShiftTable) -> str:
+    """What the numbers of a table are of."""
+    told = legend(sweep.flags())
+    parts = [f"{sweep.manifest.title}. {table.about} {mean_over(sweep)}", *told]
+    return f"{'. '.join(parts)}. Best bold, second underlined."
+
+
+def texts(sweep: Sweep) -> dict[str, str]:
+    """Every table in Markdown, LaTeX and CSV, by names of files."""
+    found = {}
+    for table in shift_tables(sweep):
+        rows, told = records(sweep, table), caption(sweep, table)
+        heads = list(rows[0])
+        lines = [[cell.marked("markdown") for cell in row.values()] for row in rows]
+        body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
+        found[f"{table.key}.md"] = f"{body}\n\n{told}\n"
+        printed = Table(
+            heads=["rung", *(each.head for each in table.columns)],
+            rows=[[latex_cell(cell) for cell in row.values()] for row in rows],
+            caption=told,
+            label=label_of(table.key, sweep.manifest.dataset),
+            groups=["", *(each.group for each in table.columns)],
+        )
+        found[f"{table.key}.tex"] = f"{render(printed)}\n"
+        found[f"{table.key}.csv"] = means(sweep, table).to_csv(index=False)
+    return found

@@ -1,0 +1,95 @@
+"""What finished trials do on shifted images, as columns beside their metrics on test.
+
+``ood/<set>/<metric>`` of foreign images; of corruptions ``<family>/<kind>/<severity>/<metric>``,
+where the family is ``corrupt`` of published files and ``generated`` of what was made here, and
+means: ``<family>/<kind>/mean/<metric>`` over severities, ``<family>/mean/<severity>/<metric>`` over
+kinds, ``<family>/mean/<metric>`` over both. A mean over kinds is one over all kinds of the
+benchmark (of those that can be generated), so that two of them are over the same; where a kind is
+not there it is none.
+"""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from tune_calib.names import CORRUPTION_KINDS, NOT_GENERATED
+from tune_calib.places import Place
+from tune_calib.results import read_table
+
+OOD = "ood"
+MEAN = "mean"
+FAMILIES = {
+    "corrupt": CORRUPTION_KINDS,
+    "generated": tuple(kind for kind in CORRUPTION_KINDS if kind not in NOT_GENERATED),
+}
+"""Families of corruptions, and the kinds that a mean over kinds needs."""
+TITLES = {"corrupt": "published corruptions", "generated": "generated corruptions"}
+SEVERITIES = ("1", "2", "3", "4", "5")
+_KEY = ["spec_hash", "family", "kind", "severity", "metric"]
+
+
+def is_of_corruption(column: str) -> bool:
+    """Whether a column of the trials is of corrupted images."""
+    return column.partition("/")[0] in FAMILIES
+
+
+def is_shifted(split: str) -> bool:
+    """Whether a split is one of shifted images."""
+    return split.partition("/")[0] in (OOD, *FAMILIES)
+
+
+def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
+    """What trials do on shifted images, a row each.
+
+    Args:
+        out: folder of a sweep.
+        metric: of this one alone; of all if None.
+
+    Returns:
+        Index ``spec_hash``, columns as above; fractions.
+
+    Raises:
+        DamagedFileError: a file is half-written or foreign.
+    """
+    long: pd.DataFrame = read_table(out, "shifts").to_pandas()
+    if metric is not None:
+        long = long[long["metric"] == metric]
+    if long.empty:
+        return pd.DataFrame(index=pd.Index([], name="spec_hash"))
+    # A killed run may have written some rows twice.
+    long = long.drop_duplicates(["spec_hash", "set", "metric"], keep="last")
+    parts = long["set"].str.split("/", n=2, expand=True).reindex(columns=range(3))
+    corrupted = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
+    corrupted = corrupted[corrupted["family"].isin(FAMILIES)]
+    tables = [long[["spec_hash", "set", "metric", "value"]], *_means(corrupted)]
+    rows = pd.concat(tables)
+    rows["column"] = rows["set"] + "/" + rows["metric"]
+    return rows.pivot(index="spec_hash", columns="column", values="value")
+
+
+def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
+    """Means over severities, over kinds and over both, each only where all are there."""
+    of_kind = _mean(rows, "severity", {family: len(SEVERITIES) for family in FAMILIES})
+    yield _named(of_kind, ["family", "kind"])
+    kinds = {family: len(kinds) for family, kinds in FAMILIES.items()}
+    is_main = rows["kind"].isin(CORRUPTION_KINDS)
+    of_severity = _mean(rows[is_main], "kind", kinds)
+    yield _named(of_severity.assign(mean=MEAN), ["family", "mean", "severity"], tail="")
+    both = _mean(of_severity, "severity", {family: len(SEVERITIES) for family in FAMILIES})
+    yield _named(both, ["family"])
+
+
+def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame:
+    key = [name for name in _KEY if name in rows and name != over]
+    groups = rows.groupby(key, as_index=False, sort=False)["value"]
+    found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
+    is_whole = found["count"] == found["family"].map(needed)
+    return found[is_whole].drop(columns="count")
+
+
+def _named(rows: pd.DataFrame, parts: list[str], tail: str = f"/{MEAN}") -> pd.DataFrame:
+    """The rows with the name of their set."""
+    names = rows[parts[0]].astype(str)
+    for part in parts[1:]:
+        names = names + "/" + rows[part].astype(str)
+    return rows.assign(set=names + tail)[["spec_hash", "set", "metric", "value"]]

@@ -1,0 +1,36 @@
+"""Trials of every kind of classifier, and how a test has them carried out without Ray."""
+
+from tests.support import drive, run_of, small_spec
+from tune_calib.ladder import PlannedTrial
+from tune_calib.registry import METHODS
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.plan import RayTrial
+
+HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
+POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+READINGS = {
+    "mac_cal functional": {"masking": "functional", "evaluation": "expected"},
+    "mac_cal last mask": {"masking": "functional", "evaluation": "last_mask"},
+    "mac_cal drawn": {"masking": "functional", "evaluation": "mc", "refresh": "batch"},
+    "vtst mean": {"evaluation": "mean"},
+}
+TOLD = {**{name: {} for name in HEADS}, **READINGS}
+
+
+def spec_of(told=None, posthoc=None, seed=0, **head) -> TrialSpec:
+    slots = {"network": small_spec().network.model_dump(mode="json")}
+    if told:
+        slots["head"] = {
+            "method": told.split()[0], "epochs": 3, "augment": "none", "seed": seed, "lr": 0.05,
+            "params": TOLD[told], **head,
+        }  # fmt: skip
+    if posthoc:
+        slots["posthoc"] = {"method": posthoc}
+    return TrialSpec.build(**slots)
+
+
+def run_trials(kind, specs, store, out, name="a", **circumstances):
+    trials = tuple(PlannedTrial(spec, number, "x") for number, spec in enumerate(specs))
+    work = RayTrial(name, trials, trials).config()
+    config = {"work": work, "run": {**run_of(out, store), **circumstances}}
+    return drive(kind(config))

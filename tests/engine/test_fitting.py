@@ -1,0 +1,263 @@
+"""Weights under the names of a network: by names, by shape and order, or not at all."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tests.engine.test_weights import network_of
+from tests.support import CPU
+from tune_calib.asked import Asked
+from tune_calib.data.splits import load_development
+from tune_calib.engine.artifacts import NetworkTraining
+from tune_calib.engine.evaluate import SplitLogits
+from tune_calib.engine.fitting import fit
+from tune_calib.engine.given import refuse_better, refuse_seen
+from tune_calib.engine.store import Store
+from tune_calib.engine.tensors import TENSORS
+from tune_calib.engine.weights import trained_by, trained_spec
+from tune_calib.errors import UserError
+from tune_calib.models.network import Network
+from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.tuning.taken_in import taken_in
+
+HASH = "0123456789abcdef"
+
+
+def renamed(network: nn.Module, rename) -> dict[str, torch.Tensor]:
+    return {rename(name): tensor.clone() for name, tensor in network.state_dict().items()}
+
+
+def assert_same(fitted, network, less=("num_batches_tracked",)):
+    for name, tensor in network.state_dict().items():
+        if not name.endswith(less):
+            assert torch.equal(fitted[name], tensor), name
+
+
+@pytest.mark.parametrize("backbone", ["small_cnn", "small_vgg", "resnet8", "resnet20_he"])
+@pytest.mark.parametrize("prefix", ["", "module.", "model.", "_orig_mod.", "module.model."])
+def test_a_prefix_is_no_other_name(backbone, prefix):
+    source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
+    given = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
+    fitted, told = fit(other, given, "w", is_given=True)
+    assert told == ""
+    assert_same(fitted, source)
+
+
+ORDERED = {
+    "another name before numbers": lambda name: name.replace("backbone.", "features.stage_"),
+    "numbers that go on": lambda name: name.replace("backbone.", "layer.1"),
+    "the last layer first": lambda name: name.replace("backbone.", "z").replace("head.", "a.out."),
+}
+
+
+@pytest.mark.parametrize("backbone", ["small_cnn", "small_vgg"])
+@pytest.mark.parametrize("how", ORDERED)
+def test_shapes_and_order_assign_where_there_is_one_way(how, backbone):
+    source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
+    given = renamed(source, ORDERED[how])
+    fitted, told = fit(other, given, "w", is_given=True)
+    assert "by its shape and place" in told
+    assert_same(fitted, source)
+
+
+class Attention(nn.Module):
+    """Layers that letters alone tell apart, registered in another order than theirs."""
+
+    def __init__(self, names):
+        super().__init__()
+        for name in names:
+            self.add_module(name, nn.Linear(4, 4))
+
+    def forward(self, features):
+        for layer in self.children():
+            features = layer(features)
+        return features
+
+
+def numbers_from_behind(name: str) -> str:
+    layer, dot, kind = name.removeprefix("backbone.").partition(".")
+    return f"features.{20 - int(layer)}{dot}{kind}" if layer.isdigit() else name
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "message"),
+    [
+        (
+            Network(Attention("qkv"), 4, 4),
+            renamed(Network(Attention("abc"), 4, 4), str),
+            r"6 tensors absent: q.weight, q.bias, k.weight, \.\.\.; 6 tensors foreign",
+        ),
+        (network_of(), renamed(network_of(), numbers_from_behind), "tensors absent"),
+        (
+            network_of("resnet20_he"),
+            renamed(network_of("resnet20_he"), lambda name: name.replace("bn", "norm")),
+            r"76 tensors absent: bn1.weight, bn1.bias, .*95 tensors foreign",
+        ),
+        (network_of(), renamed(network_of("small_vgg"), str), "FILE.py:FUNCTION"),
+        (network_of(size=8), renamed(network_of("resnet32_he"), str), "foreign"),
+    ],
+)  # fmt: skip
+def test_what_is_not_beyond_doubt_is_one_line(own, given, message):
+    with pytest.raises(UserError, match=message) as told:
+        fit(own, given, "w", is_given=True)
+    assert "\n" not in str(told.value)
+    assert len(str(told.value)) < 600
+
+
+def test_two_tensors_of_one_name_are_one_line():
+    given = renamed(network_of(), lambda name: name.removeprefix("backbone."))
+    twice = {**given, **{f"model.{name}": tensor for name, tensor in given.items()}}
+    with pytest.raises(UserError, match="has both"):
+        fit(network_of(), twice, "w")
+
+
+def test_a_last_layer_without_bias_has_one_of_zeros():
+    given = renamed(network_of(), str)
+    del given["head.bias"]
+    fitted, told = fit(network_of(), given, "w", is_given=True)
+    assert told == ""
+    assert not fitted["head.bias"].any()
+    assert "other classes" in fit(network_of(), given, "w")[1]  # of what is trained on
+
+
+def test_half_precision_is_read_as_what_it_is():
+    given = {name: t.half() if t.is_floating_point() else t
+             for name, t in network_of(seed=3).state_dict().items()}  # fmt: skip
+    network = network_of()
+    network.load_state_dict(fit(network, given, "w", is_given=True)[0])
+    assert torch.equal(network.head.weight, given["head.weight"].float())
+
+
+def test_a_timm_resnet_on_small_images_names_its_stem(tmp_path):
+    import timm
+
+    source = timm.create_model("resnet18", num_classes=10, in_chans=1)
+    file = tmp_path / "w.safetensors"
+    save_file({k: v.contiguous() for k, v in source.state_dict().items()}, file)
+    given = {"data": {"norm": "dataset"},
+             "network": {"backbone": "resnet18", "weights": str(file), "epochs": 0}}  # fmt: skip
+    with pytest.raises(UserError, match=r"conv1.weight .*another stem.*FILE.py:FUNCTION"):
+        taken_in(Asked(given).suited(), None, tmp_path / "store")
+
+
+def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
+    spec = TrialSpec.build(network={"method": method, "epochs": 1, "augment": "none", **network})
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    return spec, store.folder("networks", spec.network_id) / TENSORS
+
+
+def given_from(file, store, **data):
+    network = {"backbone": "small_cnn", "weights": str(file), "epochs": 0}
+    return taken_in(Asked({"data": data, "network": network}).suited(), None, store)
+
+
+def test_a_network_of_this_program_knows_itself(tmp_path):
+    spec, file = artifact(Store(tmp_path / "a"))
+    assert trained_by(file) == spec
+    again = given_from(file, tmp_path / "b").spec()  # needs no --norm
+    assert again.data == spec.data
+    assert trained_spec(again.network.weights, Store(tmp_path / "b")) == spec
+    assert given_from(file, tmp_path / "b", holdout="test").spec().data.holdout == "test"
+    told = tmp_path / "w.safetensors"
+    save_file({"x": torch.zeros(1)}, told, {"spec": spec.canonical_json()})
+    assert trained_by(told) == spec
+    save_file({"x": torch.zeros(1)}, file)  # no more what the manifest beside it tells of
+    assert trained_by(file) is None
+
+
+TRAINED = {
+    "default": {"data": {}},
+    "whole": {"data": {"split": "whole"}},
+    "whole, chosen": {"data": {"split": "whole"}, "network": {"select": "best_val_acc"}},
+    "holdout": {"data": {"holdout": "test"}},
+    "holdout, calib": {"data": {"holdout": "test"}, "network": {"method": "adafocal"}},
+    "given": {"data": {"holdout": "test"}, "network": {"weights": HASH, "epochs": 0}},
+    "published": {"data": {"split": "whole"}, "network": {"weights": "02926273efb1dead"}},
+}
+SEEN = [
+    ("default", {}, None),
+    ("default", {"split": "tst"}, "data.split=default"),
+    ("default", {"split": "whole"}, None),
+    ("default", {"holdout": "test"}, None),
+    ("default", {"train_fraction": 0.5}, None),
+    ("default", {"dataset": "cifar100", "split": "tst"}, None),
+    ("whole", {}, "data.split=whole"),
+    ("whole", {"split": "whole"}, None),
+    ("whole", {"holdout": "test"}, None),
+    ("whole, chosen", {"split": "whole"}, None),
+    ("whole, chosen", {"holdout": "test"}, "test images chose its epoch"),
+    ("holdout", {}, "data.holdout=test"),
+    ("holdout", {"holdout": "test", "holdout_shares": (0.1, 0.1, 0.8)}, None),
+    ("holdout, calib", {"holdout": "test", "holdout_shares": (0.1, 0.1, 0.8)}, "chose its epoch"),
+    ("given", {}, None),
+    ("published", {}, "`holdout` test"),
+    ("published", {"holdout": "test"}, None),
+]
+
+
+@pytest.mark.parametrize(("made", "data", "message"), SEEN)
+def test_a_hold_out_that_it_was_trained_on_is_refused(made, data, message):
+    slots = {slot: dict(own) for slot, own in TRAINED[made].items()}
+    slots["data"]["dataset"] = "cifar10"
+    slots.setdefault("network", {})["backbone"] = "resnet20_he"
+    spec, slot = TrialSpec.build(**slots), DataSlot(**{"dataset": "cifar10", **data})
+    if message is None:
+        refuse_seen(spec, slot)
+        return
+    with pytest.raises(UserError, match=message) as told:
+        refuse_seen(spec, slot)
+    assert "\n" not in str(told.value)
+
+
+def outputs(right: float, count: int) -> SplitLogits:
+    """Logits of which a share is right."""
+    labels = torch.zeros(count, dtype=torch.long)
+    logits = torch.zeros(1, count, 2)
+    logits[0, : round(right * count), 0] = 1.0
+    logits[0, round(right * count) :, 1] = 1.0
+    return SplitLogits(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "test", "is_refused"),
+    [(0.99, 0.92, True), (0.94, 0.92, False), (0.92, 0.99, False), (1.0, 1.0, False),
+     (0.0, 0.0, False), (1.0, 0.5, True)],
+)  # fmt: skip
+def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refused, tmp_path):
+    spec = TrialSpec.build(network={"weights": HASH, "epochs": 0})
+    logits = {"select": outputs(held_out, 1000), "calib": outputs(held_out, 1000)}
+    store = Store(tmp_path)
+    refuse_better(spec, store, logits)  # as in a search, which has no test
+    logits["test"] = outputs(test, 2000)
+    if is_refused:
+        with pytest.raises(UserError, match="take `holdout` test"):
+            refuse_better(spec, store, logits)
+    else:
+        refuse_better(spec, store, logits)
+    for other in ({"data": {"holdout": "test"}}, {"data": {"split": "whole"}}):
+        refuse_better(TrialSpec.build(**other, network=spec.network.model_dump()), store, logits)
+    refuse_better(TrialSpec.build(network={"weights": HASH}), store, logits)  # it is trained here
+
+
+@pytest.mark.parametrize("method", ["fedlas_ls", "balcal", "tst_joint"])
+def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
+    _, file = artifact(Store(tmp_path / "a"), method)
+    if method == "fedlas_ls":  # its gate is of the training alone
+        given_from(file, tmp_path / "b")
+        return
+    with pytest.raises(UserError, match="makes logits"):
+        given_from(file, tmp_path / "b")
+
+
+def test_an_export_gives_its_network_with_its_own_head(tmp_path, capsys):
+    source = network_of()
+    tensors = {f"network.{k}": v.contiguous() for k, v in source.state_dict().items()}
+    file = tmp_path / "w.safetensors"
+    save_file({**tensors, "classifier.head.weight": torch.zeros(3)}, file)
+    given_from(file, tmp_path / "store", norm="dataset")
+    assert "with its own head" in capsys.readouterr().err
+    assert_same(fit(network_of(seed=1), tensors, "w", is_given=True)[0], source)

@@ -1,0 +1,170 @@
+"""Calibrated networks as files: loaded in a fresh process, with the numbers of their trials."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tests.support import damaged, rows, small_spec
+from tune_calib.data.splits import load_test
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.library.calibrated import FORMAT, load_calibrated
+from tune_calib.tuning.export import Wanted, export
+
+FRESH = """
+import json, sys
+import torch
+torch.set_num_threads(1)
+import tune_calib
+assert "torch" in sys.modules and "tune_calib.registry" not in sys.modules
+from pathlib import Path
+told = {}
+for path in sorted(Path(sys.argv[1]).glob("*.json")):
+    network = tune_calib.load_calibrated(path)
+    from tune_calib.data.splits import load_test
+    from tune_calib.metrics.summary import evaluate
+    test = load_test(network.spec.data, None)
+    logits = network.logits(test.images)
+    scores = evaluate(logits, test.labels)
+    told[path.stem] = {f"test/{name}": float(score) for name, score in scores.items()}
+    assert torch.equal(network(test.images), logits.softmax(-1))
+assert not {"ray", "optuna"} & sys.modules.keys()
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def images():
+    return load_test(small_spec().data, None).images
+
+
+@pytest.fixture(scope="module")
+def exported(folder, tmp_path_factory):
+    """Every trial of the folder as files, by the name of its trial."""
+    out, specs = folder
+    files = tmp_path_factory.mktemp("files")
+    for name, spec in specs.items():
+        export(out, out / "store", None, Wanted(spec.hash), str(files / name.replace(" ", "-")))
+    return files
+
+
+def test_a_fresh_process_gets_the_metrics_of_each_trial_to_the_last_digit(folder, exported):
+    out, specs = folder
+    done = subprocess.run(
+        [sys.executable, "-c", FRESH, str(exported)],
+        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert set(told) == {name.replace(" ", "-") for name in specs}
+    by_hash = {row["spec_hash"]: row for row in rows(out)}
+    for name, spec in specs.items():
+        row = by_hash[spec.hash]
+        found = told[name.replace(" ", "-")]
+        assert found == {key: row[key] for key in found}, name
+        about = json.loads((exported / f"{name.replace(' ', '-')}.json").read_text())
+        assert about["metrics"].items() >= found.items()
+        assert about["trial"] == spec.hash
+        assert about["images"]["size"] == 8
+
+
+def test_features_and_logits_stand_where_images_do(folder, exported, bank, images):
+    network = load_calibrated(exported / "network-temperature")
+    test = bank.test()
+    whole = network(images)
+    assert torch.equal(network.from_logits(test.logits), whole)
+    assert torch.allclose(network.from_features(test.features), whole, atol=1e-6)
+    retrained = load_calibrated(exported / "mac_cal.safetensors")
+    assert torch.equal(retrained.from_features(test.features), retrained(images))
+    with pytest.raises(UserError, match="retrained its head"):
+        retrained.from_logits(test.logits)
+    assert whole.dtype == torch.float64
+    assert torch.allclose(whole.sum(1), torch.ones(len(whole), dtype=torch.float64))
+
+
+@pytest.mark.parametrize("name", ["mac_cal", "vtst", "network-temperature"])
+def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp_path):
+    network = load_calibrated(exported / name)
+    before = network(images)
+    assert not network.train().training
+    torch.save(network.state_dict(), tmp_path / "state")
+    other = load_calibrated(exported / name)
+    for tensor in other.state_dict().values():
+        tensor.zero_()
+    # Made before, of the other tensors.
+    assert not torch.equal(other(images), before)
+    other.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
+    assert torch.equal(other(images), before)
+    assert torch.equal(other.to("cpu")(images), before)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (lambda x: x.float() / 255, "uint8"),
+        (lambda x: x.numpy(), "uint8 tensor, pixels from 0 to 255, got ndarray"),
+        (lambda x: x[:, :, :7], r"\(N, 1, 8, 8\), got"),
+        (lambda x: x[0], r"\(N, 1, 8, 8\), got"),
+        (lambda x: x.expand(-1, 3, -1, -1), r"\(N, 1, 8, 8\), got"),
+        (lambda x: x[:0], "no image"),
+    ],
+)
+def test_other_images_are_one_line(given, told, exported, images):
+    with pytest.raises(UserError, match=told):
+        load_calibrated(exported / "network")(given(images))
+
+
+@pytest.mark.parametrize(
+    "rows_", [torch.zeros(2, 3), torch.zeros(10), torch.full((2, 10), torch.nan), [[0.0] * 10]]
+)
+def test_other_logits_are_one_line(rows_, exported):
+    with pytest.raises(UserError, match="logits"):
+        load_calibrated(exported / "network").from_logits(rows_)
+
+
+def copied(exported, tmp_path, name="mac_cal"):
+    for ending in (".json", ".safetensors"):
+        (tmp_path / f"x{ending}").write_bytes((exported / f"{name}{ending}").read_bytes())
+    return tmp_path / "x.json"
+
+
+@pytest.mark.parametrize(
+    "how", ["empty", "truncated", "binary", "a list", "null", "deep", "foreign", "another type"]
+)
+@pytest.mark.parametrize("ending", [".json", ".safetensors"])
+def test_a_damaged_file_is_one_line(how, ending, exported, tmp_path):
+    path = copied(exported, tmp_path)
+    if ending == ".safetensors" and how == "another type":
+        pytest.skip("no JSON")
+    damaged(path.with_suffix(ending), how)
+    with pytest.raises(DamagedFileError) as told:
+        load_calibrated(path)
+    assert "\n" not in str(told.value)
+
+
+def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
+    with pytest.raises(UserError, match="cannot read"):
+        load_calibrated(tmp_path / "nothing")
+    path = copied(exported, tmp_path)
+    about = json.loads(path.read_text())
+    assert about["format"] == FORMAT
+    for key, value, told in (
+        ("version", 2, "a later tune-calib wrote"),
+        ("sha256", "0" * 64, "is not the file that its JSON tells of"),
+        ("plugins", {"own": "0123456789abcdef"}, "name it: plugin='own.py'"),
+        ("images", {**about["images"], "mean": [0.5]}, "other sizes or constants"),
+        ("spec", {**about["spec"], "further": 1}, "further"),
+    ):
+        path.write_text(json.dumps({**about, key: value}))
+        with pytest.raises(UserError, match=told) as found:
+            load_calibrated(path)
+        assert "\n" not in str(found.value)
+    copied(exported, tmp_path, "vtst")
+    (tmp_path / "x.json").write_text(
+        json.dumps({**about, "sha256": json.loads((exported / "vtst.json").read_text())["sha256"]})
+    )
+    with pytest.raises(DamagedFileError, match="holds other tensors"):
+        load_calibrated(path)

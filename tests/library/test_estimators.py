@@ -1,0 +1,245 @@
+"""The library in scikit-learn's manner: every post-hoc method, and heads on features."""
+
+import inspect
+import pickle
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import tune_calib
+from tests.classifiers import POSTHOC, TOLD, spec_of
+from tests.library.test_onnx import classifier_of
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.errors import UserError
+from tune_calib.registry import METHODS
+from tune_calib.spec import PostHocSlot
+
+CPU = torch.device("cpu")
+TWO_CLASSES = {"beta"}
+
+
+def of(name):
+    return getattr(tune_calib, METHODS[name].implementation.__name__)
+
+
+def drawn(classes, samples=400, seed=0):
+    """Over-confident logits and labels."""
+    chance = torch.Generator().manual_seed(seed)
+    logits = 3 * torch.randn(samples, classes, generator=chance)
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=chance).squeeze(1)
+    return logits, labels
+
+
+def given_to(name):
+    return drawn(2 if name in TWO_CLASSES else 5)
+
+
+def fitted(estimator, *given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return estimator.fit(*given)
+
+
+@pytest.mark.parametrize("name", POSTHOC)
+def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
+    logits, labels = given_to(name)
+    calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
+    slot = PostHocSlot.build(method=name, params={})
+    splits = {"calib": calib, "select": calib, "test": SplitLogits(test[None], labels[200:])}
+    trial = evaluate_one(splits, slot)
+    estimator = fitted(of(name)(), logits[:200], labels[:200])
+    found = estimator.predict_proba(test)
+    assert torch.equal(found, trial.transform.transform(test[None].double())[0].softmax(-1))
+    assert found.dtype == torch.float64
+    for record, value in trial.fitted.items():
+        assert getattr(estimator, f"{record}_") == value
+    assert set(estimator.flags_) == set(trial.flags) - {"chance"}
+    of_arrays = fitted(of(name)(), logits[:200].numpy(), labels[:200].numpy())
+    probs = of_arrays.predict_proba(test.numpy())
+    assert isinstance(probs, np.ndarray)
+    assert np.array_equal(probs, found.numpy())
+    assert np.array_equal(of_arrays.predict(test.numpy()), probs.argmax(1))
+    assert 0 <= of_arrays.score(test.numpy(), labels[200:].numpy()) <= 1
+    if METHODS[name].keeps_accuracy:
+        assert torch.equal(estimator.predict(test), test.argmax(1))
+
+
+@pytest.mark.parametrize("name", POSTHOC)
+def test_every_estimator_keeps_the_conventions(name):
+    estimator = of(name)()
+    settings = METHODS[name].params.model_fields
+    assert list(inspect.signature(of(name)).parameters) == list(settings)
+    assert set(estimator.get_params()) == set(settings)
+    assert all(setting in of(name).__doc__ for setting in settings)
+    with pytest.raises(NotFittedError):
+        estimator.predict_proba(np.zeros((2, 5)))
+    logits, labels = given_to(name)
+    fitted(estimator, logits, labels)
+    again = pickle.loads(pickle.dumps(estimator))
+    assert torch.equal(again.predict_proba(logits), estimator.predict_proba(logits))
+    with pytest.raises(NotFittedError):
+        clone(estimator).predict_proba(logits)
+    with pytest.raises(TypeError, match="has no setting 'nonsense'"):
+        of(name)(nonsense=1)
+    with pytest.raises(ValueError, match="has no setting 'nonsense'"):
+        estimator.set_params(nonsense=1)
+
+
+def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
+    logits, labels = drawn(5)
+    estimator = tune_calib.TemperatureScaling(fit="grid_nll")
+    assert estimator.get_params() == {"fit": "grid_nll"}
+    tenths = 10 * estimator.fit(logits, labels).temperature_
+    assert round(tenths, 6) == round(tenths)
+    assert repr(estimator) == "TemperatureScaling(fit='grid_nll')"
+    converged = 10 * clone(estimator).set_params(fit="nll").fit(logits, labels).temperature_
+    assert 0 < abs(converged - tenths) < 1
+    with pytest.raises(UserError, match="fit"):
+        tune_calib.TemperatureScaling(fit="lbfgs").fit(logits, labels)
+
+
+def test_flags_are_warnings():
+    logits = 10 * torch.eye(5).repeat(4, 1)
+    with pytest.warns(UserWarning, match="every sample of calib is right"):
+        estimator = tune_calib.TemperatureScaling().fit(logits, logits.argmax(1))
+    assert "temperature_bound" in estimator.flags_
+
+
+LOGITS, LABELS = drawn(3, 30)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "told"),
+    [
+        (LOGITS[0], LABELS, r"logits must be \(samples, numbers\), got shape \(3,\)"),
+        (LOGITS[:, :1], LABELS, "two classes or more"),
+        (LOGITS.where(LOGITS < 3, torch.nan), LABELS, "logits must be finite; "),
+        (LOGITS[:0], LABELS[:0], "logits must be"),
+        ([["a", "b"]], [0], "logits"),
+        ("logits", [0], "logits"),
+        (LOGITS.bool(), LABELS, "real numbers"),
+        (LOGITS, LABELS[:9], r"labels must be \(30,\), one a sample, got \(9,\)"),
+        (LOGITS, LABELS.float(), "labels must be integers"),
+        (LOGITS, LABELS + 1, "labels must be in 0 to 2, the 3 classes; there is 3"),
+        (LOGITS, LABELS - 1, "there is -1"),
+        (LOGITS, LOGITS, "labels must be integers"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tensor", "array"])
+def test_what_does_not_fit_is_one_line(kind, logits, labels, told):
+    if kind == "array":
+        logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
+    with pytest.raises(ValueError, match=told) as found:
+        tune_calib.TemperatureScaling().fit(logits, labels)
+    assert "\n" not in str(found.value)
+
+
+def test_other_classes_than_in_fit_are_one_line():
+    estimator = tune_calib.TemperatureScaling().fit(LOGITS, LABELS)
+    with pytest.raises(ValueError, match=r"logits must be \(N, 3\) as in fit"):
+        estimator.predict_proba(LOGITS[:, :2])
+
+
+def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
+    with pytest.raises(AttributeError, match="did you mean 'TemperatureScaling'"):
+        tune_calib.TemperatureScalling  # noqa: B018
+    assert not hasattr(tune_calib, "no_such_module")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = (
+        "import sys, tune_calib; from tune_calib import plugins, errors;"
+        "assert not {'torch', 'sklearn', 'ray', 'pandas'} & sys.modules.keys();"
+        "tune_calib.TemperatureScaling; tune_calib.RetrainedHead;"
+        "assert not {'ray', 'optuna', 'timm'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def settings_of(spec):
+    plain = spec.head.model_dump(mode="json", exclude={"views", "bn_mode", "augment", "plugin"})
+    return {**plain.pop("params"), **plain}
+
+
+@pytest.mark.parametrize("rule", ["last", "min_val_nll"])
+@pytest.mark.parametrize("told", TOLD)
+def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank):
+    spec = spec_of(told, select=rule, seed=1)
+    expected = classifier_of(spec, bank).logits(bank.test()).logits[0]
+    head = tune_calib.RetrainedHead(**settings_of(spec))
+    train, select, test = bank.train(), bank.select(), bank.test()
+    head.fit(train.features, train.labels, (select.features, select.labels), bank.own_head())
+    assert torch.equal(head.decision_function(test.features), expected)
+    arrays = [(part.features.numpy(), part.labels.numpy()) for part in (train, select)]
+    again = clone(head).fit(*arrays[0], select=arrays[1], own_head=bank.own_head())
+    probs = again.predict_proba(test.features.numpy())
+    assert np.array_equal(probs, expected.softmax(-1).numpy())
+    assert again.epoch_ == head.epoch_
+    assert len(head.history_["train/loss"]) == spec.head.epochs
+    assert torch.equal(
+        pickle.loads(pickle.dumps(head)).predict_proba(test.features), torch.from_numpy(probs)
+    )
+
+
+def test_a_head_starts_from_that_of_the_network_and_asks_for_what_it_needs(bank):
+    train, select = bank.train(), bank.select()
+    held_out = (select.features, select.labels)
+    trainer = PopulationTrainer(
+        [spec_of("retrain", params={"start": "continued"}).head], bank, 0, CPU
+    )
+    list(trainer)
+    head = tune_calib.RetrainedHead("retrain", start="continued", epochs=3, lr=0.05)
+    with pytest.raises(ValueError, match="start=continued needs own_head"):
+        head.fit(train.features, train.labels)
+    head.fit(train.features, train.labels, own_head=bank.own_head())
+    assert torch.equal(head.decision_function(select.features), trainer.predict(select)[0].double())
+    ratio = tune_calib.RetrainedHead("mac_cal", gamma="val_ratio", epochs=1)
+    with pytest.raises(ValueError, match="val_ratio needs own_head"):
+        ratio.fit(train.features, train.labels, held_out)
+    with pytest.raises(ValueError, match=r"val_ratio needs select=\(features, labels\)"):
+        ratio.fit(train.features, train.labels, own_head=bank.own_head())
+    ratio.fit(train.features, train.labels, held_out, bank.own_head())
+    chooses = tune_calib.RetrainedHead("retrain", select="best_val_acc", epochs=1)
+    with pytest.raises(ValueError, match="select=best_val_acc selects an epoch"):
+        chooses.fit(train.features, train.labels)
+
+
+FEATURES = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+CLASSES = torch.arange(40) % 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "told"),
+    [
+        ({"method": "ce"}, {}, "is a network method, and no head method"),
+        ({"method": "temperature"}, {}, "is a posthoc method"),
+        ({"method": "mac_call"}, {}, "did you mean 'mac_cal'"),
+        ({"gama": 1}, {}, "has no setting 'gama'"),
+        ({"views": 4}, {}, "has no setting 'views'"),
+        ({"lr": -1.0}, {}, "lr"),
+        ({"lr": 1e30}, {}, "is not finite: take a smaller lr"),
+        ({}, {"labels": CLASSES.float()}, "labels must be integers"),
+        ({}, {"labels": CLASSES - 1}, "there is -1"),
+        ({}, {"classes": 3}, "there is 3"),
+        ({}, {"select": (FEATURES[:, :5], CLASSES)}, r"must be \(N, 6\) as those of training"),
+        ({}, {"select": (FEATURES, CLASSES + 1)}, "labels of select must be in 0 to 3"),
+        ({}, {"own_head": (FEATURES[:4, :5], torch.zeros(4))}, r"own_head must be weight \(C, 6\)"),
+        ({}, {"own_head": (FEATURES[:4], torch.zeros(3))}, "own_head must be"),
+        ({}, {"own_head": (FEATURES[:3], torch.zeros(3))}, "there is 3"),
+        ({}, {"own_head": (FEATURES[:4], torch.zeros(4)), "classes": 5}, "classes is 5"),
+        ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
+    ],
+)
+def test_what_a_head_cannot_use_is_one_line(settings, given, told):
+    arguments = {"features": FEATURES, "labels": CLASSES, **given}
+    with pytest.raises((ValueError, UserError, TypeError), match=told) as found:
+        tune_calib.RetrainedHead(**{"epochs": 2, **settings}).fit(**arguments)
+    assert "\n" not in str(found.value)

@@ -1,0 +1,91 @@
+"""ONNX files give the probabilities of the module, for every head and every transform."""
+
+import sys
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from tests.classifiers import HEADS, POSTHOC, TOLD, spec_of
+from tests.support import CPU, small_spec
+from tune_calib.data.splits import load_test
+from tune_calib.engine.artifacts import load_network
+from tune_calib.engine.classifier import Classifier, tensors_of_trial
+from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.population import PopulationTrainer
+from tune_calib.errors import UserError
+from tune_calib.library.calibrated import CalibratedNetwork
+from tune_calib.library.onnx_file import CLOSE, write_onnx
+
+DRAWN = {"vtst", "mac_cal drawn"}
+SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}
+
+
+def classifier_of(spec, bank):
+    """Of a trial of one epoch, made without a store."""
+    trainer = transform = None
+    if spec.head is not None:
+        trainer = PopulationTrainer([spec.head], bank, 0, CPU)
+        for _ in trainer:
+            pass
+    if spec.posthoc is not None:
+        head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None))
+        logits = head.uncalibrated(bank.calib())
+        transform = fit_transform(spec.posthoc, SplitLogits(logits, bank.calib().labels))
+    return Classifier(spec.head, spec.posthoc, tensors_of_trial(trainer, 0, transform))
+
+
+def found_by_onnx(file, name, given):
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    assert [each.name for each in session.get_inputs()] == [name]
+    return torch.from_numpy(session.run(["probabilities"], {name: np.asarray(given)})[0])
+
+
+@pytest.mark.parametrize("told", [None, *(told for told in TOLD if told not in DRAWN)])
+def test_images_in_probabilities_out(told, bank, trained, tmp_path):
+    spec = spec_of(told, "temperature", epochs=1)
+    network = CalibratedNetwork(spec, classifier_of(spec, bank), load_network(spec, trained, CPU))
+    write_onnx(network, tmp_path / "x.onnx")
+    images = load_test(spec.data, None).images
+    for some in (images[:1], images[:7], images):
+        found = found_by_onnx(tmp_path / "x.onnx", "images", some)
+        assert found.dtype == torch.float32
+        assert (found - network(some)).abs().max() <= CLOSE
+
+
+ONCE = [(None, name) for name in POSTHOC] + [(told, "temperature") for told in HEADS]
+CROSSED = [(told, name) for told in HEADS for name in POSTHOC if (told, name) not in ONCE]
+
+
+@pytest.mark.parametrize(
+    ("told", "posthoc"),
+    [*ONCE, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in CROSSED)],
+)
+def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
+    params = SMALL.get(told, {})
+    spec = spec_of(told, posthoc, **({"epochs": 1, "params": params} if told else {}))
+    network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
+    write_onnx(network, tmp_path / "x.onnx")
+    test = bank.test()
+    name, given = ("features", test.features) if told else ("logits", test.logits)
+    expected = network.from_features(given) if told else network.from_logits(given)
+    found = found_by_onnx(tmp_path / "x.onnx", name, given)
+    assert (found - expected).abs().max() <= CLOSE
+
+
+@pytest.mark.parametrize("told", sorted(DRAWN))
+def test_what_draws_is_refused_in_one_line(told, bank, tmp_path):
+    spec = spec_of(told, epochs=1)
+    network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
+    with pytest.raises(UserError, match="draws numbers when it predicts") as found:
+        write_onnx(network, tmp_path / "x.onnx")
+    assert "\n" not in str(found.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_it_is_one_line(bank, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    network = CalibratedNetwork(small_spec(), Classifier(None, None, {}), None)
+    with pytest.raises(UserError, match=r"pip install 'tune-calib\[onnx\]'"):
+        write_onnx(network, tmp_path / "x.onnx")

@@ -1,0 +1,126 @@
+"""The bootstrap in one pass equals a loop over the same draws, and its intervals hold the truth."""
+
+import pytest
+import torch
+
+from tests.metrics.test_without_bins import case
+from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
+from tune_calib.metrics.conformal import threshold
+from tune_calib.metrics.refinement import cross_fitted
+from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled
+from tune_calib.metrics.summary import evaluate
+from tune_calib.names import METRICS, Metric, metrics_of_trials
+
+
+def as_drawn(drawn):
+    return {n: values[AS_DRAWN] if n in DISTANCES else values for n, values in drawn.items()}
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)], ids=str)
+def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
+    logits, labels = case(*size, ties=ties)
+    calib = case(100, size[1])
+    counts = draw(len(labels), 12, seed=3)
+    limit = threshold(calib[0].softmax(-1), calib[1])
+    found = as_drawn(drawn_metrics(Resampled(logits, labels, limit), counts))
+    assert set(found) == set(metrics_of_trials())
+    left = dict(zip(("nll", "brier"), cross_fitted(logits, labels), strict=True))
+    for number, own in enumerate(counts):
+        places = torch.arange(len(labels)).repeat_interleave(own.long())
+        expected = evaluate(logits[places], labels[places], calib)
+        # The temperatures of the folds are held.
+        for name, values in left.items():
+            rest = values[places].mean()
+            expected[f"{name}_refinement"] = rest
+            expected[f"{name}_calibration"] = expected[name] - rest
+        for name, value in expected.items():
+            assert torch.isclose(
+                found[name][number], value, rtol=1e-9, atol=1e-12, equal_nan=True
+            ), name
+
+
+def test_probabilities_of_zero_and_one():
+    logits, labels = case(200, 4)
+    logits = 2000 * logits  # softmax is exactly 0 and 1
+    counts = draw(len(labels), 10, seed=0)
+    found = as_drawn(drawn_metrics(Resampled(logits, labels), counts))
+    for number, own in enumerate(counts):
+        places = torch.arange(len(labels)).repeat_interleave(own.long())
+        expected = evaluate(logits[places], labels[places])
+        for name in ("cece", "classwise_debiased", "ece", "aece", "ks_error", "aurc"):
+            assert float(found[name][number]) == pytest.approx(float(expected[name]), abs=1e-12)
+
+
+def test_a_population_has_the_intervals_of_each_classifier():
+    logits, labels = case(300, 5)
+    both = torch.stack([logits, logits / 2])
+    together = bootstrap(both, labels, 50, calib=(both, labels))
+    assert set(together) == set(metrics_of_trials())
+    for k in range(2):
+        alone = bootstrap(both[k : k + 1], labels, 50, calib=(both[k : k + 1], labels))
+        for name, interval in together.items():
+            for end in ("lower", "upper", "se"):
+                values = getattr(interval, end)
+                assert values.shape == (2,)
+                assert float(values[k]) == pytest.approx(float(getattr(alone[name], end)[0])), name
+
+
+def test_the_seed_decides():
+    logits, labels = case(300, 5)
+    first, again, other = (bootstrap(logits[None], labels, 50, seed) for seed in (0, 0, 1))
+    assert first["ece"].lower == again["ece"].lower
+    assert first["nll"].lower != other["nll"].lower
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("ties", [False, True])
+def test_what_is_printed_lies_within_its_interval(scale, ties):
+    logits, labels = case(400, 5, scale, ties)
+    values = evaluate(logits, labels)
+    found = bootstrap(logits[None], labels, 200)
+    for name in DISTANCES:
+        assert found[name].lower <= values[name] + 1e-12, name
+        assert values[name] <= found[name].upper + 1e-12, name
+    for name, interval in found.items():
+        assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
+
+
+def test_of_a_calibrated_classifier_the_interval_holds_zero():
+    hits = dict.fromkeys(DISTANCES, 0)
+    for seed in range(40):
+        chance = torch.Generator().manual_seed(seed)
+        logits = 2 * torch.randn(800, 4, generator=chance, dtype=torch.float64)
+        labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()
+        found = bootstrap(logits[None], labels, 100, seed)
+        for name in DISTANCES:
+            hits[name] += bool(found[name].lower == 0)
+    # Of 40 intervals at 95 % 38 hold it; below 33 is less likely than one in a thousand.
+    assert min(hits.values()) >= 33, hits
+
+
+def test_of_an_over_confident_classifier_the_interval_holds_the_truth_and_not_zero():
+    chance = torch.Generator().manual_seed(0)
+    true = 2 * torch.randn(200_000, 4, generator=chance, dtype=torch.float64)
+    labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
+    truth = evaluate(2 * true[:100_000], labels[:100_000])
+    names = ("ece", "aece", "o_ece", "ks_error", "smooth_ece", "sweep_ece", "debiased_ece", "cece")
+    hits = dict.fromkeys(names, 0)
+    for part in range(40):
+        own = slice(100_000 + 2000 * part, 102_000 + 2000 * part)
+        found = bootstrap(2 * true[None, own], labels[own], 100, part)
+        for name in names:
+            assert found[name].lower > 0
+            hits[name] += bool(found[name].lower <= truth[name] <= found[name].upper)
+    assert min(hits.values()) >= 33, hits
+
+
+def test_a_metric_of_a_plug_in_has_an_interval_too(monkeypatch):
+    def half_wrong(logits, labels):
+        return (logits.argmax(-1) != labels).double().mean() / 2
+
+    own = Metric("half_wrong", "Half", "min", "fraction", compute=half_wrong)
+    monkeypatch.setitem(METRICS._records, own.name, own)
+    logits, labels = case(100, 3)
+    found = bootstrap(logits[None], labels, 30)
+    assert float(found[own.name].lower) == pytest.approx((1 - float(found["accuracy"].upper)) / 2)

@@ -1,0 +1,256 @@
+"""Functions of a user's file as backbones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.support import CPU, here, rows
+from tune_calib import plugins
+from tune_calib.asked import Asked
+from tune_calib.data.splits import load_development
+from tune_calib.engine.artifacts import NetworkTraining, load_network
+from tune_calib.engine.network import build
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.registry import BACKBONES
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.tuning.dry_run.cost import made
+from tune_calib.tuning.taken_in import taken_in
+
+FILE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self, bias=True):
+        super().__init__()
+        self.model = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten())
+        self.mix = nn.Linear(216, 16)
+        self.out = nn.Linear(16, 10, bias=bias)
+        self.shown = nn.Linear(10, 10)  # read by nobody
+
+    def body(self, x):
+        return torch.relu(self.mix(self.model(x)))
+
+    def forward(self, x):
+        return self.out(F.dropout(self.body(x), 0.5, self.training))
+
+
+class Extractor(Net):
+    def forward(self, x):
+        return self.body(x)
+
+
+class Softmax(Net):
+    def forward(self, x):
+        return super().forward(x).softmax(1)
+
+
+class Twice(Net):
+    def forward(self, x):
+        return self.out(self.body(x)) + self.out(self.body(x))
+
+
+class Skip(Net):
+    def forward(self, x):
+        self.kept = self.out(self.body(x))
+        return self.out(self.body(x) + self.kept.sum() * 0.5)
+
+
+class Pair(Net):
+    def forward(self, x):
+        return super().forward(x), 1
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.out(x[:, 0]).mean(1)
+
+
+def net(): return Net()
+def plain(): return Net(bias=False)
+def nested(): return nn.Sequential(nn.Identity(), nn.Sequential(Net()))
+def extractor(): return Extractor()
+def softmax(): return Softmax()
+def twice(): return Twice()
+def skip(): return Skip()
+def pair(): return Pair()
+def tokens(): return Tokens()
+def number(): return 3
+def asks(size): return Net()
+
+
+def fails():
+    raise ValueError("no such\\nfile")
+
+
+def colours():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(10))
+"""
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    before = plugins.in_use()
+    yield
+    plugins.use(before)
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "lab.py"
+    path.write_text(FILE)
+    return path
+
+
+def given_with(backbone: str, weights: Path) -> Asked:
+    network = {"backbone": backbone, "weights": str(weights), "epochs": 0}
+    return Asked({"data": {"norm": "dataset"}, "network": network}).suited()
+
+
+def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
+    names: dict = {"__name__": "lab"}
+    exec(compile(FILE, "lab", "exec"), names)
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        module = names[function]()
+        layer = torch.nn.Linear(16, 10)
+    tensors = {name: tensor.contiguous() for name, tensor in module.state_dict().items()}
+    if function == "extractor":  # its file holds the last layer beside it
+        tensors |= {f"fc.{name}": tensor for name, tensor in layer.state_dict().items()}
+        module = torch.nn.Sequential(module, layer)
+    save_file(tensors, at)
+    return at, module.eval()
+
+
+@pytest.mark.parametrize("function", ["net", "plain", "nested", "extractor"])
+def test_it_gives_what_its_module_gives(function, file, tmp_path):
+    weights, module = weights_of(function, tmp_path / "w.safetensors")
+    backbone = plugins.backbone(f"{file}:{function}")
+    assert backbone == f"lab.{function}"
+    store = Store(tmp_path / "s")
+    spec = taken_in(given_with(backbone, weights), None, store.root).spec()
+    assert spec.network.plugin == plugins.read(str(file)).content
+    assert str(tmp_path) not in spec.canonical_json()
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+    assert run.step() is None
+    run.close()
+    network = load_network(spec, store, CPU).network.eval()
+    images = torch.randn(5, 1, 8, 8)
+    features, logits = network(images)
+    assert features.shape == (5, 16)
+    assert torch.allclose(logits, module(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("function", ["net", "extractor"])
+def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function, file):
+    backbone = plugins.backbone(f"{file}:{function}")
+    spec = TrialSpec.build(network={"backbone": backbone, "epochs": 1, "augment": "none"})
+    one, two = (build(spec, 2)[0].state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert made(spec, 2)[0].width == 16
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("softmax", "the last layer of .* is none, .*straight out of a linear layer"),
+        ("twice", "the last layer of .* is none"),
+        ("skip", "last linear layer, out, is not all"),
+        ("pair", "it makes tuple, and neither logits nor features"),
+        ("tokens", "the last layer of .* is none"),
+        ("number", "returns a int, and no torch.nn.Module"),
+        ("asks", "TypeError"),
+        ("fails", r"lab.py line \d+: ValueError: no such file"),
+        ("colours", "RuntimeError"),
+        ("nett", "has no function 'nett'; it has: net, plain"),
+    ],
+)
+def test_what_it_cannot_be_is_one_line(function, message, file, tmp_path):
+    is_alike = function in ("softmax", "twice", "skip", "pair", "tokens")
+    weights, _ = weights_of(function if is_alike else "nested", tmp_path / "w.safetensors")
+
+    def take() -> None:
+        backbone = plugins.backbone(f"{file}:{function}")
+        taken_in(given_with(backbone, weights), None, tmp_path / "s")
+
+    with pytest.raises(UserError, match=message) as told:
+        take()
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "s" / "weights").exists()
+
+
+def test_a_changed_file_is_another_network(file, tmp_path):
+    ids = []
+    for text in (FILE, FILE, FILE + "# changed\n"):
+        file.write_text(text)
+        plugins.use([])
+        backbone = plugins.backbone(f"{file}:net")
+        ids.append(TrialSpec.build(network={"backbone": backbone}).network_id)
+    assert ids[0] == ids[1] != ids[2]
+    plugins.use([])
+    with pytest.raises(UserError, match=r"unknown backbone 'lab\.net'"):
+        _ = BACKBONES["lab.net"]
+
+
+def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
+    weights, _ = weights_of("net", tmp_path / "w.safetensors")
+    network = {"backbone": plugins.backbone(f"{file}:net"), "weights": str(weights), "epochs": 0}
+    data = {"dataset": "digits", "norm": "dataset"}
+    run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
+    bound = trainable("retrain").bound({"data": data, "network": network, "run": run})
+    spec = TrialSpec.build(**bound["spec"])
+    asked = taken_in(Asked({"data": data, "network": network}).suited(), None, tmp_path / "s")
+    assert spec.network_id == asked.spec().network_id
+    assert spec.head is not None
+
+
+def test_a_folder_goes_on_without_the_file(file, tmp_path):
+    weights, _ = weights_of("net", tmp_path / "w.safetensors")
+    out = tmp_path / "out"
+    asked = ["compare", "ce", "temperature", "--weights", weights, "--norm", "dataset",
+             "--holdout", "test", "--out", out, "--seeds", 2, "--backbone"]  # fmt: skip
+    first = here(*asked, f"{file}:net")
+    assert first.returncode == 0, first.stderr
+    assert "lab.net as given" in first.stdout
+    found = rows(out)
+    assert [row["rung_label"] for row in found].count("ce") == 1
+    assert not any(str(tmp_path) in row["network"] for row in found)
+    file.unlink()
+    weights.rename(tmp_path / "moved.safetensors")
+    (copy,) = (out / "plugins").glob("*/lab.py")
+    assert f"give --plugin {copy}" in here("report", out).stderr
+    assert here("report", out, "--plugin", copy).returncode == 0
+    words = [tmp_path / "moved.safetensors" if word is weights else word for word in asked]
+    again = here(*words, f"{copy}:net")
+    assert again.returncode == 0, again.stderr
+    assert rows(out) == found
+
+
+def test_a_sweep_file_names_it_from_where_it_lies(file, tmp_path):
+    weights, _ = weights_of("net", tmp_path / "w.safetensors")
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(
+        f"out: {tmp_path / 'out'}\n"
+        "backbones: [lab.py:net]\n"
+        f"set: {{network: {{weights: {weights}, epochs: 0}}, data: {{norm: dataset}}}}\n"
+        "seeds: 3\n"
+        "entries: {a: {methods: [temperature, retrain]}, b: {ladder: decoupling}}\n"
+    )
+    told = here("run", sweep, "--dry-run")
+    assert told.returncode == 0, told.stderr
+    assert "a-digits-lab.net" in told.stdout
+    sweep.write_text(sweep.read_text().replace("lab.py:net", "lab.py:nett"))
+    wrong = here("run", sweep, "--dry-run")
+    assert wrong.returncode == 2
+    assert "line 2: backbones.0" in wrong.stderr
+    assert "has no function 'nett'" in wrong.stderr

@@ -1,0 +1,20 @@
+import pytest
+
+from tune_calib.errors import UserError, as_option
+from tune_calib.names import METRICS, searchable_metrics
+from tune_calib.tuning.search.objective import Objective
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_only_what_a_search_computes_and_can_rank_is_optimised(name):
+    if METRICS[name].is_searchable:
+        assert Objective((name,), 0.01).metrics == (name,)
+        return
+    with pytest.raises(UserError) as refused:
+        Objective((name,), 0.01)
+    told = as_option(refused.value)
+    assert "\n" not in told
+    assert f"--metric {name}" in told
+    record = METRICS[name]
+    if record.is_of_trials and record.direction is not None:
+        assert ", ".join(searchable_metrics()) in told

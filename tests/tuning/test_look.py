@@ -1,0 +1,223 @@
+"""A closer look at finished trials: the numbers of their classifiers, asked for at any time."""
+
+import json
+
+import pyarrow as pa
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from tests.support import CPU, QUICK, drive, here, rows, run_of
+from tests.tuning.backend.test_shared_outputs import HEAD, planned, run
+from tune_calib.data.corruptions import MAIN, corrupted
+from tune_calib.data.shift.foreign import foreign_set
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.again import FinishedTrial
+from tune_calib.engine.look import Looker
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
+from tune_calib.registry import DATASETS
+from tune_calib.results import read_table, write_table
+from tune_calib.spec import DataSlot
+from tune_calib.tuning.backend.look import LookTrainable
+from tune_calib.tuning.look import CloserLook, lacking
+
+TRIALS = planned(
+    {},
+    {"posthoc": {"method": "temperature"}},
+    {"head": HEAD},
+    {"head": {**HEAD, "augment": "standard", "views": 2}, "posthoc": {"method": "temperature"}},
+    {"head": {**HEAD, "bn_mode": "train", "augment": "standard", "views": 2}},
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder of finished trials, and the store behind it."""
+    folder = tmp_path_factory.mktemp("finished")
+    store = Store(folder / "store")
+    run(folder / "out", TRIALS, store)
+    return folder / "out", store
+
+
+def again(trial, store):
+    spec = trial.spec
+    splits = load_development(spec.data, None), load_test(spec.data, None)
+    return FinishedTrial(spec, store, *splits), splits[1]
+
+
+def found_by(rows, where):
+    return {row["metric"]: row["value"] for row in rows if row["set"] == where}
+
+
+@pytest.mark.parametrize("index", range(len(TRIALS)))
+def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finished):
+    _, store = finished
+    trial, test = again(TRIALS[index], store)
+    looked = Looker(trial.spec, store, None, CPU).rows_on("generated/contrast", trial.spec)
+    assert len(looked) == 5 * len(CORRUPTION_METRICS)
+    for severity in (1, 4):
+        images = corrupted(test.images, test.indices, "contrast", severity)
+        wanted = trial.evaluate(type(test)(images, test.labels, test.indices)).metrics
+        found = found_by(looked, f"generated/contrast/{severity}")
+        assert found == pytest.approx(
+            {m: wanted[f"test/{m}"] for m in CORRUPTION_METRICS}, abs=1e-5
+        )
+
+
+@pytest.mark.parametrize("index", range(len(TRIALS)))
+def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
+    _, store = finished
+    trial, test = again(TRIALS[index], store)
+    looked = Looker(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
+    found = found_by(looked, "ood/noise")
+    assert set(found) == set(OOD_METRICS)
+    (part,) = foreign_set("noise", DATASETS["digits"], None, None, lambda: test).parts()
+    noise = type(test)(torch.cat(list(part.chunks(100, CPU))), part.labels, part.labels)
+    probs = [_calibrated(trial, split).softmax(1) for split in (test, noise)]
+    truth = torch.cat([torch.ones(len(test)), torch.zeros(len(noise))])
+    largest = torch.cat([each.amax(1) for each in probs])
+    spread = torch.cat([torch.special.entr(each).sum(1) for each in probs])
+    wanted = {
+        "auroc": roc_auc_score(truth, largest),
+        "aupr_in": average_precision_score(truth, largest),
+        "aupr_out": average_precision_score(1 - truth, -largest),
+        "auroc_entropy": roc_auc_score(truth, -spread),
+        "aupr_in_entropy": average_precision_score(truth, -spread),
+        "aupr_out_entropy": average_precision_score(1 - truth, spread),
+    }
+    assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-4)
+
+
+def _calibrated(trial, split):
+    logits = trial.logits(split).logits.double()
+    if trial.classifier.transform is not None:
+        logits = trial.classifier.transform(logits)
+    return logits[0]
+
+
+def carry_out(looks, out, store):
+    for look in looks:
+        actor = LookTrainable({"work": look.config(), "run": run_of(out, store)})
+        drive(actor)
+
+
+def test_only_what_lacks_is_looked_at(finished, tmp_path):
+    _, store = finished
+    run(tmp_path, TRIALS, store)
+    look, sets = CloserLook(("noise",), 100), ["ood/noise"]
+    looks = lacking(look, sets, TRIALS[:3], tmp_path)
+    # The three share the features of one network.
+    assert [(each.shift, len(each.trials)) for each in looks] == [("ood/noise", 3), (None, 3)]
+    carry_out(looks, tmp_path, store)
+    assert lacking(look, sets, TRIALS[:3], tmp_path) == []
+    more = lacking(look, [*sets, "generated/fog"], TRIALS, tmp_path)
+    names = [sorted(trial.rung for trial, _ in each.trials) for each in more]
+    told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
+    assert sorted(told, key=str) == sorted(
+        [
+            ("ood/noise", [3]), ("ood/noise", [4]), ("generated/fog", [0, 1, 2, 3]),
+            ("generated/fog", [4]), (None, [3]), (None, [4]),
+        ],
+        key=str,
+    )  # fmt: skip
+    other = lacking(CloserLook((), 200), [], TRIALS[:3], tmp_path)
+    assert [(each.shift, each.resamples, len(each.trials)) for each in other] == [(None, 200, 3)]
+    intervals = read_table(tmp_path, "intervals").to_pylist()
+    assert {row["resamples"] for row in intervals} == {100}
+    ece = [row for row in intervals if row["metric"] == "accuracy"]
+    assert len(ece) == 3
+    assert all(row["lower"] <= row["upper"] and row["se"] > 0 for row in ece)
+
+
+def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
+    assert lacking(CloserLook(("noise",)), ["ood/noise"], TRIALS, tmp_path) == []
+
+
+def test_nothing_is_written_of_another_classifier(finished, tmp_path):
+    _, store = finished
+    trial = TRIALS[0]
+    looker = Looker(trial.spec, store, None, CPU)
+    (row,) = [row for row in rows(finished[0]) if row["spec_hash"] == trial.spec.hash]
+    told = {name: row[name] for name in ("test/accuracy", "test/ece")}
+    looker.refuse_other(trial.spec, told)
+    with pytest.raises(UserError, match="in its trial; name the `store`"):
+        looker.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
+
+
+def test_a_diverged_classifier_has_rows_without_numbers(finished, monkeypatch):
+    _, store = finished
+    looker = Looker(TRIALS[0].spec, store, None, CPU)
+    classes = DATASETS["digits"].classes
+    nothing = lambda spec, split: torch.full((len(split.labels), classes), torch.nan)  # noqa: E731
+    monkeypatch.setattr(looker, "_calibrated", nothing)
+    for name in ("ood/noise", "generated/contrast"):
+        values = [row["value"] for row in looker.rows_on(name, TRIALS[0].spec)]
+        assert values
+        assert all(value != value for value in values)
+    assert looker.intervals(TRIALS[0].spec, 100) == []
+
+
+def test_sets_are_read_back_by_their_names(tmp_path):
+    trials = pa.Table.from_pylist(
+        [
+            {"spec_hash": TRIALS[0].spec.hash, "set": where, "metric": "ece", "value": 0.1}
+            for where in ("generated/fog/1", "generated/fog/2", "ood/cifar100")
+        ]
+    )
+    write_table(tmp_path, "shifts", "a", trials)
+    from tune_calib.tuning import look
+
+    hashes = TRIALS[0].spec.hash
+    assert look._looked(tmp_path) == {(hashes, "generated/fog"), (hashes, "ood/cifar100")}
+
+
+@pytest.mark.parametrize("bootstrap", [-1, 1, 99])
+def test_too_few_draws_are_one_line(bootstrap):
+    with pytest.raises(UserError, match="`bootstrap` must be 0 or at least 100"):
+        CloserLook((), bootstrap).sets(DataSlot(), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shift", "svhn"], "svhn is not embedded"),
+        (["--shift", "corruption"], "unknown --shift 'corruption'; did you mean 'corruptions'?"),
+        (["--bootstrap", "5"], "--bootstrap must be 0 or at least 100"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said, refusal, tmp_path):
+    out = tmp_path / "out"
+    assert said in refusal("compare", "ce", "--out", out, *words)
+    assert not out.exists()
+
+
+@pytest.mark.ray
+def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
+    out = tmp_path / "out"
+    words = ["compare", "ce", "retrain+temperature", *QUICK, "--out", out]
+    assert here(*words, "--shift", "noise").returncode == 0
+    before = json.loads((out / "sweep.json").read_text())
+    trials = {path: path.stat().st_mtime_ns for path in out.glob("trials/*")}
+    (noise,) = out.glob("shifts/*")
+    first = noise.read_bytes()
+    done = here(*words, "--shift", "generated:fog", "--shift", "noise", "--bootstrap", 100)
+    assert done.returncode == 0, done.stderr
+    after = json.loads((out / "sweep.json").read_text())
+    assert after["sweep"] == before["sweep"]
+    assert after["planned"] == before["planned"]
+    assert {path: path.stat().st_mtime_ns for path in out.glob("trials/*")} == trials
+    found = read_table(out, "shifts").to_pandas()
+    assert set(found["set"]) == {"ood/noise", *(f"generated/fog/{k}" for k in range(1, 6))}
+    assert found.groupby("spec_hash").size().tolist() == [38, 38]
+    # As if killed between its files: what is there stays, what is not is made again, the same.
+    noise.unlink()
+    fog = {path: path.stat().st_mtime_ns for path in out.glob("shifts/*")}
+    assert here(*words, "--shift", "noise", "--shift", "generated:fog").returncode == 0
+    assert noise.read_bytes() == first
+    assert {path: path.stat().st_mtime_ns for path in fog} == fog
+
+
+def test_all_kinds_are_asked_for_by_one_word():
+    assert CloserLook(("corruptions",)).sets(DataSlot(), None) == [f"generated/{k}" for k in MAIN]

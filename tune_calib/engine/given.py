@@ -1,0 +1,100 @@
+"""A given network and the images that it is judged on: it may not have been trained on them."""
+
+from collections.abc import Mapping
+from statistics import NormalDist
+
+from tune_calib.data.base import info_of
+from tune_calib.engine.evaluate import SplitLogits
+from tune_calib.engine.store import Store
+from tune_calib.engine.weights import trained_spec
+from tune_calib.errors import UserError
+from tune_calib.metrics.scoring import accuracy
+from tune_calib.registry import METHODS
+from tune_calib.spec import DataSlot, TrialSpec
+
+CHANCE = 1e-6
+"""Probability with which a network that did not see the hold-out is taken for one that did."""
+
+
+def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
+    """Refuse a hold-out on which a network of this program was trained, or its epoch chosen.
+
+    Args:
+        made: by which it was trained.
+        data: that it is to be judged on.
+
+    Raises:
+        UserError: it was.
+    """
+    network = made.network
+    if network.weights is not None:
+        own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
+        TrialSpec.build(data=data.model_dump(), network=own)  # which may be known themselves
+    if network.is_given or not _is_same(made.data, data) or _cut(made.data) == _cut(data):
+        return
+    if data.holds_out_train:
+        raise UserError(
+            f"network.weights: the network was trained on {_told(made.data)}, and with another cut "
+            "of the training part it would be chosen on images that it saw; cut it so, or take "
+            "`holdout` test"
+        )
+    needs = METHODS[network.method].needs
+    if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
+        raise UserError(
+            f"network.weights: the network was trained on {_told(made.data)}, and test images "
+            "chose its epoch; cut the test part so that they are not those of test again"
+        )
+
+
+def _is_same(one: DataSlot, other: DataSlot) -> bool:
+    return (one.dataset, info_of(one).digest) == (other.dataset, info_of(other).digest)
+
+
+def _cut(data: DataSlot) -> tuple[object, ...]:
+    return data.split, data.holdout, data.holdout_shares
+
+
+def _told(data: DataSlot) -> str:
+    how = f"data.split={data.split}" if data.holdout == "train" else "data.holdout=test"
+    return f"{data.dataset} with {how}"
+
+
+def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
+    """Refuse a given network that is better on what is held out of train than on test.
+
+    By more than chance: a one-sided z-test of two proportions. Without test nothing is said, since
+    a search may not look at it.
+
+    Args:
+        spec: its data and network slots are read.
+        store: holds its weights; those of this program tell themselves what they saw.
+        logits: of its own head, by split.
+
+    Raises:
+        UserError: it is.
+    """
+    network = spec.network
+    if not network.is_given or not spec.data.holds_out_train or "test" not in logits:
+        return
+    assert network.weights is not None
+    held_out = [_right(logits[name]) for name in ("select", "calib")]
+    right, count = (sum(numbers) for numbers in zip(*held_out, strict=True))
+    right_of_test, tested = _right(logits["test"])
+    share = (right + right_of_test) / (count + tested)
+    spread = (share * (1 - share) * (1 / count + 1 / tested)) ** 0.5
+    gap = right / count - right_of_test / tested
+    if gap <= NormalDist().inv_cdf(1 - CHANCE) * spread:
+        return
+    if trained_spec(network.weights, store) is not None:
+        return
+    raise UserError(
+        f"the given network is right on {right / count:.2%} of select and calib, which are of the "
+        f"training part, and on {right_of_test / tested:.2%} of test: it was trained on what it "
+        "would be chosen on; take `holdout` test"
+    )
+
+
+def _right(split: SplitLogits) -> tuple[int, int]:
+    """How many samples are right, and how many there are."""
+    count = len(split.labels)
+    return round(float(accuracy(split.logits[0].double().softmax(-1), split.labels)) * count), count

@@ -1,0 +1,167 @@
+"""A closer look at finished trials: on shifted images, and with bootstrap intervals.
+
+It trains nothing: networks are read from the store, and so are classifiers, unless one must be made
+again. Nothing of it is part of a trial, whose row stays as it is.
+"""
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tune_calib.data.base import Split
+from tune_calib.data.shift import opened_set
+from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.engine.again import network_behind
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
+from tune_calib.engine.bank import FeatureBank, FeatureSplit
+from tune_calib.engine.classifier import Classifier, load_classifier
+from tune_calib.engine.shifts import ShiftedFeatures, ensure_shifted, shifted_bank_key
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.metrics.ood import detection
+from tune_calib.metrics.shifted import under_corruption
+from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS, column
+from tune_calib.spec import TrialSpec
+
+Row = dict[str, Any]
+
+_FLIPPED = 2
+"""Samples whose prediction may differ from that of the trial: on another number of threads last
+digits are others."""
+
+
+class Looker:
+    """Looks at trials of one network, whose features it reads or makes once.
+
+    Args:
+        spec: of one of them; the others have the same ``shifted_bank_key``.
+        store: holds the network.
+        root: where data sets lie.
+        device: where is computed.
+
+    Raises:
+        DamagedFileError: the store does not hold the network, or not whole.
+    """
+
+    def __init__(
+        self, spec: TrialSpec, store: Store, root: Path | None, device: torch.device
+    ) -> None:
+        self.spec, self.store, self.root, self.device = spec, store, root, device
+        self.key = shifted_bank_key(spec)
+        self._classifiers: dict[str, Classifier] = {}
+
+    def rows_on(self, name: str, spec: TrialSpec) -> list[Row]:
+        """Rows of a trial in the table ``shifts``.
+
+        Args:
+            name: of a shift set.
+            spec: of the trial.
+        """
+        is_foreign = name.startswith("ood/")
+        own = self._calibrated(spec, self.bank.test()) if is_foreign else None
+        rows = []
+        for part, split in self._features(name).parts().items():
+            found = self._calibrated(spec, split)
+            if own is not None:
+                values = _finite(OOD_METRICS, own, found) or detection(own, found)
+            else:
+                labels = split.labels.to(found.device)
+                values = _finite(CORRUPTION_METRICS, found) or under_corruption(found, labels)
+            where = f"{name}/{part}" if part else name
+            rows += [
+                {"spec_hash": spec.hash, "set": where, "metric": metric, "value": value}
+                for metric, value in values.items()
+            ]
+        return rows
+
+    def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
+        """Rows of a trial in the table ``intervals``; none if a logit is not finite.
+
+        Args:
+            spec: of the trial.
+            resamples: how often the test samples are drawn.
+        """
+        test, calib = self.bank.test(), self.bank.calib()
+        own, known = (self._calibrated(spec, split)[None] for split in (test, calib))
+        if not bool(own.isfinite().all() and known.isfinite().all()):
+            return []
+        labels, of_calib = (split.labels.to(own.device) for split in (test, calib))
+        found = bootstrap(own, labels, resamples, calib=(known, of_calib))
+        return [
+            {
+                "spec_hash": spec.hash,
+                "split": "test",
+                "metric": metric,
+                "lower": float(interval.lower[0]),
+                "upper": float(interval.upper[0]),
+                "se": float(interval.se[0]),
+                "resamples": resamples,
+            }
+            for metric, interval in found.items()
+        ]
+
+    def refuse_other(self, spec: TrialSpec, told: dict[str, float]) -> None:
+        """Refuse a classifier that is not that of a trial.
+
+        Args:
+            spec: of the trial.
+            told: ``test/accuracy`` and ``test/ece`` of its row.
+
+        Raises:
+            UserError: it is not: the store or the images are others.
+        """
+        test = self.bank.test()
+        own = self._calibrated(spec, test)
+        if not bool(own.isfinite().all()):
+            return
+        now = under_corruption(own, test.labels.to(own.device))
+        for name in ("accuracy", "ece"):
+            value, before = now[name], told[column("test", name)]
+            if not math.isclose(value, before, abs_tol=_FLIPPED / len(test.labels)):
+                raise UserError(
+                    f"test {name} is {value:.6f} now and was {before:.6f} in its trial; name the "
+                    "`store` and `data_root` of the sweep"
+                )
+
+    @cached_property
+    def bank(self) -> FeatureBank:
+        """Features of ``calib`` and ``test``; views of train are made only if they matter."""
+        splits = lambda: (self._development(), self._test)  # noqa: E731
+        with_train = self.key.bn_mode == "train"
+        return ensure_bank(self.spec, self.key, self.store, splits, self.device, with_train)
+
+    @cached_property
+    def _network(self) -> TrainedNetwork:
+        return network_behind(self.spec, self.store, self._development, self.device)
+
+    @cached_property
+    def _test(self) -> Split:
+        return load_test(self.spec.data, self.root, self.store.images)
+
+    def _development(self) -> Development:
+        return load_development(self.spec.data, self.root, self.store.images)
+
+    def _features(self, name: str) -> ShiftedFeatures:
+        test = lambda: self._test  # noqa: E731
+        shift = opened_set(name, self.spec.data, self.root, self.store.images, test)
+        network = lambda: self._network  # noqa: E731
+        return ensure_shifted(self.spec, self.key, shift, self.store, network, self.device)
+
+    def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
+        """Logits (N, C) of a trial's classifier, float64."""
+        if spec.hash not in self._classifiers:
+            found = load_classifier(spec, self.store, self._development, self.device)
+            self._classifiers[spec.hash] = found
+        return self._classifiers[spec.hash].logits(split).logits[0].double()
+
+
+def _finite(names: tuple[str, ...], *logits: Tensor) -> dict[str, float]:
+    """NaN for each metric if a logit is not finite; else nothing."""
+    if all(bool(each.isfinite().all()) for each in logits):
+        return {}
+    return dict.fromkeys(names, math.nan)

@@ -1,0 +1,388 @@
+"""A calibrated network as a module and as two files, without a folder of results.
+
+``NAME.safetensors`` holds all tensors, ``NAME.json`` says what they are. Neither runs code: what a
+plug-in did for a trial is needed once more, and named by whoever loads the files.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from tune_calib import plugins
+from tune_calib.data.base import DatasetInfo, info_of
+from tune_calib.engine.artifacts import TrainedNetwork
+from tune_calib.engine.classifier import Classifier
+from tune_calib.engine.network import build, evaluation_batch, outputs_of
+from tune_calib.engine.tensors import nest, unnest
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.results import atomic_write
+from tune_calib.spec import TrialSpec
+from tune_calib.wording import shown
+
+FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
+VERSION: Literal[1] = 1
+ENDINGS = (".safetensors", ".json", ".onnx")
+
+
+class InputRecord(BaseModel):
+    """What a network takes.
+
+    Attributes:
+        channels: of an image.
+        size: height and width that the network sees.
+        stored: height and width of an image that it takes; the middle of it is cut out.
+        mean: subtracted from pixels scaled to [0, 1], per channel.
+        std: they are divided by it, per channel.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    channels: int
+    size: int
+    stored: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, info: DatasetInfo) -> "InputRecord":
+        """Of the network of a data set."""
+        test = info.of_test()
+        stored = info.stored or info.size
+        return cls(
+            channels=info.channels, size=info.size, stored=stored, mean=test.mean, std=test.std
+        )
+
+
+class Exported(BaseModel):
+    """``NAME.json``: what the tensors are.
+
+    Attributes:
+        format: always ``FORMAT``.
+        version: of the format.
+        sha256: of ``NAME.safetensors``.
+        trial: spec hash.
+        spec: of the trial, every default written out.
+        classes: C.
+        width: D of the features that its head takes; None where it takes none.
+        images: what its network takes; None without one.
+        samples: of the training split, which some methods keep numbers of.
+        metrics: of the trial, ``test/ece`` and so on; fractions in [0, 1].
+        flags: warnings beside them.
+        trained_on: data set and fingerprints of its splits.
+        plugins: names and content hashes of the plug-ins behind it.
+        circumstances: device, threads, processor and versions of the trial.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    format: Literal["tune-calib calibrated network"] = FORMAT
+    version: Literal[1] = VERSION
+    sha256: str
+    trial: str
+    spec: dict[str, Any]
+    classes: int
+    width: int | None
+    images: InputRecord | None
+    samples: int
+    metrics: dict[str, float]
+    flags: list[str]
+    trained_on: dict[str, Any]
+    plugins: dict[str, str]
+    circumstances: dict[str, Any]
+
+
+class CalibratedNetwork(nn.Module):
+    """Network, head and transform of a trial: raw images in, calibrated probabilities out.
+
+    It predicts and is not trained: gradients are not kept, and it stays in evaluation mode.
+
+    Args:
+        spec: of the trial.
+        classifier: its head and transform.
+        trained: its network; None where features or logits were given in its place.
+
+    Attributes:
+        about: what ``NAME.json`` says; None before it is written.
+    """
+
+    about: Exported | None = None
+
+    def __init__(
+        self, spec: TrialSpec, classifier: Classifier, trained: TrainedNetwork | None
+    ) -> None:
+        super().__init__()
+        self.spec, self.classifier = spec, classifier
+        self.network = trained.network if trained else None
+        self.method = trained.method if trained else None
+        self.info: DatasetInfo = info_of(spec.data).of_test()
+        self.eval()
+
+    def train(self, mode: bool = True) -> "CalibratedNetwork":
+        """Stay in evaluation mode, whatever is asked: statistics of batches must not move."""
+        return super().train(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Calibrated probabilities (N, C), float64, of raw images; as ``logits``."""
+        return self.logits(images).softmax(-1)
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """Calibrated logits (N, C), float64, that the trial was judged by.
+
+        Args:
+            images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
+                was trained on.
+
+        Raises:
+            UserError: they are others, or there is no network.
+        """
+        network, method = self._network("images")
+        self._refuse_images(images)
+        # As many at a time as in the trial, on which last digits depend.
+        chunks = images.to(network.head.weight.device).split(evaluation_batch(self.info))
+        features, logits = outputs_of(method, network, chunks, self.info)
+        return self._calibrated(features, logits)
+
+    def from_features(self, features: Tensor) -> Tensor:
+        """Calibrated probabilities (N, C), float64, of features (N, D) of the network.
+
+        Raises:
+            UserError: they are of another width, not finite, or nothing takes them.
+        """
+        head = self.classifier.head
+        if head is not None:
+            width = head.tensors["context.weight"].shape[1]
+            _refuse_rows(features, width, "features")
+            return self._calibrated(features.float(), features[:, :0]).softmax(-1)
+        network, method = self._network("features")
+        if type(method).forward is not NetworkMethod.forward:
+            raise UserError(
+                f"the logits of {self.spec.network.method!r} do not follow from features alone; "
+                "give images"
+            )
+        _refuse_rows(features, network.width, "features")
+        with torch.no_grad():
+            return self._calibrated(features, network.head(features.float())).softmax(-1)
+
+    def from_logits(self, logits: Tensor) -> Tensor:
+        """Calibrated probabilities (N, C), float64, of logits (N, C) of the network's own head.
+
+        Raises:
+            UserError: they are of other classes, not finite, or the trial retrained the head.
+        """
+        if self.classifier.head is not None:
+            raise UserError(
+                f"this classifier retrained its head ({self.spec.head.method}) and reads features "  # type: ignore[union-attr]
+                "of the network, not logits; give images or features"
+            )
+        _refuse_rows(logits, self.info.classes, "logits")
+        return self._calibrated(logits[:, :0], logits).softmax(-1)
+
+    def _calibrated(self, features: Tensor, logits: Tensor) -> Tensor:
+        calibrated: Tensor = self.classifier(features, logits)[0]
+        return calibrated
+
+    def _network(self, given: str) -> tuple[Any, NetworkMethod]:
+        if self.network is None or self.method is None:
+            raise UserError(
+                f"no network takes {given} here: its trial stood on features or logits that were "
+                "given; call from_features or from_logits"
+            )
+        return self.network, self.method
+
+    def _refuse_images(self, images: Tensor) -> None:
+        sizes = sorted({self.info.size, self.info.stored or self.info.size})
+        wanted = " or ".join(f"(N, {self.info.channels}, {size}, {size})" for size in sizes)
+        if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise UserError(
+                f"give raw images as a uint8 tensor, pixels from 0 to 255, got {kind}; of floats "
+                "nobody can tell whether they are scaled or normalised already"
+            )
+        shape = tuple(images.shape)
+        if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
+            raise UserError(f"this network takes images {wanted}, got {shape}; resize or crop them")
+        if not len(images):
+            raise UserError("there is no image to predict")
+
+
+def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
+    """Write ``NAME.safetensors`` and ``NAME.json``.
+
+    Args:
+        network: to write.
+        file: its name, with or without one of the endings.
+        about: of ``Exported``, what the network does not say itself.
+
+    Raises:
+        UserError: one of the files is there, or cannot be written.
+    """
+    files = files_of(file)
+    refuse_there(files.tensors, files.about)
+    tensors = nest("classifier", network.classifier.tensors)
+    if network.network is not None and network.method is not None:
+        tensors |= nest("network", network.network.state_dict())
+        tensors |= nest("method", network.method.state_dict())
+    content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    head = network.classifier.head
+    has_images = network.network is not None
+    network.about = Exported(
+        sha256=hashlib.sha256(content).hexdigest(),
+        trial=network.spec.hash,
+        spec=network.spec.model_dump(mode="json"),
+        classes=network.info.classes,
+        width=head.tensors["context.weight"].shape[1] if head else None,
+        images=InputRecord.of(info_of(network.spec.data)) if has_images else None,
+        **about,
+    )
+    # The tensors first: a JSON without them would be told to be whole.
+    atomic_write(files.tensors, content)
+    text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
+    atomic_write(files.about, f"{text}\n".encode())
+
+
+def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
+    """Load what ``tune-calib export`` wrote.
+
+    Nothing in the files is run.
+
+    Args:
+        file: NAME.safetensors, NAME.json or NAME.
+        plugin: file or module of the plug-in that the trial was run with, if it needed one.
+
+    Returns:
+        A module on the CPU: ``network(images)`` gives calibrated probabilities.
+
+    Raises:
+        UserError: a file is absent, of a later version or of a plug-in that is not named.
+        DamagedFileError: a file is damaged or foreign, or they are not of one export.
+    """
+    files = files_of(file)
+    about = _read_about(files.about)
+    tensors = _read_tensors(files.tensors, about)
+    if plugin is not None:
+        plugins.load(str(plugin))
+    _refuse_absent(about, files.about)
+    spec = TrialSpec.build(**about.spec)
+    info = info_of(spec.data)
+    if about.images is not None and about.images != InputRecord.of(info):
+        raise UserError(
+            f"{files.about}: {info.name} has other sizes or constants than in this version of "
+            "tune-calib; load it with the version that wrote it"
+        )
+    classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
+    trained = None
+    try:
+        if about.images is not None:
+            network, method = build(spec, about.samples)
+            network.load_state_dict(unnest("network", tensors))
+            method.load_state_dict(unnest("method", tensors))
+            trained = TrainedNetwork(network, method, {})
+        if classifier.head is not None:
+            classifier.head.refuse_incomplete()
+        if classifier.transform is not None:
+            _ = classifier.transform.method
+    except (RuntimeError, KeyError) as error:
+        reason = str(error).splitlines()[0]
+        raise DamagedFileError(f"{files.tensors} holds other tensors ({reason})") from None
+    loaded = CalibratedNetwork(spec, classifier, trained)
+    loaded.about = about
+    return loaded
+
+
+class Files(NamedTuple):
+    """The files of a calibrated network."""
+
+    tensors: Path
+    about: Path
+    onnx: Path
+
+
+def files_of(file: str | Path) -> Files:
+    """The files that one name stands for.
+
+    Raises:
+        UserError: it is no name of a file.
+    """
+    path = Path(file).expanduser()
+    stem = path.name
+    for ending in ENDINGS:
+        stem = stem.removesuffix(ending)
+    if not stem.strip("."):
+        raise UserError(f"{file} names no file; take e.g. calibrated.safetensors")
+    return Files(*(path.with_name(stem + ending) for ending in ENDINGS))
+
+
+def refuse_there(*paths: Path) -> None:
+    """Refuse to write over what is there.
+
+    Raises:
+        UserError: one of the files is there.
+    """
+    for path in paths:
+        if path.exists():
+            raise UserError(f"{path} is there already; name another file, or remove it")
+
+
+def _read_about(path: Path) -> Exported:
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise DamagedFileError(f"{path} is not whole") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedFileError(f"{path} was not written by tune-calib export")
+    version = content.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise UserError(
+            f"{path} is of format {shown(version)}, which a later tune-calib wrote: update it"
+        )
+    try:
+        # As JSON, in which a tuple is a list.
+        return Exported.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DamagedFileError(f"{path} is damaged: see {where}") from None
+
+
+def _read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != about.sha256:
+            raise DamagedFileError(f"{path} is damaged, or is not the file that its JSON tells of")
+        return load(content)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except (SafetensorError, ValueError) as error:
+        raise DamagedFileError(f"{path} is no safetensors file ({error})") from None
+
+
+def _refuse_absent(about: Exported, path: Path) -> None:
+    """A slot of a plug-in that is not in use would name something unknown, or something else."""
+    in_use = {own.content for own in plugins.in_use()}
+    for name, content in about.plugins.items():
+        if content not in in_use:
+            raise UserError(
+                f"{path}: its trial was run with plug-in {name} ({content}), which is code and not "
+                "in the file; get it from whoever made the file, read it, and name it: "
+                f"plugin={shown(name + '.py')}"
+            )
+
+
+def _refuse_rows(rows: Tensor, width: int, name: str) -> None:
+    if not isinstance(rows, Tensor) or not rows.is_floating_point():
+        kind = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
+        raise UserError(f"give {name} as a tensor of floats (N, {width}), got {kind}")
+    if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
+        raise UserError(f"{name} must be (N, {width}), got {tuple(rows.shape)}")
+    if not bool(rows.isfinite().all()):
+        raise UserError(f"{name} must be finite")

@@ -1,0 +1,144 @@
+"""An estimator in scikit-learn's manner of every post-hoc method: made from the registry.
+
+``tune_calib.TemperatureScaling(fit="nll").fit(logits, labels).predict_proba(logits)``: the name is
+that of the method's class, the settings are its hyper-parameters. scikit-learn's ``clone``,
+``get_params`` and ``set_params`` work.
+"""
+
+import inspect
+import warnings
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.library.arrays import Estimator, as_given, labels_of, refuse_unknown, rows_of
+from tune_calib.names import FLAGS
+from tune_calib.registry import METHODS, MethodInfo, nearest
+from tune_calib.spec import PostHocSlot
+
+
+class PostHocEstimator(Estimator):
+    """A transform of logits that is fitted on held-out samples.
+
+    Attributes:
+        classes_: 0 to C - 1.
+        n_features_in_: C.
+        flags_: warnings that the fit deserves, of ``names.FLAGS``; ``fit`` warns of each.
+        transform_: the fitted method. What was fitted stands under its own names too, with an
+            underscore behind them, e.g. ``temperature_``.
+    """
+
+    info: ClassVar[MethodInfo]
+
+    def __init__(self, **settings: Any) -> None:
+        fields = self.info.params.model_fields
+        refuse_unknown(settings, list(fields), type(self).__name__)
+        defaults = {k: field.get_default(call_default_factory=True) for k, field in fields.items()}
+        self.settings = {**defaults, **settings}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change settings; ``fit`` must follow.
+
+        Raises:
+            ValueError: there is no such setting.
+        """
+        known = list(self.settings)
+        for name in params:
+            if name not in known:
+                raise ValueError(
+                    f"{type(self).__name__} has no setting {name!r}{nearest(name, known)}"
+                )
+        return super().set_params(**params)
+
+    def fit(self, logits: Any, labels: Any) -> Self:
+        """Fit on held-out samples.
+
+        Args:
+            logits: (N, C), unnormalised, or log-probabilities; an array or a tensor.
+            labels: (N,), integers from 0 to C - 1.
+
+        Raises:
+            ValueError: they are of other shapes, not finite or out of range.
+            UserError: a setting is out of range, or the method does not suit the classes.
+        """
+        rows = rows_of(logits, "logits")
+        samples, classes = rows.shape
+        if classes < 2:
+            raise ValueError(f"logits must be of two classes or more, got {tuple(rows.shape)}")
+        own = labels_of(labels, samples, classes).to(rows.device)
+        slot = PostHocSlot.build(method=self.info.name, params=self.settings)
+        self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), own))
+        self.classes_, self.n_features_in_ = np.arange(classes), classes
+        for name, tensor in self.transform_.state().items():
+            setattr(self, f"{name.replace('.', '_')}_", as_given(tensor[0], logits))
+        for name, tensor in self.transform_.fitted().items():
+            setattr(self, f"{name}_", float(tensor[0]))
+        flags = self.transform_.flags().items()
+        self.flags_ = tuple(name for name, is_so in flags if bool(is_so[0]))
+        for name in self.flags_:
+            warnings.warn(f"{self.info.title}: {FLAGS[name].meaning}", stacklevel=2)
+        return self
+
+    def predict_proba(self, logits: Any) -> Any:
+        """Calibrated probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
+
+        Raises:
+            ValueError: the logits are of other classes than in ``fit``, or not finite.
+        """
+        return as_given(self._calibrated(logits).softmax(-1), logits)
+
+    def decision_function(self, logits: Any) -> Any:
+        """Calibrated logits, or log-probabilities, (N, C), float64."""
+        return as_given(self._calibrated(logits), logits)
+
+    @torch.no_grad()
+    def _calibrated(self, logits: Any) -> Tensor:
+        rows = self._rows(logits, "logits").double()
+        calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
+        return calibrated
+
+
+_made: dict[str, type[PostHocEstimator]] = {}
+
+
+def __getattr__(name: str) -> type[PostHocEstimator]:
+    """The estimator of a post-hoc method, by the name of the method's class."""
+    infos = {info.implementation.__name__: info for info in map(METHODS.__getitem__, METHODS)}
+    found = {own: info for own, info in infos.items() if info.kind == "posthoc"}
+    if name not in found:
+        raise AttributeError(f"tune_calib has no {name!r}{nearest(name, sorted(found))}")
+    # Made anew for a plug-in of another version.
+    if name not in _made or _made[name].info is not found[name]:
+        _made[name] = _estimator(name, found[name])
+    return _made[name]
+
+
+def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
+    fields = info.params.model_fields
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    settings = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.get_default(call_default_factory=True),
+            annotation=field.annotation,
+        )
+        for key, field in fields.items()
+    ]
+
+    def __init__(self: PostHocEstimator, **given: Any) -> None:  # noqa: N807
+        PostHocEstimator.__init__(self, **given)
+
+    # Read by editors and by scikit-learn.
+    __init__.__signature__ = inspect.Signature([own, *settings])  # type: ignore[attr-defined]
+    told = [f"    {key}: {' '.join((f.description or '').split())}" for key, f in fields.items()]
+    lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
+    lines += ["", "Args:", *told] if told else []
+    # Of ``tune_calib``, where pickle and joblib look it up.
+    names = {
+        "info": info, "__init__": __init__, "__doc__": "\n".join(lines), "__module__": "tune_calib",
+    }  # fmt: skip
+    return type(name, (PostHocEstimator,), names)

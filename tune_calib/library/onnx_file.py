@@ -1,0 +1,134 @@
+"""A calibrated network as an ONNX file, which is run and compared before it is kept."""
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tune_calib.data.augment import normalise
+from tune_calib.errors import UserError
+from tune_calib.library.calibrated import CalibratedNetwork, refuse_there
+from tune_calib.results import atomic_write
+
+CLOSE = 1e-5
+"""Largest difference of a probability from that of the module."""
+
+_SAMPLES = 32
+
+
+def write_onnx(network: CalibratedNetwork, file: Path) -> None:
+    """Write a calibrated network as ONNX; a batch may have any size.
+
+    It takes ``images`` (uint8), or ``features`` or ``logits`` (float32) where its trial stood on
+    such, and gives ``probabilities`` (N, C), float32.
+
+    Args:
+        network: on the CPU.
+        file: to write.
+
+    Raises:
+        UserError: the extra ``onnx`` is absent, the file is there, or the network does what ONNX
+            cannot, e.g. draws.
+    """
+    refuse_there(file)
+    try:
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UserError(f"ONNX needs {error.name}: pip install 'tune-calib[onnx]'") from None
+    head = network.classifier.head
+    if head is not None and head.method.draws():
+        raise UserError(
+            f"{head.slot.method} with evaluation=mc draws numbers when it predicts, which ONNX "
+            "cannot repeat; export it without ONNX"
+        )
+    plain = _Plain(network).eval()
+    name, given = plain.example()
+    # First, so that what is made once (methods, constants) is made of numbers and not of symbols.
+    with torch.no_grad():
+        expected = plain(given)
+    content = _exported(plain, name, given)
+    difference = float((_run(content, name, given) - expected).abs().max())
+    if not difference <= CLOSE:
+        raise UserError(
+            f"the ONNX file of {_told(network)} gives probabilities that differ by up to "
+            f"{difference:.2g}, so that it was not written; export without ONNX"
+        )
+    atomic_write(file, content)
+
+
+class _Plain(nn.Module):
+    """The same in one pass over a batch, as a graph has it."""
+
+    def __init__(self, network: CalibratedNetwork) -> None:
+        super().__init__()
+        self.calibrated = network
+        if network.network is not None:
+            vars(network.network).pop("compiled", None)
+
+    def forward(self, given: Tensor) -> Tensor:
+        """Probabilities (N, C), float32."""
+        whole, classifier = self.calibrated, self.calibrated.classifier
+        features = logits = given
+        if whole.network is not None and whole.method is not None:
+            output = whole.method(whole.network, normalise(given, whole.info))
+            features, logits = output.features, output.logits
+        own = logits.unsqueeze(0)
+        if classifier.head is not None:
+            own = classifier.head.method.predict(features)
+        own = own.double()
+        if classifier.transform is not None:
+            own = classifier.transform.method.transform(own)
+        return own[0].softmax(-1).float()
+
+    def example(self) -> tuple[str, Tensor]:
+        """Name of the input and some of it, always the same."""
+        chance, info = torch.Generator().manual_seed(0), self.calibrated.info
+        if self.calibrated.network is not None:
+            size = info.stored or info.size
+            shape = (_SAMPLES, info.channels, size, size)
+            return "images", torch.randint(256, shape, dtype=torch.uint8, generator=chance)
+        head = self.calibrated.classifier.head
+        name = "features" if head else "logits"
+        width = head.tensors["context.weight"].shape[1] if head else info.classes
+        return name, torch.randn(_SAMPLES, width, generator=chance)
+
+
+def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
+    sink = io.BytesIO()
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is a constant in the file, as it should be
+            program: Any = torch.onnx.export(
+                plain,
+                (given,),
+                input_names=[name],
+                output_names=["probabilities"],
+                dynamic_shapes=({0: torch.export.Dim("samples")},),
+                dynamo=True,
+                verbose=False,
+            )
+            program.save(sink)
+    except Exception as error:
+        # What torch says of an operation that ONNX lacks is a page long.
+        raise UserError(
+            f"{_told(plain.calibrated)} does what torch cannot write as ONNX "
+            f"({type(error).__name__}); export without ONNX"
+        ) from error
+    return sink.getvalue()
+
+
+def _run(content: bytes, name: str, given: Tensor) -> Tensor:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {name: given.numpy()})[0])
+
+
+def _told(network: CalibratedNetwork) -> str:
+    spec = network.spec
+    slots = (spec.head, spec.posthoc)
+    return " with ".join(slot.method for slot in slots if slot) or spec.network.backbone

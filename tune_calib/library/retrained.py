@@ -1,0 +1,218 @@
+"""A head retrained on features, as an estimator: the engine's training without a store."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+from tune_calib.engine.classifier import Classifier, tensors_of_trial
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
+from tune_calib.engine.precision import on_threads
+from tune_calib.errors import UserError
+from tune_calib.library.arrays import Estimator, as_given, labels_of, refuse_unknown, rows_of
+from tune_calib.registry import METHODS
+from tune_calib.spec import HeadSlot
+
+# What is said of images stands in the features already.
+_OF_IMAGES = {"views", "bn_mode", "augment"}
+
+
+class RetrainedHead(Estimator):
+    """A head method on the frozen features of a network.
+
+    The numbers are those of a trial on the same features.
+
+    Args:
+        method: name of a head method, e.g. ``mac_cal``.
+        network_seed: drives the order of batches that all heads of a network share.
+        settings: of the method and of the head slot (``lr``, ``epochs``, ``select``, ``seed``);
+            no recipe is read.
+
+    Attributes:
+        classes_: 0 to C - 1.
+        n_features_in_: D.
+        epoch_: that was selected, 1-based.
+        history_: what each epoch recorded, by name.
+        classifier_: the head.
+    """
+
+    def __init__(self, method: str = "retrain", network_seed: int = 0, **settings: Any) -> None:
+        self.settings = {"method": method, "network_seed": network_seed, **settings}
+
+    def fit(
+        self,
+        features: Any,
+        labels: Any,
+        select: tuple[Any, Any] | None = None,
+        own_head: tuple[Any, Any] | None = None,
+        classes: int | None = None,
+    ) -> Self:
+        """Train the head.
+
+        Args:
+            features: (N, D), of the training images; an array or a tensor, on whose device it is
+                trained.
+            labels: (N,), integers from 0.
+            select: features and labels of held-out images, by which an epoch is selected.
+            own_head: weight (C, D) and bias (C,) of the network's own head, which some settings
+                start from or ask of (``start=continued``, ``gamma=val_ratio``).
+            classes: C, where neither the labels nor ``own_head`` tell it.
+
+        Raises:
+            ValueError: something is of another shape, not finite or out of range, or is needed
+                and absent.
+            UserError: a setting is unknown or out of range, or the training diverged.
+        """
+        slot = self._slot()
+        rows = rows_of(features, "features").float()
+        head = None if own_head is None else _own_head(own_head, rows)
+        count = _count(labels, classes, head)
+        train = _split(rows, labels_of(labels, len(rows), count), head)
+        held_out = None
+        if select is not None:
+            own = rows_of(select[0], "features of select").float().to(rows.device)
+            if own.shape[1] != rows.shape[1]:
+                raise ValueError(
+                    f"features of select must be (N, {rows.shape[1]}) as those of training, got "
+                    f"{tuple(own.shape)}"
+                )
+            told = labels_of(select[1], len(own), count, "labels of select")
+            held_out = _split(own, told, head)
+        _refuse_lacking(slot, held_out is not None, head is not None)
+        bank = _Given(train, held_out or train, head or _unknown(count, rows))
+        with on_threads(HEAD_THREADS):
+            trainer = PopulationTrainer([slot], bank, self.settings["network_seed"], rows.device)
+            reports = list(trainer)
+        if (epoch := int(trainer.diverged_epoch[0])) >= 0:
+            raise UserError(
+                f"the loss of epoch {epoch + 1} is not finite: take a smaller lr, or scale the "
+                "features"
+            )
+        names = reports[0].keys()
+        self.history_ = {name: [float(report[name][0]) for report in reports] for name in names}
+        self.epoch_ = int(trainer.best_epoch[0]) + 1
+        self.classifier_ = Classifier(slot, None, tensors_of_trial(trainer, 0, None))
+        self.classifier_.to(rows.device)
+        self.classes_, self.n_features_in_ = np.arange(count), rows.shape[1]
+        return self
+
+    def predict_proba(self, features: Any) -> Any:
+        """Probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
+
+        Raises:
+            ValueError: the features are of another width than in ``fit``, or not finite.
+        """
+        return as_given(self._logits(features).softmax(-1), features)
+
+    def decision_function(self, features: Any) -> Any:
+        """Logits, (N, C), float64, that a post-hoc method may be fitted on."""
+        return as_given(self._logits(features), features)
+
+    def _logits(self, features: Any) -> Tensor:
+        rows = self._rows(features, "features").float()
+        logits: Tensor = self.classifier_(rows, rows[:, :0])[0]
+        return logits
+
+    def _slot(self) -> HeadSlot:
+        settings = {k: v for k, v in self.settings.items() if k not in ("method", "network_seed")}
+        info = METHODS[self.settings["method"]]
+        if info.kind != "head":
+            raise UserError(f"method {info.name!r} is a {info.kind} method, and no head method")
+        of_slot = HeadSlot.model_fields.keys() - {"method", "params", "plugin"} - _OF_IMAGES
+        of_method = info.params.model_fields.keys()
+        refuse_unknown(settings, sorted({*of_slot, *of_method}), f"RetrainedHead({info.name!r})")
+        return HeadSlot.build(
+            method=info.name,
+            params={key: value for key, value in settings.items() if key in of_method},
+            augment="none",
+            **{key: value for key, value in settings.items() if key not in of_method},
+        )
+
+
+@dataclass(frozen=True)
+class _Head:
+    """Weight (C, D) and bias (C,) of a network's own head."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+class _Given(DevelopmentBank):
+    """Features in memory where a bank on disk would be."""
+
+    def __init__(self, train: FeatureSplit, select: FeatureSplit, head: _Head) -> None:
+        self._train, self._select, self._head = train, select, head
+        accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
+        self.about = {"train_views": 1, "accuracy": accuracies}
+
+    def train(self, view: int = 0) -> FeatureSplit:
+        return self._train
+
+    def select(self) -> FeatureSplit:
+        return self._select
+
+    def own_head(self) -> tuple[Tensor, Tensor]:
+        return self._head.weight, self._head.bias
+
+
+def _accuracy(split: FeatureSplit) -> float:
+    return float((split.logits.argmax(1) == split.labels).double().mean())
+
+
+def _split(rows: Tensor, labels: Tensor, head: _Head | None) -> FeatureSplit:
+    logits = rows[:, :1] if head is None else rows @ head.weight.T + head.bias
+    return FeatureSplit(rows, logits, labels.to(rows.device))
+
+
+def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
+    weight = rows_of(given[0], "weight of own_head").float().to(rows.device)
+    bias = rows_of(np.reshape(_plain(given[1]), (1, -1)), "bias of own_head").float()[0]
+    if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
+        raise ValueError(
+            f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "
+            f"{tuple(weight.shape)} and {tuple(bias.shape)}"
+        )
+    return _Head(weight, bias.to(rows.device))
+
+
+def _plain(given: Any) -> Any:
+    return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
+
+
+def _count(labels: Any, classes: int | None, head: _Head | None) -> int:
+    """C; where nothing says it, the largest label and one."""
+    if head is not None:
+        if classes is not None and classes != len(head.weight):
+            raise ValueError(f"own_head has {len(head.weight)} classes, and classes is {classes}")
+        return len(head.weight)
+    if classes is not None:
+        return classes
+    own = _plain(labels)
+    if own.dtype.kind not in "iu" or not own.size:
+        raise ValueError(f"labels must be integers, the numbers of classes, got {own.dtype}")
+    return max(2, int(own.max()) + 1)
+
+
+def _unknown(classes: int, rows: Tensor) -> _Head:
+    """No numbers, so that what reads them has no finite loss and is told."""
+    nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
+    return _Head(nothing, nothing[:, 0])
+
+
+def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
+    if slot.select != "last" and not has_select:
+        raise ValueError(
+            f"select={slot.select} selects an epoch on held-out images: give fit their "
+            "select=(features, labels)"
+        )
+    asks = {"start": "continued", "gamma": "val_ratio"}
+    for name, value in asks.items():
+        if getattr(slot.params, name, None) != value:
+            continue
+        if not has_head:
+            raise ValueError(f"{name}={value} needs own_head=(weight, bias) of the network")
+        if name == "gamma" and not has_select:
+            raise ValueError(f"{name}={value} needs select=(features, labels)")

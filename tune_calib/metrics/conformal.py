@@ -1,0 +1,53 @@
+"""Split conformal sets of classes: how large they are, and how often they hold the true class.
+
+A set holds every class k with 1 - p[k] at most a threshold, which is a quantile of 1 - p[y] on
+``calib`` (Sadinle, Lei and Wasserman, JASA 2019; the quantile with its correction for finitely many
+samples as in Angelopoulos and Bates, 2021). It covers the true class of a new sample with the
+wanted probability, whatever the classifier.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tune_calib.metrics.validation import check
+
+COVERAGE = 0.9
+
+
+def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tensor:
+    """The largest 1 - p[k] of a class in a set.
+
+    Args:
+        probs: (..., M, C) on ``calib``, rows sum to 1.
+        labels: (M,), int64.
+        coverage: wanted share of the sets that hold the true class.
+
+    Returns:
+        (...); 1, with which every class is in every set, where M is too small to promise less.
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
+    """
+    check(probs, labels)
+    rank = math.ceil((len(labels) + 1) * coverage)
+    if rank > len(labels):
+        return torch.ones_like(probs[..., 0, 0])
+    return _scores(probs, labels).kthvalue(rank, dim=-1).values
+
+
+def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:
+    """Classes in the set of each sample: (..., N, C) and the threshold (...) to (..., N)."""
+    return (1 - probs <= limit[..., None, None]).to(probs.dtype).sum(-1)
+
+
+def covered(probs: Tensor, labels: Tensor, limit: Tensor) -> Tensor:
+    """Whether the set of each sample holds its true class: to (..., N) in {0, 1}."""
+    return (_scores(probs, labels) <= limit[..., None]).to(probs.dtype)
+
+
+def _scores(probs: Tensor, labels: Tensor) -> Tensor:
+    """1 - p[y], (..., N)."""
+    targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
+    return 1 - probs.gather(-1, targets).squeeze(-1)

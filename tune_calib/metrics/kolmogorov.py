@@ -1,0 +1,28 @@
+"""Kolmogorov-Smirnov calibration error (Gupta et al., ICLR 2021): without bins."""
+
+from torch import Tensor
+
+from tune_calib.metrics.ranked import Ranked, top_ranked
+
+
+def ks_error(probs: Tensor, labels: Tensor) -> Tensor:
+    """Largest distance between the cumulative sums of confidence and correctness.
+
+    Taken after every sample by rising confidence, after all those of equal confidence.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+
+    Returns:
+        (...), in [0, 1].
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
+    """
+    return ks_of(top_ranked(probs, labels))
+
+
+def ks_of(ranked: Ranked) -> Tensor:
+    """As ``ks_error``, of ranked samples."""
+    return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples

@@ -1,0 +1,222 @@
+"""Metrics of one classifier on samples that were drawn again, many draws at once.
+
+A draw is how often each sample counts, so that sums over its samples are products with these
+weights. Every metric equals what ``summary.evaluate`` gives of the drawn samples, with two things
+held: the temperatures of the folds, near which the loss is flat, and the threshold of the conformal
+sets, which is of other samples.
+
+Distances (``DISTANCES``) are computed once for each of ``SHARES``: the differences of confidence
+and correctness are those of the drawn samples, less those of the split, plus a share of these. So
+share 0 leaves what chance adds to a distance, and share 1 is as drawn.
+"""
+
+import torch
+from torch import Tensor
+
+from tune_calib.metrics import conformal
+from tune_calib.metrics.binning import BinTable, top_label
+from tune_calib.metrics.calibration import (
+    ace_of,
+    ece_of,
+    mce_of,
+    o_ece_of,
+    rmsce_of,
+    u_ece_of,
+)
+from tune_calib.metrics.class_cells import ClassCells, classwise_error, with_zero
+from tune_calib.metrics.equal_mass import debiased, debiased_of, sweep_of
+from tune_calib.metrics.kolmogorov import ks_of
+from tune_calib.metrics.ood import entropy
+from tune_calib.metrics.ranked import Ranked, Ranking, pick
+from tune_calib.metrics.refinement import cross_fitted, scores
+from tune_calib.metrics.selective import aurc_of, error_auroc_of, least_aurc_of
+from tune_calib.metrics.smooth import GRID, neighbours, smooth_of
+from tune_calib.metrics.validation import check
+
+BINS = 15
+
+DISTANCES = (
+    "ece", "mce", "ace", "rmsce", "o_ece", "u_ece", "aece", "cece", "debiased_ece", "sweep_ece",
+    "ks_error", "smooth_ece", "classwise_debiased",
+)  # fmt: skip
+"""Metrics that are at least 0 however calibrated a classifier is: chance adds to them."""
+
+SHARES = (0.0, 1.0, 2.0)
+AS_DRAWN = SHARES.index(1.0)
+
+
+class Resampled:
+    """One classifier, prepared for any number of draws.
+
+    Args:
+        logits: (N, C), float64, finite.
+        labels: (N,), int64.
+        limit: threshold of the conformal sets, without axes; there are none unless it is given.
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
+    """
+
+    def __init__(self, logits: Tensor, labels: Tensor, limit: Tensor | None = None) -> None:
+        probs = logits.softmax(-1)
+        check(probs, labels)
+        self._samples = len(labels)
+        confidence, self._correct = top_label(probs, labels)
+        self._over = confidence - self._correct
+        self._ranking = Ranking(confidence)
+        self._statistics = self._per_sample(logits, probs, labels, limit)
+        edges = torch.linspace(0, 1, BINS + 1, dtype=probs.dtype, device=probs.device)
+        numbers = torch.arange(BINS, device=probs.device)
+        place = torch.bucketize(confidence, edges) - 1
+        self._in_bin = (place[:, None] == numbers).to(probs.dtype)
+        self._grid = _grid(confidence, self._over)
+        self._cells = ClassCells(probs, labels, BINS)
+        once = torch.ones_like(confidence)[None]
+        self._over_once = [sums(once) for sums in (self._bin_over, self._grid_over)]
+        self._cells_once = self._cells.sums(once).over
+
+    def metrics(self, weights: Tensor) -> dict[str, Tensor]:
+        """Every metric of each draw.
+
+        Args:
+            weights: (R, N), float64: how often each sample counts; N in all.
+
+        Returns:
+            Name to (R,), of ``DISTANCES`` to (``SHARES``, R); NaN where a metric is not defined.
+        """
+        ranked = self._ranked(weights)
+        area = aurc_of(ranked)
+        return {
+            **self._means(weights),
+            **self._binned(weights),
+            **self._classwise(weights),
+            "aece": self._adaptive(ranked),
+            "debiased_ece": debiased_of(ranked, BINS),
+            "sweep_ece": sweep_of(ranked),
+            "ks_error": ks_of(ranked),
+            "smooth_ece": smooth_of(_each(self._grid_over(weights), self._over_once[1])),
+            "aurc": area,
+            "e_aurc": (area - least_aurc_of(ranked)).clamp(min=0),
+            "error_auroc": error_auroc_of(ranked),
+        }
+
+    def plug_in(self) -> dict[str, Tensor]:
+        """Of the debiased distances of the split itself, what they are with their bias."""
+        once = torch.ones_like(self._correct)[None]
+        ranked = self._ranked(once)
+        cells = self._cells.sums(once)
+        # Without hits there is no variance to take off.
+        plain = debiased(cells.samples, torch.zeros_like(cells.right), with_zero(cells.over))
+        return {
+            "debiased_ece": debiased_of(ranked, BINS, is_plain=True)[AS_DRAWN, 0],
+            "classwise_debiased": plain.mean(-1).sqrt()[0],
+        }
+
+    def _ranked(self, weights: Tensor) -> Ranked:
+        return Ranked(self._ranking, self._correct, weights, 1 - _shares(weights))
+
+    def _per_sample(
+        self, logits: Tensor, probs: Tensor, labels: Tensor, limit: Tensor | None
+    ) -> dict[str, Tensor]:
+        """What means are taken of, each (N,)."""
+        (nll, brier), left = scores(logits, labels), cross_fitted(logits, labels)
+        entropies = entropy(probs)
+        found = {
+            "accuracy": self._correct,
+            "nll": nll,
+            "brier": brier,
+            "confidence_gap": self._over,
+            "nll_calibration": nll - left[0],
+            "nll_refinement": left[0],
+            "brier_calibration": brier - left[1],
+            "brier_refinement": left[1],
+            "squares": self._over.square(),
+            "entropy_right": entropies * self._correct,
+            "entropy_wrong": entropies * (1 - self._correct),
+        }
+        if limit is not None:
+            found["conformal_size"] = conformal.set_sizes(probs, limit)
+            found["conformal_coverage"] = conformal.covered(probs, labels, limit)
+        return found
+
+    def _means(self, weights: Tensor) -> dict[str, Tensor]:
+        table = weights @ torch.stack(list(self._statistics.values()), -1) / self._samples
+        found = dict(zip(self._statistics, table.unbind(-1), strict=True))
+        variance = found.pop("squares") - found["confidence_gap"].square()
+        found["confidence_gap_se"] = (variance.clamp(min=0) / self._samples).sqrt()
+        found["entropy_right"] = found["entropy_right"] / found["accuracy"]
+        found["entropy_wrong"] = found["entropy_wrong"] / (1 - found["accuracy"])
+        return found
+
+    def _binned(self, weights: Tensor) -> dict[str, Tensor]:
+        """Of bins of equal width."""
+        count = weights @ self._in_bin
+        over = _each(self._bin_over(weights), self._over_once[0])
+        table = _table(count, over)
+        return {
+            "ece": ece_of(table, self._samples),
+            "mce": mce_of(table),
+            "ace": ace_of(table),
+            "rmsce": rmsce_of(table, self._samples),
+            "o_ece": o_ece_of(table, self._samples),
+            "u_ece": u_ece_of(table, self._samples),
+        }
+
+    def _bin_over(self, weights: Tensor) -> Tensor:
+        return weights @ (self._in_bin * self._over[:, None])
+
+    def _grid_over(self, weights: Tensor) -> Tensor:
+        sums: Tensor = torch.sparse.mm(self._grid, weights.T)
+        return sums.T / self._samples
+
+    def _classwise(self, weights: Tensor) -> dict[str, Tensor]:
+        cells = self._cells.sums(weights)
+        over = _each(cells.over, self._cells_once)
+        squares = debiased(cells.samples, cells.right, with_zero(over))
+        return {
+            "cece": classwise_error(cells, over),
+            "classwise_debiased": squares.mean(-1).sqrt(),
+        }
+
+    def _adaptive(self, ranked: Ranked) -> Tensor:
+        """Of ``binning.adaptive_table``: its edges interpolate the drawn confidences."""
+        ordered, total = self._ranking.scores, self._samples
+        position = torch.linspace(0, total, BINS + 1, dtype=torch.float64, device=ordered.device)
+        below = position.floor().clamp(max=total - 1)
+        above = (below + 1).clamp(max=total - 1)
+        low, high = (self._drawn(ranked, places) for places in (below, above))
+        edges = low + (high - low) * (position - below).clamp(0, 1)
+        cut = torch.searchsorted(ordered, edges, right=True)
+        over = pick(ranked.over, cut).diff(dim=-1)
+        return over.abs().sum(-1) / total
+
+    def _drawn(self, ranked: Ranked, places: Tensor) -> Tensor:
+        """The confidences at places (B,), from 0, among those drawn: (R, B)."""
+        after = ranked.count[..., 1:].contiguous()
+        wanted = places.expand(len(after), -1).contiguous()
+        return self._ranking.scores[torch.searchsorted(after, wanted, right=True)]
+
+
+def _shares(like: Tensor) -> Tensor:
+    return torch.tensor(SHARES, dtype=like.dtype, device=like.device)
+
+
+def _each(drawn: Tensor, once: Tensor) -> Tensor:
+    """Sums of differences for each of ``SHARES``, of those as drawn and those of the split."""
+    return torch.stack([drawn - (1 - share) * once for share in SHARES])
+
+
+def _table(count: Tensor, over: Tensor) -> BinTable:
+    """Bins of which only counts and gaps are asked for."""
+    gaps = over / count.clamp(min=1)
+    return BinTable(count, gaps, torch.zeros_like(count), count, count)
+
+
+def _grid(places: Tensor, values: Tensor) -> Tensor:
+    """Matrix (GRID + 1, N) that sums values on the grid of the smooth ECE."""
+    below, share = neighbours(places)
+    samples = torch.arange(len(places), device=places.device)
+    index = torch.stack([torch.cat([below, below + 1]), samples.repeat(2)])
+    parts = torch.cat([(1 - share) * values, share * values])
+    size = GRID + 1, len(places)
+    return torch.sparse_coo_tensor(index, parts, size, check_invariants=True).coalesce()

@@ -1,0 +1,99 @@
+"""Smooth ECE (Blasiok and Nakkiran, ICLR 2024): without bins, its bandwidth by a fixed point."""
+
+import torch
+from torch import Tensor
+
+from tune_calib.metrics.binning import top_label
+from tune_calib.metrics.validation import check
+
+# About the smallest bandwidth: that a sample is shared by its two nearest points of the grid hardly
+# widens the kernel.
+GRID = 1024
+SMALLEST = 1e-3  # bandwidth, as in the authors' package
+_STEPS = 8
+
+
+def smooth_ece(probs: Tensor, labels: Tensor) -> Tensor:
+    """Mean over confidences of the smoothed, absolute difference of confidence and correctness.
+
+    The differences are smoothed by a Gaussian that is reflected at 0 and 1; its bandwidth is the
+    one that equals the error (section 3 of the paper), at least ``SMALLEST``.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+
+    Returns:
+        (...), in [0, 1].
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
+    """
+    check(probs, labels)
+    confidence, correct = top_label(probs.double(), labels)
+    return smooth_of(on_grid(confidence, confidence - correct) / len(labels))
+
+
+def on_grid(places: Tensor, values: Tensor) -> Tensor:
+    """Sums (..., GRID + 1) of values (..., N) at places in [0, 1], shared by neighbours."""
+    below, share = neighbours(places)
+    sums = values.new_zeros(*values.shape[:-1], GRID + 1)
+    return sums.scatter_add(-1, below, (1 - share) * values).scatter_add(
+        -1, below + 1, share * values
+    )
+
+
+def neighbours(places: Tensor) -> tuple[Tensor, Tensor]:
+    """Point of the grid below each place, and the share of the point above, by linear weights."""
+    scaled = places.clamp(max=1) * GRID
+    below = scaled.long().clamp(max=GRID - 1)
+    return below, scaled - below
+
+
+def smooth_of(over: Tensor) -> Tensor:
+    """As ``smooth_ece``, of mean differences on the grid: (..., GRID + 1) to (...)."""
+    waves = _waves(over)
+    least = torch.full_like(over[..., 0], SMALLEST)
+    most = smoothed(waves, least)
+    # The error falls as the width rises, from this one to that without any detail.
+    low = over.sum(-1).abs().clamp(min=SMALLEST)
+    high = torch.maximum(most, low)
+    excess, lack = (smoothed(waves, width) - width for width in (low, high))
+    width, was_low = low, torch.zeros_like(low, dtype=torch.bool)
+    # Regula falsi with the Illinois rule: an end that stays twice counts half.
+    for step in range(_STEPS):
+        share = torch.where(excess > lack, excess / (excess - lack), 0)
+        width = low + share * (high - low)
+        found = smoothed(waves, width) - width
+        is_low = found > 0
+        stays = torch.where(is_low == was_low, 0.5, 1.0) if step else 1.0
+        lack = torch.where(is_low, lack * stays, found)
+        excess = torch.where(is_low, found, excess * stays)
+        low, high = torch.where(is_low, width, low), torch.where(is_low, high, width)
+        was_low = is_low
+    return torch.where(most > SMALLEST, width, most)
+
+
+def smooth_at(over: Tensor, width: float) -> Tensor:
+    """The error at a given bandwidth, of mean differences on the grid."""
+    return smoothed(_waves(over), torch.full_like(over[..., 0], width))
+
+
+def _waves(over: Tensor) -> Tensor:
+    """Cosine transform, as the Fourier transform of the values and their mirror image."""
+    # A reflected Gaussian keeps cosines: it multiplies the n-th by exp(-(pi n width)^2 / 2).
+    mirrored = torch.cat([2 * over[..., :1], over[..., 1:-1], 2 * over[..., -1:]], -1)
+    whole = torch.cat([mirrored, mirrored[..., 1:-1].flip(-1)], -1)
+    waves: Tensor = torch.fft.rfft(whole).real
+    return waves
+
+
+def smoothed(waves: Tensor, width: Tensor) -> Tensor:
+    """Integral of the absolute differences, smoothed with a width each: (..., GRID + 1), (...)."""
+    numbers = torch.arange(GRID + 1, dtype=waves.dtype, device=waves.device)
+    damping = torch.exp(-0.5 * (torch.pi * numbers * width[..., None]).square())
+    values: Tensor = torch.fft.irfft((waves * damping).to(torch.complex128), n=2 * GRID)
+    values = values[..., : GRID + 1].abs()
+    # Trapezium rule: the points at both ends stand for half an interval, as their mirror images do.
+    integral: Tensor = values.sum(-1) - (values[..., 0] + values[..., -1]) / 2
+    return integral

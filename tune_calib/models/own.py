@@ -1,0 +1,119 @@
+"""A function of a user's file as a backbone: it returns a module, which is cut at its last layer.
+
+``--backbone FILE.py:FUNCTION``. The module is a whole classifier, whose logits come straight out of
+a linear layer, or an extractor, which gives features.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tune_calib.errors import UserError, traced
+from tune_calib.models.base import BackboneInfo, Init, name_last_layer
+
+PROBE = 4
+"""Images by which it is found out where the features are."""
+
+
+def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
+    """The record of a function.
+
+    Args:
+        name: registry key, ``FILE.FUNCTION``.
+        function: without arguments, returns a module.
+    """
+    build_it = partial(build, name=name, function=function)
+    return BackboneInfo(name, f"{name} (own)", build_it, has_stages=False)
+
+
+def build(
+    channels: int, size: int, init: Init, *, name: str, function: Callable[[], Any]
+) -> tuple[nn.Module, int]:
+    """Call the function and cut what it returns.
+
+    Args:
+        channels: of the images.
+        size: height and width of the images.
+        init: not read; weights are as the function draws them.
+        name: for messages.
+        function: returns the module.
+
+    Returns:
+        The extractor, and the number of features.
+
+    Raises:
+        UserError: it is no module, does not take such images, gives no features or logits, or
+            reads its last layer more than once.
+    """
+    del init
+    # Also where a plan is reckoned on tensors without numbers, by which nothing can be cut.
+    with torch.device("cpu"):
+        module = _run(name, function, function)
+        if not isinstance(module, nn.Module):
+            raise UserError(f"{name} returns a {type(module).__name__}, and no torch.nn.Module")
+        chance = torch.Generator().manual_seed(0)
+        images = torch.randn(PROBE, channels, size, size, generator=chance)
+        return _cut(name, function, module, images)
+
+
+def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any:
+    """Do some work of the user's code; its errors are one line that names theirs."""
+    try:
+        return work()
+    except Exception as error:
+        file = function.__code__.co_filename
+        told = traced(error, lambda path: path == file)
+        raise UserError(f"{name}: {told}") from None
+
+
+@torch.no_grad()
+def _cut(
+    name: str, function: Callable[[], Any], module: nn.Module, images: Tensor
+) -> tuple[nn.Module, int]:
+    was_training = module.training
+    module.eval()
+    calls: list[tuple[str, Tensor, Tensor]] = []
+    hooks = [
+        part.register_forward_hook(
+            lambda _, given, made, path=path: calls.append((path, given[0], made))
+        )
+        for path, part in module.named_modules()
+        if isinstance(part, nn.Linear) and path
+    ]
+    output = _run(name, function, lambda: module(images))
+    for hook in hooks:
+        hook.remove()
+    if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != PROBE:
+        what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise UserError(
+            f"{name}: of {tuple(images.shape)} images it makes {what}, and neither logits nor "
+            f"features ({PROBE}, D)"
+        )
+    last = next((each for each in reversed(calls) if torch.equal(each[2], output)), None)
+    features = output if last is None else _without(name, module, last[0], last[1], output)
+    if last is not None and not _is_close(module(images), features):
+        raise UserError(
+            f"{name}: its last linear layer, {last[0]}, is not all that makes logits of features; "
+            "return them as they leave it"
+        )
+    name_last_layer(module, last[0] if last else None)
+    return module.train(was_training), features.shape[1]
+
+
+def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
+    """Take the last layer out; gives the features that it was handed."""
+    parent, _, own = path.rpartition(".")
+    layer: Any = module.get_submodule(path)
+    again = F.linear(features, layer.weight, layer.bias)
+    if features.ndim != 2 or not _is_close(again, logits):
+        raise UserError(f"{name}: its last layer, {path}, is no linear layer on features (N, D)")
+    setattr(module.get_submodule(parent), own, nn.Identity())
+    return features
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
