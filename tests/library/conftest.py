@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.classifiers import POSTHOC, TOLD, run_trials, spec_of
+from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
 from tune_calib.engine.store import Store
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
@@ -17,7 +17,7 @@ def folder(trained, bank, tmp_path_factory):
         shutil.copytree(trained.root / kind, root / "store" / kind)
     heads = {told: spec_of(told, "temperature") for told in TOLD}
     heads["retrain alone"] = spec_of("retrain")
-    networks = {f"network {name}": spec_of(posthoc=name) for name in POSTHOC}
+    networks = {f"network {name}": spec_of(posthoc=name) for name in OF_DIGITS}
     networks["network"] = spec_of()
     store = Store(root / "store")
     for name, spec in heads.items():

@@ -29,11 +29,25 @@ def joined(knots: list[Tensor]) -> Tensor:
     return torch.stack([torch.cat([each, end], 1) for each, end in zip(knots, ends, strict=True)])
 
 
+def count_below(places: Tensor, values: Tensor) -> Tensor:
+    """How many of the sorted places (C, M) are not above each of the values (C, N); (C, N).
+
+    By bisection: ``torch.searchsorted``, which gives the same, cannot be exported to ONNX.
+    """
+    size = places.shape[1]
+    found = torch.zeros_like(values, dtype=torch.int64)
+    step = 1 << size.bit_length()
+    while step := step // 2:
+        further = found + step
+        reached = places.gather(1, further.clamp(max=size) - 1) <= values
+        found = torch.where((further <= size) & reached, further, found)
+    return found
+
+
 def interpolated(values: Tensor, knots: Tensor) -> Tensor:
     """Curves (C, 2, M) at values (C, N), linear between the knots and level outside; (C, N)."""
-    places, heights = knots[:, 0].contiguous(), knots[:, 1]
-    above = torch.searchsorted(places, values.contiguous(), right=True)
-    above = above.clamp(1, places.shape[1] - 1)
+    places, heights = knots[:, 0], knots[:, 1]
+    above = count_below(places, values).clamp(1, places.shape[1] - 1)
     left, right = places.gather(1, above - 1), places.gather(1, above)
     low, high = heights.gather(1, above - 1), heights.gather(1, above)
     share = ((values - left) / (right - left).clamp_min(_TINY)).clamp(0, 1)

@@ -16,7 +16,7 @@ from tune_calib.methods._references import KULL
 from tune_calib.registry import METHODS, MethodInfo
 
 
-class Dirichlet(Odir):
+class DirichletCalibration(Odir):
     """An affine map of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ METHODS.register(
         """,
         bibtex=KULL,
         params=OdirParams,
-        implementation=Dirichlet,
+        implementation=DirichletCalibration,
         keeps_accuracy=False,
     ),
 )

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from tune_calib.methods._curves import count_below
 from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
 from tune_calib.registry import METHODS, MethodInfo, Params
 
@@ -36,10 +37,10 @@ class HistogramBinning(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Count the bins of each class."""
-        probs = logits.softmax(-1).T.contiguous()
+        probs = logits.softmax(-1).T
         edges = self._edges(probs)
-        inner = edges[:, 1:-1].contiguous()
-        places = torch.searchsorted(inner, probs, right=True)
+        inner = edges[:, 1:-1]
+        places = count_below(inner, probs)
         targets = one_hot(labels, len(probs)).T.double()
         empty = torch.zeros_like(edges[:, 1:])
         counts = empty.scatter_add(1, places, torch.ones_like(probs))
@@ -49,8 +50,7 @@ class HistogramBinning(FittedAlone):
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Log-probabilities of the normalised shares."""
-        probs = logits.softmax(-1).T.contiguous()
-        places = torch.searchsorted(state["edges"], probs, right=True)
+        places = count_below(state["edges"], logits.softmax(-1).T)
         return logarithm(state["shares"].gather(1, places).T)
 
     def _edges(self, probs: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from tune_calib.registry import METHODS, MethodInfo
 _SLOPE = 1e-9
 
 
-class MulticlassIsotonic(FittedAlone):
+class MulticlassIsotonicCalibration(FittedAlone):
     """A rising curve that all classes share."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
@@ -51,7 +51,7 @@ METHODS.register(
         """,
         bibtex=ZHANG,
         params=NoParams,
-        implementation=MulticlassIsotonic,
+        implementation=MulticlassIsotonicCalibration,
         keeps_accuracy=True,
     ),
 )

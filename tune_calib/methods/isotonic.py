@@ -17,7 +17,7 @@ from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
 from tune_calib.registry import METHODS, MethodInfo
 
 
-class Isotonic(FittedAlone):
+class IsotonicCalibration(FittedAlone):
     """A rising curve a class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
@@ -57,7 +57,7 @@ METHODS.register(
 }
 """,
         params=NoParams,
-        implementation=Isotonic,
+        implementation=IsotonicCalibration,
         keeps_accuracy=False,
     ),
 )
