@@ -1,6 +1,9 @@
 """Trials of every kind of classifier, and how a test has them carried out without Ray."""
 
-from tests.support import drive, run_of, small_spec
+from tests.support import CPU, drive, run_of, small_spec
+from tune_calib.engine.classifier import Classifier, tensors_of_trial
+from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.population import PopulationTrainer
 from tune_calib.ladder import PlannedTrial
 from tune_calib.registry import METHODS
 from tune_calib.spec import TrialSpec
@@ -35,3 +38,17 @@ def run_trials(kind, specs, store, out, name="a", **circumstances):
     work = RayTrial(name, trials, trials).config()
     config = {"work": work, "run": {**run_of(out, store), **circumstances}}
     return drive(kind(config))
+
+
+def classifier_of(spec, bank):
+    """Of a trial of one epoch, made without a store."""
+    trainer = transform = None
+    if spec.head is not None:
+        trainer = PopulationTrainer([spec.head], bank, 0, CPU)
+        for _ in trainer:
+            pass
+    if spec.posthoc is not None:
+        head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None))
+        logits = head.uncalibrated(bank.calib())
+        transform = fit_transform(spec.posthoc, SplitLogits(logits, bank.calib().labels))
+    return Classifier(spec.head, spec.posthoc, tensors_of_trial(trainer, 0, transform))

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 _LIBRARY = {
+    "calibration_report": "tune_calib.report",
     "RetrainedHead": "tune_calib.library.retrained",
     "load_calibrated": "tune_calib.library.calibrated",
 }

@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.recipe import QUICK, Recipe, Settings
 from tune_calib.registry import DATASETS
-from tune_calib.settings import changes_of, effective, is_given, suited_to
+from tune_calib.settings import changes_of, effective, is_given, suited_to, with_import
 from tune_calib.spec import NetworkSlot, TrialSpec
 
 LARGEST_PLAN = 100_000
@@ -75,9 +75,12 @@ class Asked:
     def __post_init__(self) -> None:
         """Of a given network there is one: its seeds are those of heads.
 
+        Of imported data the network is given, and none.
+
         Raises:
-            UserError: several networks are asked for.
+            UserError: several networks are asked for, or one beside imported data.
         """
+        object.__setattr__(self, "given", with_import(self.given))
         if not self.is_given:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
@@ -92,6 +95,11 @@ class Asked:
     def is_given(self) -> bool:
         """Whether its network is one that others trained."""
         return is_given(self.given)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether there are features or logits alone, and no network."""
+        return self.given.get("data", {}).get("imported") is not None
 
     def suited(self, recipe: str | None = None) -> "Asked":
         """The same with a recipe for the data set that is asked for; its quick one unless named.

@@ -116,9 +116,10 @@ def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
     """
     absent = [rung for rungs in left_out(ladder, asked).values() for rung in rungs]
     if absent and ladder.is_named:
+        what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
-            f"{absent[0].label!r} trains the network, and a given one (network.epochs=0) is not "
-            "trained; leave it out"
+            f"{absent[0].label!r} {what}, and a given one (network.epochs=0) is not trained; leave "
+            "it out"
         )
     rungs = [rung for rung in ladder.rungs if rung not in absent]
     if not any(rung.kind != "control" for rung in rungs):
@@ -132,12 +133,18 @@ def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
 def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
     """Rungs of a ladder that cannot be run as it is asked for, by why.
 
-    One that trains the network, where that is given and stays as it is; one of a post-hoc method
-    that takes another number of classes, unless it was named: then its spec is refused.
+    One that trains the network, where that is given and stays as it is; of imported data, which
+    have no network, one that runs it in another mode; one of a post-hoc method that takes another
+    number of classes, unless it was named: then its spec is refused.
     """
     found: dict[str, list[Rung]] = {}
     if asked.is_given:
-        found["they train the network"] = [r for r in ladder.rungs if _trains_network(r)]
+        what = "they need the network itself" if asked.is_imported else "they train the network"
+        found[what] = [
+            rung
+            for rung in ladder.rungs
+            if _trains_network(rung) or (asked.is_imported and _runs_network(rung))
+        ]
     if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
         data = asked.spec().data
         classes = DATASETS[data.dataset].as_asked(data).classes
@@ -156,6 +163,11 @@ def _classes_taken(rung: Rung) -> int | None:
 def _trains_network(rung: Rung) -> bool:
     own = rung.slots.get("network", {})
     return rung.adds_head_epochs or any((key, own[key]) != ("method", "ce") for key in own)
+
+
+def _runs_network(rung: Rung) -> bool:
+    own = rung.slots.get("head", {})
+    return bool({own.get("bn_mode", "eval"), own.get("augment", "none")} - {"eval", "none"})
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:

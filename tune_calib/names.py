@@ -152,6 +152,9 @@ CORRUPTION_METRICS = ("accuracy", "ece", "aece", "nll", "brier", "confidence_gap
 
 SLOTS = ("data", "network", "head", "posthoc")
 
+IMPORTED = "imported"
+"""Data set and backbone of features and logits that others made."""
+
 NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that name what is run
 
 SEARCH_MANIFEST = "search.json"

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tune_calib.errors import UserError
+from tune_calib.names import IMPORTED
 from tune_calib.recipe import (
     QUICK,
     Recipe,
@@ -31,6 +32,25 @@ def is_given(asked: Settings) -> bool:
     """Whether some settings ask for a network that others trained (``NetworkSlot.is_given``)."""
     epochs = asked.get("network", {}).get("epochs")
     return epochs == 0 and epochs is not False
+
+
+def with_import(asked: Settings) -> Settings:
+    """The same where imported data are asked for: with their data set, and a network that is none.
+
+    Raises:
+        UserError: a network is asked for beside them.
+    """
+    data, network = asked.get("data", {}), asked.get("network", {})
+    if data.get("imported") is None:
+        return asked
+    taken = {"backbone": IMPORTED, "epochs": 0}
+    for key, value in network.items():
+        if key != "portable" and value != taken.get(key):
+            raise UserError(
+                f"network.{key}: imported data have no network that could be run or trained; leave "
+                "it out"
+            )
+    return {**asked, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
 
 
 def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
@@ -114,6 +134,8 @@ def effective(
             method = method_of(name, own)
             if recipe is not None and method is not None:
                 below = {**below, **recipe.of_method(method, *places)}
+            if name == "head" and dataset == IMPORTED:  # features are one clean view
+                below = {**below, "augment": "none"}
             slots[name] = _filled(name, own, below, places, own_recipes)
     if recipe is not None and has_training:
         refuse_untrained(recipe, slots["network"], own_recipes)

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from tune_calib.errors import UserError
+from tune_calib.names import IMPORTED
 from tune_calib.registry import (
     BACKBONES,
     DATASETS,
@@ -101,8 +102,37 @@ OWN_NORM = "dataset"
 """How ``data.norm`` names the constants of the data set itself."""
 
 
+class ImportedData(StrictModel):
+    """Features and logits that others made (`tune-calib import`): what they are, not their name."""
+
+    digest: str
+    """Of all numbers and labels."""
+    classes: int = Field(ge=2)
+    """Number of classes."""
+    width: int = Field(ge=0)
+    """Number of features; 0 where logits alone are given."""
+    train: int = Field(ge=0)
+    """Samples of the split, 0 where it is not given; so the others."""
+    select: int = Field(ge=1)
+    calib: int = Field(ge=1)
+    test: int = Field(ge=1)
+    is_cut: bool
+    """Whether `select` and `calib` are halves of one split that was given."""
+    outputs: Literal["logits", "probs", "head"]
+    """What the logits are: given ones, logarithms of given probabilities, or what the given last
+    layer makes of the features."""
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether heads can be trained on it."""
+        return self.width > 0 and self.train > 0
+
+
 class DataSlot(Slot):
-    """Which images, and what is done to the training split (the other splits stay clean)."""
+    """Which images, and what is done to the training split (the other splits stay clean).
+
+    With ``imported`` there are no images, and the other settings have no meaning.
+    """
 
     kind: ClassVar[str] = "data"
     named: ClassVar = {"dataset": DATASETS}
@@ -151,12 +181,33 @@ class DataSlot(Slot):
     """Column of the labels of a Parquet file; it is found if absent."""
     found: FoundData | None = Field(None, exclude_if=lambda found: found is None)
     """What the files of `imagefolder` and `parquet` say; filled in when a run is planned."""
+    imported: str | ImportedData | None = Field(None, exclude_if=lambda imported: imported is None)
+    """Name of features and logits that `tune-calib import` took in, with the data set `imported`;
+    a spec holds what they are in its place (docs/pages/own-network.md#features-and-logits)."""
 
     @field_validator("dataset")
     @classmethod
     def _known(cls, value: str) -> str:
         DATASETS[value]
         return value
+
+    @model_validator(mode="after")
+    def _of_import(self) -> Self:
+        if (self.dataset == IMPORTED) != (self.imported is not None):
+            raise ValueError(
+                f"dataset={IMPORTED} and imported=NAME go together: give both, or `--imported NAME`"
+            )
+        if self.imported is None:
+            return self
+        for key, info in type(self).model_fields.items():
+            if key not in ("dataset", "imported", "plugin") and getattr(self, key) != info.default:
+                raise ValueError(f"{key} is of images, and imported data have none; leave it out")
+        return self
+
+    @property
+    def import_record(self) -> ImportedData | None:
+        """What is imported; None of images, and of a name that nobody has looked up yet."""
+        return self.imported if isinstance(self.imported, ImportedData) else None
 
     @field_validator("norm")
     @classmethod
@@ -312,7 +363,7 @@ class NetworkSlot(OptimisedSlot):
         """One network is one spec: what only a training reads stays as it is."""
         if not self.is_given:
             return self
-        if self.weights is None:
+        if self.weights is None and self.backbone != IMPORTED:
             raise UserError(
                 "network.epochs is 0, which trains nothing: at least 1, or give `weights` the file "
                 "of a trained network"
@@ -432,6 +483,7 @@ class TrialSpec(StrictModel):
                 "densenet121"
             )
         self._refuse_seen()
+        self._fit_import()
         self._refuse_classes()
         start = getattr(self.head.params, "start", None) if self.head else None
         if start == "continued" and not method.trains_own_head:
@@ -440,6 +492,36 @@ class TrialSpec(StrictModel):
                 "which does not train it; take start=fresh"
             )
         return self
+
+    def _fit_import(self) -> None:
+        """Imported data have no network that could be run or trained; refuse what needs one."""
+        if self.data.imported is None and self.network.backbone != IMPORTED:
+            return
+        if self.data.imported is None or self.network.backbone != IMPORTED:
+            raise UserError(
+                f"imported data and network.backbone={IMPORTED} go together: give "
+                "data.imported=NAME, and leave network.backbone out"
+            )
+        own = {"method", "params", "backbone", "epochs", "seed", "portable", "plugin"}
+        for key, info in NetworkSlot.model_fields.items():
+            if key not in own and getattr(self.network, key) != info.default:
+                raise UserError(
+                    f"network.{key}: imported data have no network that could be run; leave it out"
+                )
+        if self.head is None:
+            return
+        if self.head.augment != "none" or self.head.bn_mode != "eval":
+            raise UserError(
+                "imported features are one clean view: head.augment=standard and "
+                "head.bn_mode=train need images and a network; leave them out"
+            )
+        record = self.data.import_record
+        if record is not None and not record.has_heads:
+            lacks = "features" if not record.width else "the split train"
+            raise UserError(
+                f"head method {self.head.method!r} is trained on features of train, and what is "
+                f"imported has no {lacks}; take post-hoc methods, or import it with them"
+            )
 
     def _refuse_classes(self) -> None:
         """A post-hoc method for another number of classes than the data set has."""

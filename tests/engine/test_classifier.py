@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -141,3 +142,14 @@ def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):
     other.load_state_dict(state)
     other.head.slot = classifier.head.slot
     assert torch.equal(other.logits(split).logits, before)
+
+
+def test_many_that_write_at_once_leave_one_whole_classifier(store, bank):
+    spec = spec_of("retrain", "temperature")
+    made = load_classifier(spec, store, never, CPU)
+    shutil.rmtree(store.root / KIND)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: keep(store, spec, made.tensors, made.select), range(16)))
+    assert [path.name for path in (store.root / KIND).iterdir()] == [spec.hash]
+    kept = load_classifier(spec, store, never, CPU)
+    assert torch.equal(kept.logits(split_of(bank)).logits, made.logits(split_of(bank)).logits)

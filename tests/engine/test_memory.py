@@ -12,7 +12,7 @@ import torch
 
 from tests.support import CPU, rows, run_of, small_spec
 from tune_calib.engine import parts
-from tune_calib.engine.bank import DevelopmentBank, _write_arrow, _write_split
+from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
 from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import write_folder
@@ -37,12 +37,12 @@ def random_bank(folder: Path, samples: int, width: int, views: int = 1) -> Devel
         labels = torch.arange(samples) % CLASSES
         for view in range(views):
             outputs = random_outputs(samples, width, view)
-            _write_split(path / f"train-{view:03d}.arrow", outputs, labels)
+            write_split(path / f"train-{view:03d}.arrow", outputs, labels)
         for name in ("select", "calib"):
             outputs = random_outputs(50, width, 99)
-            _write_split(path / f"{name}.arrow", outputs, labels[:50])
+            write_split(path / f"{name}.arrow", outputs, labels[:50])
         head = torch.zeros(CLASSES, width), torch.zeros(CLASSES, 1)
-        _write_arrow(path / "head.arrow", {"weight": head[0], "bias": head[1]})
+        write_arrow(path / "head.arrow", {"weight": head[0], "bias": head[1]})
 
     about = {"train_views": views, "accuracy": {"train": 1.0, "select": 1.0}}
     write_folder(folder, fill, about)
@@ -78,7 +78,7 @@ def write_a_view(folder: str) -> None:
     del warm
     limit_data(128)
     outputs = random_outputs(samples, width, 0)
-    _write_split(Path(folder) / "train-000.arrow", outputs, torch.zeros(samples, dtype=torch.long))
+    write_split(Path(folder) / "train-000.arrow", outputs, torch.zeros(samples, dtype=torch.long))
 
 
 def train_on_views(folder: str) -> None:
@@ -204,5 +204,5 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
 @pytest.mark.parametrize("samples", [3, 5])
 def test_a_bank_whose_outputs_are_not_one_a_sample_is_not_written(samples, tmp_path):
     with pytest.raises(ValueError, match=f"{samples} outputs of 4 samples"):
-        _write_split(tmp_path / "bank", random_outputs(samples, 2, 0, chunk=2), torch.zeros(4))
+        write_split(tmp_path / "bank", random_outputs(samples, 2, 0, chunk=2), torch.zeros(4))
     assert not list(tmp_path.iterdir())

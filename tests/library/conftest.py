@@ -5,7 +5,9 @@ import shutil
 import pytest
 
 from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
+from tests.support import small_spec
 from tune_calib.engine.store import Store
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 
@@ -17,10 +19,21 @@ def folder(trained, bank, tmp_path_factory):
         shutil.copytree(trained.root / kind, root / "store" / kind)
     heads = {told: spec_of(told, "temperature") for told in TOLD}
     heads["retrain alone"] = spec_of("retrain")
+    heads["retrain drifted"] = spec_of("retrain", "temperature", bn_mode="train")
     networks = {f"network {name}": spec_of(posthoc=name) for name in OF_DIGITS}
     networks["network"] = spec_of()
+    own = {f"network of {name}": of_method(name) for name in ("balcal", "tst_joint")}
     store = Store(root / "store")
     for name, spec in heads.items():
         run_trials(HeadTrainable, [spec], store, root, name.replace(" ", "-"))
     run_trials(NetworkTrainable, list(networks.values()), store, root, "networks")
-    return root, {**heads, **networks}
+    for name, spec in own.items():
+        run_trials(NetworkTrainable, [spec], store, root, name.replace(" ", "-"))
+    return root, {**heads, **networks, **own}
+
+
+def of_method(name):
+    """A network whose method has a say in its logits."""
+    network = {**small_spec().network.model_dump(mode="json"), "method": name}
+    del network["params"]
+    return TrialSpec.build(network=network, posthoc={"method": "temperature"})

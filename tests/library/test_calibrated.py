@@ -4,14 +4,25 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.classifiers import classifier_of
 from tests.support import damaged, rows, small_spec
+from tune_calib import plugins
 from tune_calib.data.splits import load_test
+from tune_calib.engine.artifacts import TrainedNetwork
+from tune_calib.engine.network import build
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import FORMAT, load_calibrated
+from tune_calib.library.calibrated import (
+    FORMAT,
+    CalibratedNetwork,
+    load_calibrated,
+    write_calibrated,
+)
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.export import Wanted, export
 
 FRESH = """
@@ -28,7 +39,7 @@ for path in sorted(Path(sys.argv[1]).glob("*.json")):
     from tune_calib.metrics.summary import evaluate
     test = load_test(network.spec.data, None)
     logits = network.logits(test.images)
-    scores = evaluate(logits, test.labels)
+    scores = evaluate(logits.unsqueeze(0), test.labels)
     told[path.stem] = {f"test/{name}": float(score) for name, score in scores.items()}
     assert torch.equal(network(test.images), logits.softmax(-1))
 assert not {"ray", "optuna"} & sys.modules.keys()
@@ -83,6 +94,56 @@ def test_features_and_logits_stand_where_images_do(folder, exported, bank, image
         retrained.from_logits(test.logits)
     assert whole.dtype == torch.float64
     assert torch.allclose(whole.sum(1), torch.ones(len(whole), dtype=torch.float64))
+
+
+def test_logits_that_do_not_follow_from_features_are_refused(exported, bank):
+    with pytest.raises(UserError, match="do not follow from features alone"):
+        load_calibrated(exported / "network-of-balcal").from_features(bank.test().features)
+
+
+OWN_BACKBONE = """
+from torch import nn
+
+
+def perceptron():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+"""
+
+
+@pytest.mark.parametrize("kind", ["head", "backbone"])
+def test_a_plug_in_is_asked_for_and_never_run_unasked(kind, bank, images, tmp_path):
+    before, path = plugins.in_use(), tmp_path / "own.py"
+    source = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
+    path.write_text(source.read_text() if kind == "head" else OWN_BACKBONE)
+    try:
+        plugins.load(str(path))
+        slots = {"network": small_spec().network.model_dump(mode="json")}
+        if kind == "head":
+            slots["head"] = {"method": "cosine", "epochs": 1, "augment": "none"}
+        else:
+            slots["network"]["backbone"] = "own.perceptron"
+        spec = TrialSpec.build(**slots)
+        network = CalibratedNetwork(
+            spec, classifier_of(spec, bank), TrainedNetwork(*build(spec, 10), {})
+        )
+        used = {own.name: own.content for own in plugins.used(spec.plugins)}
+        about = {
+            "samples": 10, "metrics": {}, "flags": [], "trained_on": {}, "plugins": used,
+            "circumstances": {},
+        }  # fmt: skip
+        write_calibrated(network, tmp_path / "x", about)
+        expected = network(images)
+        plugins.use(before)
+        with pytest.raises(UserError, match=r"plug-in own .* name it: plugin='own.py'"):
+            load_calibrated(tmp_path / "x")
+        assert plugins.in_use() == before
+        assert torch.equal(load_calibrated(tmp_path / "x", plugin=path)(images), expected)
+        plugins.use(before)
+        path.write_text(f"{path.read_text()}# changed\n")
+        with pytest.raises(UserError, match="which is code and not in the file"):
+            load_calibrated(tmp_path / "x", plugin=path)
+    finally:
+        plugins.use(before)
 
 
 @pytest.mark.parametrize("name", ["mac_cal", "vtst", "network-temperature"])

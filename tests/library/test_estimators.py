@@ -13,8 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import tune_calib
-from tests.classifiers import POSTHOC, TOLD, spec_of
-from tests.library.test_onnx import classifier_of
+from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError

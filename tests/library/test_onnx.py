@@ -7,33 +7,18 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.classifiers import HEADS, OF_DIGITS, TOLD, spec_of
+from tests.classifiers import HEADS, OF_DIGITS, TOLD, classifier_of, spec_of
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
-from tune_calib.engine.classifier import Classifier, tensors_of_trial
-from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.classifier import Classifier
 from tune_calib.errors import UserError
-from tune_calib.library.calibrated import CalibratedNetwork
+from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
 from tune_calib.library.onnx_file import CLOSE, write_onnx
+from tune_calib.tuning.export import Wanted, export
 
 DRAWN = {"vtst", "mac_cal drawn"}
 SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}
-
-
-def classifier_of(spec, bank):
-    """Of a trial of one epoch, made without a store."""
-    trainer = transform = None
-    if spec.head is not None:
-        trainer = PopulationTrainer([spec.head], bank, 0, CPU)
-        for _ in trainer:
-            pass
-    if spec.posthoc is not None:
-        head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None))
-        logits = head.uncalibrated(bank.calib())
-        transform = fit_transform(spec.posthoc, SplitLogits(logits, bank.calib().labels))
-    return Classifier(spec.head, spec.posthoc, tensors_of_trial(trainer, 0, transform))
 
 
 def found_by_onnx(file, name, given):
@@ -75,6 +60,15 @@ def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
     expected = network.from_features(given) if told else network.from_logits(given)
     found = found_by_onnx(tmp_path / "x.onnx", name, given)
     assert (found - expected).abs().max() <= CLOSE
+
+
+def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path):
+    out, specs = folder
+    wanted = Wanted(specs["network of balcal"].hash)
+    export(out, out / "store", None, wanted, str(tmp_path / "x"), is_onnx=True)
+    images = load_test(small_spec().data, None).images
+    found = found_by_onnx(tmp_path / "x.onnx", "images", images)
+    assert (found - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE
 
 
 @pytest.mark.parametrize("told", sorted(DRAWN))

@@ -213,7 +213,7 @@ def test_a_step_under_bfloat16_is_finite(name):
     assert loss.isfinite()
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].classes is None])
 def test_a_reset_actor_equals_a_fresh_one(name, trained, tmp_path):
     def config(seed, out):
         slots = small_spec().model_dump(mode="json")

@@ -5,16 +5,23 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import onnxruntime
 import pytest
+import torch
 
 from tests.classifiers import run_trials, spec_of
+from tests.imports.test_imports import bank_of, with_features
 from tests.support import here, rows
 from tune_calib.engine.classifier import KIND
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.imports import checked, keep
+from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated
+from tune_calib.library.onnx_file import CLOSE
 from tune_calib.manifests import SearchOutcome
+from tune_calib.metrics.summary import evaluate
 from tune_calib.results import write_results
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.export import Wanted, _chosen, export
 
@@ -95,21 +102,55 @@ def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, 
     assert "name the --store of the sweep" in absent
 
 
-def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, tmp_path):
-    spec = HEAD(seed=0)
-    folder = own / "store" / KIND / spec.hash
-    about = json.loads((folder / ARTIFACT_MANIFEST).read_text())
-    about["select"]["select/nll"] += 1e-9
-    (folder / ARTIFACT_MANIFEST).write_text(json.dumps(about))
+def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, bank, tmp_path):
+    spec, other = HEAD(seed=0), HEAD(seed=1)
+    kept = own / "store" / KIND
     export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "a"))
-    row = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
-    whole = next(row for row in rows(own, "none") if row["spec_hash"] == spec.hash)
-    assert told_of(tmp_path / "a.json")["metrics"]["test/ece"] == row["test/ece"]
-    other = {**whole, "select/nll": whole["select/nll"] + 1e-3}
-    write_results(own, "heads", {"trials": [other]})
-    with pytest.raises(UserError, match=r"select/nll is .* now and was .* in its trial"):
-        export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "b"))
-    assert not (tmp_path / "b.json").exists()
+    shutil.rmtree(kept / spec.hash)
+    shutil.copytree(kept / other.hash, kept / spec.hash)
+    export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "b"))
+    features = bank.test().features
+    first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")
+    assert torch.equal(first, second)
+    whole = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
+    assert told_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
+    # As a row of another version of the program would be.
+    changed = {**whole, "select/nll": whole["select/nll"] + 1e-3}
+    write_results(own, "heads", {"trials": [changed]})
+    with pytest.raises(UserError, match=r"its NLL is .* now and was .* in its trial"):
+        export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "c"))
+    assert not (tmp_path / "c.json").exists()
+
+
+@pytest.mark.parametrize(("head", "takes"), [(None, "logits"), ("mac_cal", "features")])
+def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes, tmp_path):
+    store = Store(tmp_path / "store")
+    given = checked(**with_features(tmp_path))
+    keep("mine", given, store, replaces=False)
+    slots = {
+        "data": {"dataset": "imported", "imported": given.record.model_dump()},
+        "network": {"backbone": "imported", "epochs": 0},
+        "posthoc": {"method": "temperature"},
+    }
+    if head:
+        slots["head"] = {"method": head, "epochs": 2, "augment": "none"}
+    spec = TrialSpec.build(**slots)
+    run_trials(HeadTrainable if head else NetworkTrainable, [spec], store, tmp_path)
+    done = here("export", tmp_path, tmp_path / "x", "--onnx")
+    assert done.returncode == 0, done.stderr
+    network = load_calibrated(tmp_path / "x")
+    assert network.about.images is None
+    test = bank_of(store, given.record).test()
+    probs = getattr(network, f"from_{takes}")(getattr(test, takes))
+    (row,) = rows(tmp_path)
+    scores = evaluate(probs.log()[None], test.labels)
+    assert float(scores["accuracy"]) == row["test/accuracy"]
+    assert abs(float(scores["ece"]) - row["test/ece"]) < 1e-12
+    with pytest.raises(UserError, match=f"no network takes images here: .* call from_{takes}"):
+        network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+    session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
+    found = torch.from_numpy(session.run(None, {takes: getattr(test, takes).numpy()})[0])
+    assert (found - probs).abs().max() <= CLOSE
 
 
 def test_of_a_search_it_is_the_choice(tmp_path):

@@ -8,6 +8,7 @@ import typer
 
 from tune_calib.cli import (
     conformance,
+    imports,
     ladders,
     registries,
     results,
@@ -32,6 +33,7 @@ def _help(context: typer.Context) -> None:
 
 
 app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
+app.command("import", cls=OnceCommand)(imports.import_)
 for _command in (
     registries.cite,
     conformance.check_method,

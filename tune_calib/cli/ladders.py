@@ -19,6 +19,7 @@ from tune_calib.cli.options import (
     HeadEpochs,
     HeadSeeds,
     Holdout,
+    Imported,
     NetworkSeeds,
     Norm,
     Out,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 def ablate(
     ladder: Annotated[str, typer.Argument(help="see: tune-calib list ladders")],
     dataset: Dataset = "digits",
+    imported: Imported = None,
     data_root: DataRoot = None,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -73,11 +75,13 @@ def ablate(
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
-    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
+    given = settings(
+        dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
+    )
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, controls=controls).suited(recipe)
-    folder = out or f"runs/{ladder}-{dataset}"
+    folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
@@ -92,6 +96,7 @@ def compare(
         typer.Option("--all", help="every method of a kind beside vanilla: posthoc, head, network"),
     ] = None,
     dataset: Dataset = "digits",
+    imported: Imported = None,
     data_root: DataRoot = None,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -118,11 +123,13 @@ def compare(
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
     record = side_by_side(methods) if methods else all_of(str(all_))
-    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
+    given = settings(
+        dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
+    )
     refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
-    folder = out or f"runs/compare-{dataset}"
+    folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 

@@ -11,7 +11,7 @@ import yaml
 
 from tune_calib import plugins
 from tune_calib.errors import UserError, as_option
-from tune_calib.names import CRASHES, NOT_SETTINGS, SLOTS
+from tune_calib.names import CRASHES, IMPORTED, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
 from tune_calib.wording import counted
 from tune_calib.yaml_text import UnfoldedError, value_of
@@ -31,6 +31,9 @@ def _share(text: str) -> float:
 
 
 Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
+Imported = Annotated[
+    str | None, typer.Option(help="instead of a data set: NAME that tune-calib import took in")
+]
 DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
 Backbone = Annotated[
     str | None, typer.Option(help="see: tune-calib list backbones; or FILE.py:FUNCTION")
@@ -84,6 +87,7 @@ Profile = Annotated[
 
 def settings(
     dataset: str,
+    imported: str | None,
     backbone: str | None,
     weights: Path | None,
     holdout: str | None,
@@ -103,7 +107,11 @@ def settings(
             "--weights is a network that is not trained: leave --epochs out; to train it on, write "
             f"--set network.weights={weights}"
         )
+    if imported is not None and dataset != "digits":
+        raise UserError("--imported takes the place of --dataset; give one of them")
     given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
+    if imported is not None:
+        given = {"data": {"dataset": IMPORTED, "imported": imported}}
     for slot, key, option in (
         ("data", "holdout", holdout),
         ("data", "norm", _value(f"--norm {norm}", norm) if norm is not None else None),

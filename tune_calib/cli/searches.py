@@ -20,6 +20,7 @@ from tune_calib.cli.options import (
     HeadEpochs,
     HeadSeeds,
     Holdout,
+    Imported,
     NetworkSeeds,
     Norm,
     Out,
@@ -65,6 +66,7 @@ Retry = Annotated[str | None, typer.Option(help="try again what ended so: crashe
 def search(
     method: Annotated[str, typer.Argument(help="see: tune-calib list spaces")],
     dataset: Dataset = "digits",
+    imported: Imported = None,
     data_root: DataRoot = None,
     backbone: Backbone = None,
     weights: Weights = None,
@@ -98,14 +100,16 @@ def search(
     _ = METHODS[method]
     known("--sampler", sampler, SAMPLERS)
     known("--scheduler", scheduler, SCHEDULERS)
-    given = settings(dataset, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_)
+    given = settings(
+        dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
+    )
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
 
     from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.search.objective import Objective
     from tune_calib.tuning.taken_in import taken_in
 
-    folder = out or f"runs/search-{method}-{dataset}"
+    folder = out or f"runs/search-{method}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, _command())
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     question = Question(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench
 from tune_calib.conformance.check import Check, require
+from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.registry import MethodInfo
 from tune_calib.settings import own_recipe
@@ -109,6 +110,21 @@ def repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*logits), "trained twice from one seed, its logits differ")
 
 
+def kept(info: MethodInfo, bench: Bench) -> None:
+    """The second of two heads, made again of what the store keeps of it."""
+    for rule in ("last", "min_val_nll"):
+        heads = slots(info, 2, select=rule)
+        trainer, _ = trained(heads, bench)
+        again = Classifier(heads[1], None, tensors_of_trial(trainer, 1, None))
+        test = bench.bank.test()
+        is_same = torch.equal(again.uncalibrated(test)[0], trainer.predict(test)[1])
+        require(
+            is_same,
+            f"made again of its parameters and its state, with select={rule}, its logits differ: "
+            "state() must give all that predict() reads",
+        )
+
+
 def diverges(info: MethodInfo, bench: Bench) -> None:
     """The weights of one of two heads become no numbers after the first epoch."""
     heads = slots(info, 2)
@@ -134,5 +150,6 @@ CHECKS = (
         resumable,
     ),
     Check("repeats", "its seed alone decides its digits", repeats),
+    Check("kept", "its parameters and its state are all that it predicts by", kept),
     Check("nan", "a head that becomes NaN is told, and leaves the others alone", diverges),
 )

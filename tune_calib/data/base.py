@@ -174,6 +174,8 @@ class DatasetInfo:
             if self.coarse is None:
                 raise UserError(f"data.labels: {self.name} has no coarse labels; leave it out")
             changed |= {"relabel": self.coarse, "classes": max(self.coarse) + 1}
+        if slot.import_record is not None:
+            changed["classes"] = slot.import_record.classes
         if slot.norm is not None:
             changed["mean"], changed["std"] = self._norm("norm", slot.norm)
         if slot.test_norm == "legacy_imagenet":

@@ -13,6 +13,7 @@ from torch import Tensor
 from tune_calib.data.base import Split, info_of
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
+from tune_calib.engine.imports import bank_of_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
@@ -169,8 +170,11 @@ def load_network(spec: TrialSpec, store: Store, device: torch.device) -> Trained
     """Read the trained network of a spec.
 
     Raises:
+        UserError: imported data have none.
         DamagedFileError: it is not there, or not whole.
     """
+    if spec.data.imported is not None:
+        raise UserError("imported data have no network, which this needs")
     tensors, about = read_tensors(store.folder("networks", spec.network_id))
     # The size is that of its training split, for methods that keep a number for each sample: so no
     # image is read.
@@ -226,6 +230,8 @@ def _bank_that(
     with_train: bool,
 ) -> DevelopmentBank:
     """A bank of a class, with the splits that it needs; it may hold more than the class reads."""
+    if spec.data.imported is not None:
+        return bank_of_import(kind, spec.data.imported, store)
 
     def suffices(bank: DevelopmentBank) -> bool:
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
@@ -244,6 +250,11 @@ def _bank_that(
             _build(folder, spec, key, store, *splits(), device, with_train)
             bank = kind(folder)
     return bank
+
+
+def has_network(spec: TrialSpec, store: Store) -> bool:
+    """Whether the network of a spec need not be made: it is trained, or there is none."""
+    return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
 def _whole(folder: Place) -> dict[str, Any] | None:

@@ -170,7 +170,7 @@ def build_bank(
             outputs = chunks_of_outputs(method, network, images, normalised_by)
             write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
-        _write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
+        write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
 
     views = max(1, key.views) if with_train else 0
     write_folder(folder, fill, {**about, "train_views": views, "has_test": test is not None})
@@ -215,11 +215,15 @@ def read_split(path: Path) -> FeatureSplit:
     """A split of a bank, mapped."""
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
-    return FeatureSplit(columns["features"], columns["logits"], labels)
+    logits = columns["logits"]
+    return FeatureSplit(columns.get("features", logits[:, :0]), logits, labels)
 
 
 def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
-    """Write what comes so many samples at a time; a view may be larger than memory."""
+    """Write features and logits that come so many samples at a time.
+
+    A view may be larger than memory. Of imported logits there are no features: their width is 0.
+    """
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0
         for chunk in outputs:
@@ -235,11 +239,13 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
             for name, file, width in zip(
                 ("features", "logits"), (features, logits), widths, strict=True
             )
+            if width  # a file of nothing cannot be mapped
         }
-        _write_arrow(path, {**columns, "label": labels[:, None]})
+        write_arrow(path, {**columns, "label": labels[:, None]})
 
 
-def _write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
+def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
+    """Write matrices of as many rows each, (N, width), to a file that is mapped when it is read."""
     arrays = {}
     for name, tensor in columns.items():
         values = tensor.detach().cpu().contiguous().numpy()

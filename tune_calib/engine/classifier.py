@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import ensure_development_bank
-from tune_calib.engine.bank import FeatureSplit, bank_key
+from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.engine.population import (
     HEAD_THREADS,
@@ -292,6 +292,13 @@ def load_classifier(
     return train_again(spec, store, development, device)
 
 
+def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
+    """Metrics on ``select``, as ``select/<name>``."""
+    found = classifier.logits(bank.select())
+    scores = evaluate(found.logits, found.labels)
+    return {column("select", name): float(score) for name, score in scores.items()}
+
+
 def train_again(
     spec: TrialSpec,
     store: Store,
@@ -314,8 +321,6 @@ def train_again(
         transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels.to(logits.device)))
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)
-    judged = classifier.logits(bank.select())
-    scores = evaluate(judged.logits, judged.labels)
-    classifier.select = {column("select", name): float(score) for name, score in scores.items()}
+    classifier.select = judged(classifier, bank)
     keep(store, spec, tensors, classifier.select)
     return classifier

@@ -122,10 +122,11 @@ def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
         key: what it is made of.
     """
     train = regime_of_train(bank.about)
-    if not train and key.views == 0 and key.bn_mode == "eval":
+    if not train and bank.views and key.views == 0 and key.bn_mode == "eval":
         train = _regime("train", _of_bank(bank.train()))
-    if not train:  # of before, and its views of train are not the clean images
-        train = {column("train", "accuracy"): bank.about["accuracy"]["train"]}
+    # Of before, and its views of train are not the clean images; of an import it may be unknown.
+    if not train and (accuracy := bank.about["accuracy"].get("train")) is not None:
+        train = {column("train", "accuracy"): accuracy}
     return regime_of_base({n: _of_bank(split) for n, split in bank.evaluated().items()}, train)
 
 

@@ -192,9 +192,10 @@ class CalibratedNetwork(nn.Module):
 
     def _network(self, given: str) -> tuple[Any, NetworkMethod]:
         if self.network is None or self.method is None:
+            way = "from_logits" if self.classifier.head is None else "from_features"
             raise UserError(
                 f"no network takes {given} here: its trial stood on features or logits that were "
-                "given; call from_features or from_logits"
+                f"imported; call {way}"
             )
         return self.network, self.method
 

@@ -1,5 +1,7 @@
 """All metrics of ``names.METRICS`` that need one labelled split."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -129,6 +131,34 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
         # What bootstrap samples of the images would have, in closed form: of a mean no draw is
         # needed.
         "confidence_gap_se": gaps.std(-1, correction=0) / len(labels) ** 0.5,
+    }
+
+
+def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """As ``regime``, of one classifier whose samples are too many for memory.
+
+    Args:
+        parts: logits (M, C), finite, and labels (M,) of some samples at a time.
+    """
+    # Samples; sums of nll, right ones, gaps and their squares; of each bin samples and its gaps.
+    samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
+    for logits, labels in parts:
+        values = logits.double()
+        probs = values.softmax(-1)
+        confidence, correct = top_label(probs, labels)
+        gaps = confidence - correct
+        losses = nll_from_logits(values, labels) * len(labels)
+        sums = sums + torch.stack([losses, correct.sum(), gaps.sum(), gaps.square().sum()])
+        table = bin_table(probs, labels)
+        bins = bins + table.count * table.gap
+        samples += len(labels)
+    nll, right, gap, square = (float(value) / samples for value in sums)
+    return {
+        "accuracy": right,
+        "nll": nll,
+        "ece": float(bins.abs().sum()) / samples,
+        "confidence_gap": gap,
+        "confidence_gap_se": (max(0.0, square - gap**2) / samples) ** 0.5,
     }
 
 

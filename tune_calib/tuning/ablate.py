@@ -5,7 +5,6 @@ from typing import Any
 
 from tune_calib import plugins
 from tune_calib.asked import Asked
-from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -47,6 +46,7 @@ from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.site import Site
+from tune_calib.tuning.taken_in import refuse_damaged
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,8 @@ def ablate(job: LadderJob) -> list[str]:
     with only_driver(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = sweep_manifest(job, planned)
-        # In the driver, so that damaged data is one line before anything starts.
         store = Store(site.store)
-        load_development(data, site.data_root, store.images)
+        refuse_damaged(data, site.data_root, store)
         plan = make_plan(planned, done(site.out))
         if lacks := lacking(plan, store, is_search=False):
             require_writable(site.store, lacks[0])

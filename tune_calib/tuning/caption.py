@@ -10,7 +10,7 @@ from tune_calib.ladder import Ladder, PlannedTrial, Rung, left_out
 from tune_calib.manifests import RecipeRecord
 from tune_calib.places import Place
 from tune_calib.registry import BACKBONES, DATASETS
-from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, OptimisedSlot
+from tune_calib.spec import DataSlot, HeadSlot, ImportedData, NetworkSlot, OptimisedSlot
 from tune_calib.wording import as_setting, counted
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
@@ -50,7 +50,7 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
     """Data, networks and heads of a ladder, and by whose recipes they are trained."""
     spec = planned[0].spec
     data, network = spec.data, spec.network
-    parts = [data.dataset]
+    parts = [_of_import(data.import_record) if data.import_record else data.dataset]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
     if data.label_noise:
@@ -65,7 +65,9 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
     parts += _of_images(data)
     networks = [trial.spec.network for trial in planned]
     loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
-    if network.is_given:
+    if data.import_record is not None:
+        pass  # there is no network to be told of
+    elif network.is_given:
         parts.append(f"{network.backbone} as given (weights {network.weights})")
     else:
         epochs = counted(network.epochs, "epoch")
@@ -93,6 +95,25 @@ def _of_images(data: DataSlot) -> list[str]:
     return told
 
 
+def _of_import(record: ImportedData) -> str:
+    """What is imported, and how its splits came about."""
+    what = f"{counted(record.width, 'feature')}, " if record.width else ""
+    sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
+    told = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
+    kind = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
+    cut = " (select and calib: halves of one given split, class by class)" if record.is_cut else ""
+    return (
+        f"imported {record.digest}: {what}{kind[record.outputs]} of {record.classes} classes, "
+        f"{told}{cut}"
+    )
+
+
+def _left_out(ladder: Ladder, asked: Asked) -> list[str]:
+    return [
+        f"left out, since {why}: {_labels(rungs)}" for why, rungs in left_out(ladder, asked).items()
+    ]
+
+
 def _labels(rungs: Sequence[Rung]) -> str:
     return "; ".join(rung.label for rung in rungs)
 
@@ -101,12 +122,6 @@ def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
     """Say on stderr which rungs are left out."""
     for told in _left_out(ladder, asked):
         sys.stderr.write(f"{out}: {told}\n")
-
-
-def _left_out(ladder: Ladder, asked: Asked) -> list[str]:
-    return [
-        f"left out, since {why}: {_labels(rungs)}" for why, rungs in left_out(ladder, asked).items()
-    ]
 
 
 def tell_recipe(asked: Asked, out: Place) -> None:

@@ -11,9 +11,11 @@ from torch import Tensor
 from tune_calib.asked import Asked
 from tune_calib.data.base import info_of
 from tune_calib.data.constants import NORMS, Constants
+from tune_calib.data.splits import load_development
 from tune_calib.engine import weights
 from tune_calib.engine.fitting import fit
 from tune_calib.engine.given import refuse_seen
+from tune_calib.engine.imports import manifest_of_import, record_of
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -27,6 +29,8 @@ from tune_calib.spec import OWN_NORM, DataSlot, TrialSpec
 def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
     """The same with what the files of its data set say, and with the hash of its weights.
 
+    Of imported data, with what their name means in the store.
+
     Args:
         asked: what is asked for.
         data_root: where data sets lie.
@@ -37,6 +41,10 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
             images that are held out, or nobody knows by what its pixels are normalised.
     """
     store = Store(at)
+    data: Mapping[str, Any] = asked.given.get("data", {})
+    if isinstance(name := data.get("imported"), str):
+        found = record_of(name, store).model_dump()
+        return replace(asked, given={**asked.given, "data": {**data, "imported": found}})
     asked = asked.described(data_root, store.images)
     network: Mapping[str, Any] = asked.given.get("network", {})
     path = network.get("weights")
@@ -61,6 +69,18 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
         sys.stderr.write(f"{file}: of this export the network is taken, with its own head\n")
     weights.keep(file, store)
     return asked
+
+
+def refuse_damaged(data: DataSlot, data_root: Path | None, store: Store) -> None:
+    """Read the data of a job in the driver, so that damaged ones are one line before it starts.
+
+    Raises:
+        UserError: they are not there, or damaged.
+    """
+    if data.imported is not None:
+        manifest_of_import(data.imported, store)
+    else:
+        load_development(data, data_root, store.images)
 
 
 def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialSpec | None) -> None:

@@ -6,7 +6,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis.ladder.bins import consistency_band, pooled_bins
+from analysis.ladder.bins import pooled_bins
 from analysis.ladder.figures import _panels
 from analysis.ladder.figures.confidence import draw_confidence
 from analysis.ladder.figures.corruption import corruption_table, draw_corruption
@@ -21,6 +21,7 @@ from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.pareto import unbeaten
+from analysis.reliability import consistency_band
 from analysis.shifts import FAMILIES
 from tests import fake_results
 from tune_calib.results import SCHEMAS, write_results, write_table

@@ -42,6 +42,8 @@ def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[
         DataNotFoundError: files of a set are not there.
         DamagedFileError: files of a set are damaged.
     """
+    if words and slot.imported is not None:
+        raise UserError("imported data have no images that could be shifted; leave `shift` out")
     return list(dict.fromkeys(name for word in words for name in _named(word, slot, root)))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from ray import tune
 from ray.tune.search import Searcher
 
+from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.store import Store
 from tune_calib.places import place
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, fit, last_line
@@ -94,7 +95,7 @@ class PlanFeed(Feed):
     ) -> None:
         """Heads of a finished network may start; those of one that failed do not."""
         trial = self.running.pop(trial_id)
-        if trial.kind == "network" and self.store.holds("networks", trial.network_id):
+        if trial.kind == "network" and has_network(trial.first.spec, self.store):
             self.ready.extend(self.waiting.pop(trial.network_id, []))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
@@ -38,21 +39,26 @@ class RayTrial:
         return "head" if is_population else "network"
 
     @property
+    def first(self) -> PlannedTrial:
+        """One of them, which names the network that is trained, or that the heads stand on."""
+        return (self.trials or self.dependents)[0]
+
+    @property
     def network_id(self) -> str:
         """The network that is trained, or that the heads stand on."""
-        return (self.trials or self.dependents)[0].spec.network_id
+        return self.first.spec.network_id
 
     @property
     def threads(self) -> int:
         """CPU cores that Ray keeps for it, also its torch threads."""
         if self.kind == "head":
             return HEAD_THREADS
-        return (self.trials or self.dependents)[0].spec.network.threads
+        return self.first.spec.network.threads
 
     @property
     def precision(self) -> Precision:
         """Of its network, and of the bank of that network."""
-        return (self.trials or self.dependents)[0].spec.network.precision
+        return self.first.spec.network.precision
 
     def config(self) -> dict[str, Any]:
         """What travels to the worker, as plain JSON values."""
@@ -109,9 +115,12 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
         store: what it holds is not lacking.
         is_search: banks without the test split will do.
     """
-    networks = {trial.network_id for trial in plan.networks}
-    absent = [f"networks/{name}" for name in sorted(networks) if not store.holds("networks", name)]
-    first = [trial.trials[0].spec for trial in plan.populations]
+    networks = {each.network_id: each.first.spec for each in plan.networks}
+    absent = [
+        f"networks/{i}" for i, spec in sorted(networks.items()) if not has_network(spec, store)
+    ]
+    # What is imported is a bank already.
+    first = [each.first.spec for each in plan.populations if each.first.spec.data.imported is None]
     # Not those of post-hoc trials, which do without where they cannot be kept.
     for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
         if not store.holds("banks", bank):

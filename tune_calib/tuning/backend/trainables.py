@@ -32,6 +32,7 @@ from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
     ensure_development_bank,
+    has_network,
     load_network,
 )
 from tune_calib.engine.bank import DevelopmentBank, bank_key
@@ -48,6 +49,7 @@ from tune_calib.engine.evaluate import (
     regime_of_train,
 )
 from tune_calib.engine.given import refuse_better
+from tune_calib.engine.imports import manifest_of_import
 from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.samples import read_epochs
@@ -75,6 +77,8 @@ class NetworkTrainable(SpecTrainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Wait for the network's lock, then read its artifact or last checkpoint."""
         super().setup(config)
+        if self.spec.data.imported is not None:
+            return
         self.splits = self.development().to(self.device)
         self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
 
@@ -83,6 +87,8 @@ class NetworkTrainable(SpecTrainable):
 
     def step(self) -> dict[str, Any]:
         """Train one epoch; the step behind the last one evaluates and writes the rows."""
+        if self.spec.data.imported is not None:
+            return self._end()
         try:
             report = self._epoch()
         except DivergedError as error:
@@ -115,7 +121,12 @@ class NetworkTrainable(SpecTrainable):
         return {"epoch": epoch, **worst, "status": "diverged", tune.result.DONE: True}
 
     def _end(self) -> dict[str, Any]:
-        about = artifact_manifest(self.network_run.artifact)
+        imported = self.spec.data.imported
+        about = (
+            artifact_manifest(self.network_run.artifact)
+            if imported is None
+            else manifest_of_import(imported, self.store)
+        )
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
         started = time.monotonic()
@@ -145,7 +156,9 @@ class NetworkTrainable(SpecTrainable):
         What further post-hoc trials of the network will ask for is read from its clean bank, which
         the first of them makes: the numbers are those of a pass of their own.
         """
-        needs_bank = self.spec.network.epochs == 0 or any(t.spec.posthoc for t in self.trials)
+        if self.spec.data.imported is not None:
+            return bank_logits(self._clean_bank(), self.device), regime_of_train(about)
+        needs_bank = self.spec.network.is_given or any(t.spec.posthoc for t in self.trials)
         # On other threads than a bank's, last digits would depend on who made it.
         is_alike = self._threads() == HEAD_THREADS
         # Where nothing can be kept, each makes its own pass.
@@ -219,7 +232,7 @@ class HeadTrainable(SpecTrainable):
         wanted = (self.circumstances.store, self.circumstances.is_search, key)
         if getattr(self, "opened", None) == wanted:
             return self.bank  # its checksums were read once
-        if not self.store.holds("networks", self.spec.network_id):
+        if not has_network(self.spec, self.store):
             self._train_network()
         if self.circumstances.is_search:
             bank = ensure_development_bank(

@@ -91,7 +91,10 @@ class Clock:
         return self._images[key]
 
     def sizes(self, slot: DataSlot) -> Sizes:
-        """Images of each split of a data slot."""
+        """Samples of each split of a data slot."""
+        record = slot.import_record
+        if record is not None:
+            return Sizes(record.train, record.select, record.calib, record.test)
         images = self.images(slot)
         cut = images.development
         return Sizes(len(cut.train), len(cut.select), len(cut.calib), images.test)
@@ -217,18 +220,17 @@ class Clock:
 
     def heads_not_measured(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
         """An epoch of a population of which no rows tell."""
-        splits = self.images(spec.data).development
-        info, samples = info_of(spec.data), len(splits.train)
-        timed = min(samples, HEAD_SAMPLES)
-        width = build(spec, samples)[0].width
-        bank = _RandomBank(timed, len(splits.select), width, info.classes)
+        sizes, record = self.sizes(spec.data), spec.data.import_record
+        timed = min(sizes.train, HEAD_SAMPLES)
+        width = build(spec, sizes.train)[0].width if record is None else record.width
+        bank = _RandomBank(timed, sizes.select, width, info_of(spec.data).classes)
         # At least one epoch behind the one that warms up.
         long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
         with on_threads(HEAD_THREADS):
             part = in_parts(long, bank)[0]
             trainer = PopulationTrainer(part, bank, 0, self.device)
             next(trainer)
-            share = samples / timed * len(long) / len(part)
+            share = sizes.train / timed * len(long) / len(part)
             seconds = _seconds(lambda: next(trainer)) * share
         return Rate(seconds, "from an epoch on random features now")
 

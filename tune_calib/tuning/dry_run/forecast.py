@@ -10,6 +10,7 @@ from tabulate import tabulate
 from torch import Tensor
 
 from tune_calib.data.base import info_of
+from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.gpus import GPUS, Gpu
@@ -63,7 +64,7 @@ class Forecast:
     def add(self, needs: Needs) -> int:
         """Add what a ladder or search needs; returns how many networks it trains."""
         clock = self.clocks["cuda" if needs.gpus else "cpu"]
-        there = {i for i in needs.networks if self._is_whole("networks", i)}
+        there = {i for i, spec in needs.networks.items() if has_network(spec, self.store)}
         self.in_store |= there
         new = {i: s for i, s in needs.networks.items() if i not in there | self.networks.keys()}
         self.networks |= new
@@ -74,9 +75,6 @@ class Forecast:
             self._add_heads(spec, slots, needs, clock)
         self.searching_s += 3600 * (needs.hours or 0.0)
         return len(trained)
-
-    def _is_whole(self, kind: str, identity: str) -> bool:
-        return self.store.holds(kind, identity)
 
     def _add_networks(self, specs: Sequence[TrialSpec], needs: Needs, clock: Clock) -> None:
         seconds = []
@@ -95,7 +93,8 @@ class Forecast:
 
     def _add_bank(self, spec: TrialSpec, head: HeadSlot, needs: Needs, clock: Clock) -> None:
         key = bank_key(spec, head)
-        if key.identity in self.banks or self._is_whole("banks", key.identity):
+        is_there = spec.data.imported is not None or self.store.holds("banks", key.identity)
+        if is_there or key.identity in self.banks:
             return
         sizes, info = clock.sizes(spec.data), info_of(spec.data)
         is_search = needs.question is not None

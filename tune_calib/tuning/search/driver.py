@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import ceil
 
 from tune_calib.asked import refuse_large
-from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -35,6 +34,7 @@ from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.storage import lost_database, open_storage
 from tune_calib.tuning.search.study import SearchStudy, points_of
+from tune_calib.tuning.taken_in import refuse_damaged
 
 MIN_SHARE = 8
 
@@ -88,7 +88,7 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
         manifest = search_manifest(job)
         asked = manifest.trials
         store = Store(job.site.store)
-        load_development(data, job.site.data_root, store.images)
+        refuse_damaged(data, job.site.data_root, store)
         lacks = lacking(make_plan(first, set()), store, is_search=True)
         if lacks or candidates.kind == "network":
             require_writable(job.site.store, lacks[0] if lacks else "the networks of the search")

@@ -257,7 +257,7 @@ def _refuse_unread(file: ReadFile) -> None:
 
 
 def _check(file: ReadFile, work: Work) -> None:
-    entry = file.content.entries[str(work.position[1])]
+    entry, data = file.content.entries[str(work.position[1])], work.asked.given["data"]
     sources: list[tuple[Position, Settings]] = [(work.position, {})]
     if work.search is not None and entry.methods:
         sources = [(work.position, entry.methods[int(work.position[-1])].set.by_slot())]
@@ -268,7 +268,7 @@ def _check(file: ReadFile, work: Work) -> None:
         work.asked.given,
         sources,
         work.position,
-        {"data": {"dataset": work.asked.given["data"]["dataset"]}},
+        {"data": {key: data[key] for key in ("dataset", "imported") if key in data}},
     )
 
 

@@ -1,0 +1,111 @@
+"""A reliability diagram: bars of accuracy, and how far chance alone takes a calibrated network."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis import style
+
+RESAMPLES = 2000
+LEVEL = 0.95
+CHANCE = f"{100 * LEVEL:.0f} % of chance"
+_SEED = 0
+
+
+def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
+    """How far the accuracy of a bin may lie from its confidence by chance alone.
+
+    Consistency resampling: as many test samples as the split has are drawn anew with the shares
+    of the bins, each is right with the mean confidence of its bin, and the accuracy of each bin is
+    taken; ``RESAMPLES`` times. The trials of a rung share the test split, so pooling them makes the
+    sample no larger. Unlike a bootstrap of the outcomes, it is not 0 wide in a bin of one sample.
+
+    Args:
+        bins: columns lower, upper, count, confidence, accuracy, share, and trials, how many were
+            pooled.
+        seed: of the draws.
+
+    Returns:
+        Index of ``bins`` without those that are empty; columns low and high, the middle ``LEVEL``
+        of the draws. Fractions.
+    """
+    shown = bins[bins["count"] > 0]
+    chance = np.random.default_rng(seed)
+    samples = round(shown["count"].sum() / shown["trials"].max())
+    drawn = chance.multinomial(samples, shown["share"], size=RESAMPLES)
+    drawn = np.maximum(drawn, 1)  # a bin that is drawn empty has no accuracy to lie anywhere
+    # Pooling may round a mean confidence past 1, which a binomial refuses.
+    right = chance.binomial(drawn, shown["confidence"].clip(0, 1))
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(right / drawn, [tail, 1 - tail], axis=0)
+    return pd.DataFrame({"low": low, "high": high}, index=shown.index)
+
+
+def diagram(axis: Axes, bins: pd.DataFrame) -> None:
+    """Draw accuracy against confidence, and how far chance takes a calibrated network.
+
+    Args:
+        axis: to draw on.
+        bins: as of ``consistency_band``.
+    """
+    shown = bins[bins["count"] > 0]
+    width = shown["upper"] - shown["lower"]
+    axis.bar(
+        shown["lower"], shown["accuracy"], width, align="edge", color=style.color(9),
+        edgecolor="white", linewidth=0.5,
+    )  # fmt: skip
+    axis.bar(
+        shown["lower"], shown["confidence"] - shown["accuracy"], width, bottom=shown["accuracy"],
+        align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
+    )  # fmt: skip
+    band = consistency_band(bins)
+    middle = (shown["lower"] + shown["upper"]) / 2
+    axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
+    axis.plot([0, 1], [0, 1], color="0.1", linewidth=0.8, linestyle="--")
+    axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
+    axis.tick_params(labelbottom=False)
+
+
+def histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
+    """Draw the share of samples in each bin.
+
+    Args:
+        axis: to draw on.
+        bins: as of ``consistency_band``.
+        floor: where the logarithmic scale begins, a power of ten below every share.
+    """
+    shown = bins[bins["count"] > 0]
+    # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
+    axis.set_yscale("log")
+    width = shown["upper"] - shown["lower"]
+    axis.bar(
+        shown["lower"], 100 * shown["share"], width, align="edge", color="0.45",
+        edgecolor="white", linewidth=0.5,
+    )  # fmt: skip
+    decades = range(int(np.log10(floor)) + 3, 3, 2)
+    axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
+    ticks = [10.0 ** (decade - 1) for decade in decades]
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+
+
+def legend() -> list[Line2D | Patch]:
+    """Handles of their own, since a diagram may lack a kind of bar."""
+    return [
+        Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
+        Patch(color=style.color(9), label="accuracy of the bin"),
+        Patch(
+            facecolor="none", edgecolor=style.color(3), hatch="////",
+            label="gap to its mean confidence",
+        ),
+        Line2D(
+            [], [], color="0.1", linestyle="none", marker="|", markersize=8, label=CHANCE
+        ),
+    ]  # fmt: skip
+
+
+def lowest(shares: "pd.Series[float]") -> float:
+    """Where the scale of shares begins: below half the smallest, so that it has a bar too."""
+    return float(10 ** np.floor(np.log10(shares[shares > 0].min() / 2)))

@@ -1,0 +1,154 @@
+"""Arrays in files of others: what is read is what was written, some rows at a time."""
+
+import pickle
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tests.imports.files import FORMATS, write
+from tune_calib.data.arrays import arrays_in
+from tune_calib.data.roles import ROLES, by_role
+from tune_calib.errors import DamagedFileError, UserError
+
+MATRIX = np.random.RandomState(0).randn(23, 5).astype(np.float32)
+LABELS = np.arange(23) % 5
+
+
+@pytest.mark.parametrize("rows", [1, 7, 23, 100])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_each_format_gives_what_was_written(tmp_path, kind, rows):
+    path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
+    found = arrays_in(path)
+    assert {"logits", "labels"} == set(found)
+    assert (found["logits"].shape, found["logits"].dtype) == (MATRIX.shape, np.float32)
+    chunks = list(found["logits"].chunks(rows))
+    assert {len(chunk) for chunk in chunks[:-1]} <= {rows}
+    assert np.array_equal(np.concatenate(chunks), MATRIX)
+    assert np.array_equal(found["labels"].whole(), LABELS)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_of_any_layout(tmp_path, save, order, dtype):
+    values = np.asarray(MATRIX.astype(dtype), order=order)
+    save(tmp_path / "a.npz", logits=values)
+    assert np.array_equal(arrays_in(tmp_path / "a.npz")["logits"].whole(), values)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy(tmp_path, order):
+    np.save(tmp_path / "mine.npy", np.asarray(MATRIX, order=order))
+    (name, array), *others = arrays_in(tmp_path / "mine.npy").items()
+    assert (name, others) == ("mine", [])
+    assert np.array_equal(np.concatenate(list(array.chunks(4))), MATRIX)
+
+
+def test_safetensors_of_bfloat16(tmp_path):
+    from safetensors.torch import save_file
+
+    values = torch.from_numpy(MATRIX).bfloat16()
+    save_file({"logits": values}, tmp_path / "a.safetensors")
+    array = arrays_in(tmp_path / "a.safetensors")["logits"]
+    assert np.array_equal(array.whole(), values.float().numpy())
+
+
+def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path):
+    lists = pa.array(MATRIX.tolist(), pa.list_(pa.float64()))
+    table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
+    found = arrays_in(tmp_path / "a.parquet")
+    assert set(found) == {"logits", "label"}
+    assert np.array_equal(found["logits"].whole(), MATRIX)
+
+
+@pytest.mark.parametrize(
+    ("logits", "told"), [([[1.0, 2.0], [1.0]], "differ in length"), ([[1.0], None], "is missing")]
+)
+def test_parquet_without_a_shape(tmp_path, logits, told):
+    pq.write_table(pa.table({"logits": logits, "label": [0, 1]}), tmp_path / "a.parquet")
+    with pytest.raises(DamagedFileError, match=told):
+        arrays_in(tmp_path / "a.parquet")["logits"].whole()
+
+
+class Trap:
+    """What an unpickled file would run."""
+
+    def __reduce__(self):
+        return (sys.exit, ("a pickle was run",))
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
+def test_nothing_is_unpickled(tmp_path, name):
+    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(UserError, match="savez"):
+        arrays_in(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
+def test_object_arrays_are_refused(tmp_path, name):
+    values = np.array([Trap(), Trap()], dtype=object)
+    (np.savez if name == "a.npz" else np.save)(tmp_path / name, values)
+    with pytest.raises(UserError, match="Python objects"):
+        arrays_in(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+def test_a_truncated_file_is_one_line(tmp_path, kind, share):
+    path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(DamagedFileError) as error:  # noqa: PT012
+        for array in arrays_in(path).values():
+            array.whole()
+    assert "\n" not in str(error.value)
+
+
+def test_no_file_or_another_format(tmp_path):
+    with pytest.raises(UserError, match="is not there"):
+        arrays_in(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="is none of"):
+        arrays_in(tmp_path / "a.csv")
+
+
+def test_roles_by_name_by_file_and_by_key(tmp_path):
+    one = write(tmp_path / "one.npz", probs=MATRIX, y=LABELS, other=MATRIX)
+    np.save(tmp_path / "lone.npy", MATRIX)
+    assert set(by_role("--test", [str(one)], ROLES)) == {"probs", "labels"}
+    found = by_role("--test", [f"logits={one}:other", f"labels={one}:y"], ROLES)
+    assert {k: v.told for k, v in found.items()} == {
+        "logits": f"{one}:other",
+        "labels": f"{one}:y",
+    }
+    assert set(by_role("--test", [f"features={tmp_path}/lone.npy"], ROLES)) == {"features"}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("logits={one}:absent", "has no 'absent'; it has logits, labels"),
+        ("logits={one}", "has several arrays"),
+    ],
+)
+def test_keys_that_are_not_there(tmp_path, text, told):
+    one = write(tmp_path / "one.npz", logits=MATRIX, labels=LABELS)
+    with pytest.raises(UserError, match=told):
+        by_role("--test", [text.format(one=one)], ROLES)
+
+
+def test_two_arrays_of_one_role(tmp_path):
+    one = write(tmp_path / "one.npz", label=LABELS, targets=LABELS)
+    with pytest.raises(UserError, match="are both labels"):
+        by_role("--test", [str(one)], ROLES)
+
+
+def test_without_h5py_it_is_one_line(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.h5", logits=MATRIX)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(UserError, match=r"pip install tune-calib\[hdf5\]"):
+        arrays_in(path)

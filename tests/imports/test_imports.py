@@ -1,0 +1,540 @@
+"""What is imported is checked, kept by its content, and stands where a network stands."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.imports.files import FORMATS, features, head, outputs, write
+from tests.support import drive, here, rows, run_of
+from tune_calib.asked import Asked
+from tune_calib.data.given import SMALLEST, halves
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.imports import KIND, checked, keep, record_of
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.ladder import expand, side_by_side
+from tune_calib.metrics.summary import regime, regime_in_parts
+from tune_calib.registry import LADDERS
+from tune_calib.settings import effective
+from tune_calib.spec import ImportedData, TrialSpec
+from tune_calib.tuning.backend.plan import lacking, make_plan
+from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.taken_in import taken_in
+
+SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
+
+
+def splits_of(folder, make=outputs, names=("train", "select", "calib", "test"), kind="npz"):
+    """A file for each split, as the arguments of ``checked``."""
+    files = {name: [] for name in SIZES}
+    for seed, (name, samples) in enumerate(SIZES.items()):
+        if name in names:
+            files[name] = [str(write(folder / f"{name}.{kind}", **make(samples, seed=seed)))]
+    return {**files, "head": []}
+
+
+def with_features(folder, **options):
+    own = str(write(folder / "head.npz", **head()))
+    return {**splits_of(folder, features, **options), "head": [own]}
+
+
+def bank_of(store, record):
+    return FeatureBank(store.folder(KIND, record.digest))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+# --- what is kept
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_each_format_is_one_import(tmp_path, store, kind):
+    npz = checked(**splits_of(tmp_path)).record
+    given = checked(**splits_of(tmp_path, kind=kind))
+    assert given.record == npz
+    keep("mine", given, store, replaces=False)
+    assert record_of("mine", store) == npz
+    bank = bank_of(store, npz)
+    for seed, (name, samples) in enumerate(SIZES.items()):
+        if name == "train":  # logits alone: only how well it is fitted is kept of it
+            continue
+        split, wanted = getattr(bank, name)(), outputs(samples, seed=seed)
+        assert np.array_equal(split.logits, wanted["logits"])
+        assert np.array_equal(split.labels, wanted["labels"])
+        assert split.features.shape == (samples, 0)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f8"])
+def test_features_and_head_give_logits(tmp_path, store, dtype):
+    def make(samples, seed):
+        made = features(samples, seed=seed)
+        return {**made, "features": made["features"].astype(dtype)}
+
+    files = {**splits_of(tmp_path, make), "head": [str(write(tmp_path / "h.npz", **head()))]}
+    given = checked(**files)
+    keep("mine", given, store, replaces=False)
+    bank = bank_of(store, given.record)
+    own = head()
+    for split in (bank.train(), bank.select(), bank.calib(), bank.test()):
+        wanted = split.features.numpy() @ own["weight"].T + own["bias"]
+        assert np.allclose(split.logits, wanted, atol=1e-5)
+    assert np.array_equal(bank.own_head()[0], own["weight"])
+    assert bank.about["accuracy"]["train"] > 0.5
+
+
+def test_probabilities_are_log_probabilities(tmp_path, store):
+    def make(samples, seed):
+        made = outputs(samples, seed=seed)
+        probs = torch.from_numpy(made["logits"]).softmax(1).numpy()
+        probs[0] = np.eye(4)[made["labels"][0]]
+        return {"probabilities": probs, "labels": made["labels"]}
+
+    given = checked(**splits_of(tmp_path, make))
+    keep("mine", given, store, replaces=False)
+    logits = bank_of(store, given.record).test().logits
+    assert torch.allclose(logits.softmax(1), torch.from_numpy(make(50, 3)["probabilities"]))
+    assert float(logits.min()) == pytest.approx(np.log(SMALLEST))
+    assert given.record.outputs == "probs"
+
+
+def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
+    files = splits_of(tmp_path, names=("train", "calib", "test"))
+    given = checked(**files)
+    keep("mine", given, store, replaces=False)
+    assert given.record.is_cut
+    bank = bank_of(store, given.record)
+    select, calib = bank.select(), bank.calib()
+    counts = [np.bincount(split.labels, minlength=4) for split in (select, calib)]
+    assert np.abs(counts[0] - counts[1]).max() <= 1
+    whole = {tuple(row) for row in outputs(40, seed=2)["logits"].tolist()}
+    parts = [{tuple(row) for row in split.logits.tolist()} for split in (select, calib)]
+    assert parts[0] | parts[1] == whole
+    assert not parts[0] & parts[1]
+    # Another import: who reads its numbers must know which samples they are of.
+    given_both = checked(**splits_of(tmp_path))
+    assert given_both.record.digest != given.record.digest
+
+
+@pytest.mark.parametrize("samples", [2, 3, 10, 101])
+@pytest.mark.parametrize("classes", [2, 7, 200])
+def test_halves_are_fixed_and_stratified(samples, classes):
+    labels = torch.from_numpy(np.random.RandomState(0).randint(classes, size=samples))
+    first, second = halves(labels)
+    assert torch.equal(first, ~second)
+    assert abs(int(first.sum()) - int(second.sum())) <= 1
+    counts = [torch.bincount(labels[kept], minlength=classes) for kept in (first, second)]
+    assert int((counts[0] - counts[1]).abs().max()) <= 1
+    assert torch.equal(halves(labels)[0], first)
+
+
+def test_the_regime_of_parts_is_that_of_all():
+    made = outputs(501, classes=7)
+    logits, labels = torch.from_numpy(made["logits"]), torch.from_numpy(made["labels"])
+    whole = regime(logits.double(), labels)
+    parts = regime_in_parts(zip(logits.split(100), labels.split(100), strict=True))
+    assert parts == pytest.approx({name: float(value) for name, value in whole.items()})
+
+
+# --- names
+
+
+def test_a_name_is_a_pointer(tmp_path, store):
+    (tmp_path / "other").mkdir()
+    one, other = checked(**splits_of(tmp_path)), checked(**with_features(tmp_path / "other"))
+    keep("mine", one, store, replaces=False)
+    keep("mine", one, store, replaces=False)
+    keep("second", one, store, replaces=False)
+    with pytest.raises(UserError, match="another import by the name mine"):
+        keep("mine", other, store, replaces=False)
+    assert record_of("mine", store) == one.record
+    keep("mine", other, store, replaces=True)
+    assert record_of("mine", store) == other.record
+    assert record_of("second", store) == one.record
+    assert bank_of(store, one.record).test()  # results of the old one stay as they are
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
+def test_names_that_are_none(store, name):
+    with pytest.raises(UserError, match="names no import"):
+        record_of(name, store)
+
+
+def test_a_damaged_import_is_one_line_and_made_again(tmp_path, store):
+    given = checked(**splits_of(tmp_path))
+    keep("mine", given, store, replaces=False)
+    (store.folder(KIND, given.record.digest) / "test.arrow").write_bytes(b"half")
+    with pytest.raises(UserError, match="import its files again"):
+        record_of("mine", store)
+    keep("mine", given, store, replaces=False)
+    assert record_of("mine", store) == given.record
+
+
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
+    given = checked(**splits_of(tmp_path))
+    write(tmp_path / "test.npz", **outputs(50, seed=9))
+    with pytest.raises(UserError, match="changed while it was read"):
+        keep("mine", given, store, replaces=False)
+    assert not store.holds(KIND, given.record.digest)
+    with pytest.raises(UserError, match="has no import"):
+        record_of("mine", store)
+
+
+# --- what is refused
+
+
+def changed(role, how):
+    def make(samples, seed):
+        made = outputs(samples, seed=seed)
+        made[role] = how(made[role])
+        return made
+
+    return make
+
+
+def without(role):
+    def make(samples, seed):
+        made = outputs(samples, seed=seed)
+        del made[role]
+        return made
+
+    return make
+
+
+def as_probs(how):
+    def make(samples, seed):
+        made = outputs(samples, seed=seed)
+        probs = torch.from_numpy(made.pop("logits")).softmax(1).numpy()
+        return {**made, "probs": how(probs)}
+
+    return make
+
+
+def put(place, value):
+    def how(values):
+        values[place] = value
+        return values
+
+    return how
+
+
+WRONG = {
+    "transposed": (changed("logits", np.transpose), "has 4 samples, and 60 labels"),
+    "a number a sample": (changed("logits", lambda v: v[:, 0]), r"must be \(samples, columns\)"),
+    "whole numbers": (changed("logits", lambda v: v.astype("i8")), "floating-point"),
+    "one class": (changed("logits", lambda v: v[:, :1]), "at least 2 classes"),
+    "too few labels": (changed("labels", lambda v: v[:-1]), "and 59 labels are beside it"),
+    "one-hot labels": (changed("labels", lambda v: np.eye(4, dtype=int)[v]), "whole numbers"),
+    "labels of floats": (changed("labels", lambda v: v.astype("f4")), "whole numbers"),
+    "a label too large": (changed("labels", put(3, 4)), "has the label 4, and there are 4 classes"),
+    "labels from 1": (changed("labels", lambda v: v + 1), "labels are 0 to 3"),
+    "a label below 0": (changed("labels", put(3, -1)), "has the label -1"),
+    "NaN": (changed("logits", put((7, 1), np.nan)), "row 7 holds a value that is not finite"),
+    "inf": (changed("logits", put((7, 1), np.inf)), "row 7 holds a value that is not finite"),
+    "too large for float32": (
+        changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 holds",
+    ),
+    "no labels": (without("labels"), "has no labels; arrays are known by these names"),
+    "no logits": (without("logits"), "has no logits or probabilities"),
+    "no sums of one": (as_probs(lambda p: 0.9 * p), "row 0 is no probabilities"),
+    "a probability below 0": (as_probs(lambda p: put(5, [1.5, -0.5, 0, 0])(p)), "row 5 is no"),
+    "logits named probabilities": (as_probs(lambda p: np.log(p)), "is no probabilities"),
+    "probabilities named logits": (
+        lambda samples, seed: {
+            **outputs(samples, seed=seed),
+            "logits": as_probs(np.asarray)(samples, seed)["probs"],
+        },
+        "every row sums to one",
+    ),
+    "both": (
+        lambda samples, seed: {
+            **outputs(samples, seed=seed), **as_probs(np.asarray)(samples, seed),
+        },
+        "has logits and probabilities",
+    ),
+    "features without head": (
+        lambda samples, seed: {**outputs(samples, seed=seed), **features(samples, seed=seed)},
+        "which need the last layer",
+    ),
+    "nothing": (lambda samples, seed: {k: v[:0] for k, v in outputs(9).items()}, "is empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_wrong_files_are_one_line(tmp_path, how):
+    make, told = WRONG[how]
+    with pytest.raises(UserError, match=told) as error:
+        checked(**splits_of(tmp_path, make))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("absent", ["calib", "test"])
+def test_a_missing_split_is_one_line(tmp_path, absent):
+    names = [name for name in SIZES if name != absent]
+    with pytest.raises(UserError, match=f"--{absent} is missing"):
+        checked(**splits_of(tmp_path, names=names))
+
+
+def unequal(folder, **other):
+    files = splits_of(folder)
+    return {**files, **{k: [str(write(folder / "other.npz", **v))] for k, v in other.items()}}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"test": outputs(50, classes=5, seed=3)}, "--train and --test differ in classes: 4 and 5"),
+        ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
+        ({"test": outputs(40, seed=2)}, "--calib and --test share 40 samples"),
+        ({"train": outputs(40, seed=2)}, "--train and --calib share 40 samples"),
+        ({"head": head()}, "--head is of no use without features"),
+    ],
+)
+def test_splits_that_do_not_go_together(tmp_path, other, told):
+    with pytest.raises(UserError, match=told):
+        checked(**unequal(tmp_path, **other))
+
+
+def test_equal_rows_of_a_saturated_softmax_are_no_shared_samples(tmp_path):
+    make = as_probs(lambda p: np.eye(4, dtype="f4")[p.argmax(1)])
+    assert checked(**splits_of(tmp_path, make)).record.outputs == "probs"
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
+        ({"bias": head()["bias"]}, "has no weight"),
+        ({"weight": head(width=5)["weight"]}, "has 6 features, and the weight"),
+        ({"weight": put((0, 0), np.nan)(head()["weight"])}, "not finite"),
+        ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
+    ],
+)
+def test_wrong_heads(tmp_path, own, told):
+    own = {**({"bias": head()["bias"]} if "weight" in own else {}), **own}
+    files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **own))]}
+    with pytest.raises(UserError, match=told):
+        checked(**files)
+
+
+def test_logits_that_are_not_those_of_the_head(tmp_path):
+    def make(samples, seed):
+        made, own = features(samples, seed=seed), head()
+        logits = made["features"] @ own["weight"].T + own["bias"]
+        return {**made, "logits": logits + (seed == 2) * np.eye(4, dtype="f4")[0]}
+
+    files = {**splits_of(tmp_path, make), "head": [str(write(tmp_path / "h.npz", **head()))]}
+    with pytest.raises(UserError, match="--calib: the logits of row 0 are not those that --head"):
+        checked(**files)
+
+
+# --- it stands where a network stands
+
+
+def asked_of(name, store, **given):
+    asked = Asked({"data": {"imported": name}, **given}).suited()
+    return taken_in(asked, None, store.root)
+
+
+def run(folder, trials, store, **circumstances):
+    plan, given = make_plan(trials, set()), {**run_of(folder, store), **circumstances}
+    assert lacking(plan, store, is_search=False) == []
+    for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+        for work in works:
+            actor = kind({"work": work.config(), "run": given})
+            drive(actor)
+            actor.cleanup()
+    return {row["rung_label"]: row for row in rows(folder)}
+
+
+PIPELINES = ["ce", "temperature", "retrain", "mac_cal+temperature"]
+
+
+def test_heads_and_posthoc_run_on_features(tmp_path, store):
+    keep("mine", checked(**with_features(tmp_path)), store, replaces=False)
+    asked = asked_of("mine", store, head={"epochs": 2})
+    trials = expand(side_by_side(PIPELINES), asked)
+    assert {trial.spec.head.augment for trial in trials if trial.spec.head} == {"none"}
+    found = run(tmp_path / "out", trials, store)
+    assert {row["status"] for row in found.values()} == {"done"}
+    assert found["ce"]["test/accuracy"] > 0.5
+    assert found["retrain"]["base/train/accuracy"] == found["ce"]["train/accuracy"] > 0.5
+    assert found["temperature"]["test/accuracy"] == found["ce"]["test/accuracy"]
+    assert found["temperature"]["test/nll"] != found["ce"]["test/nll"]
+    assert {row["dataset"] for row in found.values()} == {"imported"}
+
+
+def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
+    keep("mine", checked(**with_features(tmp_path)), store, replaces=False)
+    asked = asked_of("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
+    found = run(tmp_path / "out", expand(side_by_side(["mac_cal"]), asked), store)
+    assert found["mac_cal"]["status"] == "done"
+
+
+@pytest.mark.parametrize("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
+def test_logits_alone_feed_posthoc_methods(tmp_path, store, names):
+    keep("mine", checked(**splits_of(tmp_path, names=names)), store, replaces=False)
+    asked = asked_of("mine", store)
+    found = run(tmp_path / "out", expand(side_by_side(PIPELINES[:2]), asked), store)
+    assert {row["status"] for row in found.values()} == {"done"}
+    knows_train = found["ce"].get("train/accuracy") is not None
+    assert knows_train is ("train" in names)
+    with pytest.raises(UserError, match="head method 'retrain' is trained on features of train"):
+        expand(side_by_side(["ce", "retrain"]), asked)
+
+
+def test_a_search_reads_no_test(tmp_path, store):
+    keep("mine", checked(**with_features(tmp_path)), store, replaces=False)
+    asked = asked_of("mine", store, head={"epochs": 1})
+    found = run(tmp_path / "out", expand(side_by_side(PIPELINES), asked), store, is_search=True)
+    assert all(row.get("test/ece") is None for row in found.values())
+
+
+def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, store):
+    """The bank of a trained network, written out and imported: every number is the network's."""
+    slots = {"data": {"train_fraction": 0.3}, "network": {"epochs": 1, "augment": "none"}}
+    given = {**slots, "head": {"epochs": 2, "augment": "none"}}
+    trials = expand(side_by_side(PIPELINES), Asked(given))
+    plan = make_plan(trials, set())
+    for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+        for work in works:
+            actor = kind({"work": work.config(), "run": run_of(tmp_path / "own", store)})
+            drive(actor)
+            actor.cleanup()
+    own = {row["rung_label"]: row for row in rows(tmp_path / "own")}
+    bank = FeatureBank(store.folder("banks", bank_key(trials[0].spec, None).identity))
+    files = {}
+    for name in SIZES:
+        split = getattr(bank, name)()
+        arrays = {k: getattr(split, k).numpy().copy() for k in ("features", "logits", "labels")}
+        files[name] = [str(write(tmp_path / f"{name}.npz", **arrays))]
+    weight, bias = bank.own_head()
+    files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
+    keep("mine", checked(**files), store, replaces=False)
+    asked = asked_of("mine", store, head={"epochs": 2})
+    found = run(tmp_path / "imported", expand(side_by_side(PIPELINES), asked), store)
+    metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
+    for name in PIPELINES:
+        assert {k: found[name][k] for k in metrics} == {k: own[name][k] for k in metrics}
+    assert found["ce"]["train/accuracy"] == pytest.approx(own["ce"]["train/accuracy"])
+
+
+# --- what is asked
+
+
+def record(**changes):
+    whole = {
+        "digest": "0" * 16, "classes": 4, "width": 6, "train": 60, "select": 30, "calib": 40,
+        "test": 50, "is_cut": False, "outputs": "head",
+    }  # fmt: skip
+    return {**whole, **changes}
+
+
+def test_identity_is_the_content_and_not_the_name(tmp_path, store):
+    given = checked(**splits_of(tmp_path))
+    keep("mine", given, store, replaces=False)
+    keep("yours", given, store, replaces=False)
+    one, two = (effective(asked_of(name, store).given) for name in ("mine", "yours"))
+    assert one.hash == two.hash
+    assert "mine" not in one.canonical_json()
+    assert one == TrialSpec.build(**one.model_dump())
+    assert isinstance(one.data.imported, ImportedData)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"data": {"label_noise": 0.1}}, "label_noise is of images"),
+        ({"data": {"split": "whole"}}, "split is of images"),
+        ({"data": {"holdout": "test"}}, "holdout is of images"),
+        ({"data": {"dataset": "digits"}}, "go together"),
+        ({"network": {"epochs": 3}}, "network.epochs: imported data have no network"),
+        ({"network": {"backbone": "small_cnn"}}, "network.backbone: imported data"),
+        ({"network": {"lr": 0.1}}, "network.lr: imported data"),
+        ({"network": {"weights": "w.safetensors"}}, "network.weights: imported data"),
+        ({"head": {"method": "retrain", "augment": "standard"}}, "one clean view"),
+        ({"head": {"method": "retrain", "bn_mode": "train"}}, "one clean view"),
+    ],
+)
+def test_what_needs_images_or_a_network_is_refused(given, told):
+    slots = {**given, "data": {"imported": record(), **given.get("data", {})}}
+    with pytest.raises(UserError, match=told):
+        effective(Asked(slots).given)
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        {"data": {"dataset": "imported"}},
+        {"data": {"imported": record()}},
+        {"data": {"dataset": "imported", "imported": record()}},
+        {"network": {"backbone": "imported", "epochs": 0}},
+    ],
+)
+def test_half_of_an_import_is_no_spec(slots):
+    with pytest.raises(UserError, match="go together"):
+        TrialSpec.build(**{"network": {}, **slots})
+
+
+@pytest.mark.parametrize("ladder", sorted(LADDERS))
+def test_ladders_run_as_far_as_they_need_no_network(ladder):
+    asked = Asked({"data": {"imported": record()}}).suited()
+    try:
+        trials = expand(LADDERS[ladder], asked)
+    except UserError as error:
+        assert "nothing is left to run" in str(error)  # noqa: PT017
+        return
+    assert all(trial.spec.network.is_given for trial in trials)
+    assert all(trial.spec.head.augment == "none" for trial in trials if trial.spec.head)
+
+
+def test_decoupling_leaves_out_what_runs_the_network():
+    asked = Asked({"data": {"imported": record()}}).suited()
+    labels = {trial.label for trial in expand(LADDERS["decoupling"], asked)}
+    assert labels
+    assert not any("BN train" in label for label in labels)
+
+
+@pytest.mark.parametrize("name", ["mac_cal", "decoupling"])
+def test_heads_of_a_ladder_need_features(name):
+    asked = Asked({"data": {"imported": record(width=0)}}).suited()
+    with pytest.raises(UserError, match="has no features"):
+        expand(LADDERS[name], asked)
+
+
+def test_an_unknown_name_says_how_to_import(store):
+    with pytest.raises(UserError, match="tune-calib import mine"):
+        asked_of("mine", store)
+
+
+# --- the command
+
+
+def test_the_command_says_what_it_decided(tmp_path):
+    files = splits_of(tmp_path, as_probs(np.asarray), names=("calib", "test"))
+    arguments = [
+        "import", "mine", "--calib", files["calib"][0], "--test", files["test"][0],
+        "--store", tmp_path / "store",
+    ]  # fmt: skip
+    done = here(*arguments)
+    assert done.returncode == 0, done.stderr
+    for told in ("log-probabilities", "halves of --calib", "4 classes", "head methods need"):
+        assert told in done.stdout
+    assert here(*arguments).stdout == done.stdout
+
+
+@pytest.mark.parametrize("how", ["NaN", "a label too large", "no sums of one", "transposed"])
+def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
+    files = splits_of(tmp_path, WRONG[how][0])
+    options = [word for name in SIZES for word in (f"--{name}", files[name][0])]
+    done = here("import", "mine", *options, "--store", tmp_path / "store")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert not (tmp_path / "store").exists()
+
+
+def test_imported_takes_the_place_of_a_data_set(tmp_path):
+    done = here("compare", "ce", "--imported", "mine", "--dataset", "cifar10", "--out", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "takes the place of --dataset" in done.stderr

@@ -1,0 +1,62 @@
+"""Logits of many samples and classes: imported in a process whose memory is limited."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.engine.test_memory import limit_data
+from tests.imports.files import outputs, write
+
+GIB = 1024
+
+
+def take_in(folder: str, mebibytes: str) -> None:
+    """In a process of its own; what it prints is the growth of its memory, in MiB."""
+    from tune_calib.engine.imports import checked, keep, record_of
+    from tune_calib.engine.store import Store
+
+    path = Path(folder)
+    for name in ("first", "mine"):  # libraries that take memory once do so in the first
+        files = {each: [str(path / f"{name}-{each}.npz")] for each in ("calib", "test")}
+        if name == "mine":
+            limit_data(int(mebibytes))
+        store = Store(path / "store")
+        keep(name, checked(train=(), select=(), head=(), **files), store, replaces=False)
+    assert record_of("mine", store).is_cut
+    sys.stdout.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+
+
+def peak_of(folder: Path, mebibytes: int) -> int:
+    code = "import sys; from tests.imports import test_memory as t; t.take_in(*sys.argv[1:])"
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder), str(mebibytes)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def write_splits(folder: Path, samples: dict[str, int], classes: int) -> None:
+    for seed, (name, count) in enumerate(samples.items()):
+        write(folder / f"first-{name}.npz", **outputs(50, seed=seed))
+        chance = np.random.default_rng(seed)
+        logits = chance.standard_normal((count, classes), np.float32)
+        labels = chance.integers(classes, size=count)
+        write(folder / f"mine-{name}.npz", logits=logits, labels=labels)
+
+
+def test_logits_larger_than_memory_are_imported(tmp_path):
+    write_splits(tmp_path, {"calib": 1000, "test": 60_000}, 1000)  # 229 MiB
+    peak_of(tmp_path, 200)
+
+
+@pytest.mark.slow
+def test_the_logits_of_imagenet_within_2_gib(tmp_path):
+    write_splits(tmp_path, {"calib": 50_000, "test": 50_000}, 1000)
+    assert peak_of(tmp_path, 2 * GIB) < 2 * GIB

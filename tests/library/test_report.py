@@ -1,0 +1,112 @@
+"""The report of logits and labels: every metric with its interval, a table and a figure."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import tune_calib
+from tests.metrics.test_without_bins import case
+from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.metrics.summary import evaluate
+from tune_calib.names import METRICS
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
+def test_a_report_of_arrays_and_tensors(kind):
+    logits, labels = case(300, 4)
+    given = kind(logits)
+    report = tune_calib.calibration_report(given, labels.tolist(), resamples=40, seed=2)
+    told = report.metrics.set_index("metric")
+    exact = torch.as_tensor(np.asarray(given, dtype=np.float64))
+    values = evaluate(exact, labels)
+    intervals = bootstrap(exact[None], labels, 40, 2)
+    assert list(report.metrics) == ["metric", "value", "lower", "upper"]
+    assert set(told.index) == set(values)
+    for name, row in told.iterrows():
+        assert row["value"] == pytest.approx(float(values[name]), abs=1e-12)
+        assert row["lower"] == pytest.approx(float(intervals[name].lower), abs=1e-12)
+        assert row["upper"] == pytest.approx(float(intervals[name].upper), abs=1e-12)
+
+
+def test_a_table_a_figure_and_a_page_of_a_notebook():
+    logits, labels = case(300, 4)
+    report = tune_calib.calibration_report(logits, labels, resamples=40)
+    table = report.table()
+    assert table == str(report)
+    ece = report.metrics.set_index("metric").loc["ece"]
+    shown = f"{100 * ece['value']:.2f}"
+    assert table.count("\n") == len(report.metrics) + 1
+    (line,) = (line for line in table.splitlines() if line.startswith("| ECE (%) ↓ "))
+    assert shown in line
+    assert f"{100 * ece['lower']:.2f}, {100 * ece['upper']:.2f}" in line
+    figure = report.figure()
+    upper, lower = figure.axes
+    assert shown in upper.get_title()
+    bars = {round(bar.get_x(), 6): bar.get_height() for bar in upper.containers[0]}
+    confidence, predicted = logits.softmax(-1).max(-1)
+    inside = confidence > 14 / 15
+    accuracy = (predicted == labels)[inside].double().mean()
+    assert bars[round(14 / 15, 6)] == pytest.approx(float(accuracy))
+    assert lower.get_yscale() == "log"
+    html = report._repr_html_()
+    assert "<img" in html
+    assert f"<td>{shown}</td>" in html
+
+
+def test_what_is_not_defined_is_told_as_such():
+    logits, _ = case(40, 3)
+    report = tune_calib.calibration_report(logits, logits.argmax(1), resamples=20)
+    told = report.metrics.set_index("metric")
+    assert told.loc["error_auroc"].isna().all()
+    assert "| -" in report.table()
+
+
+LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "options", "told"),
+    [
+        (LOGITS[0], LABELS, {}, "logits must be"),
+        (LOGITS * np.nan, LABELS, {}, "finite"),
+        (LOGITS - np.inf, LABELS, {}, "finite"),
+        (LOGITS, LABELS[:1], {}, "labels must be \\(2,\\)"),
+        (LOGITS, LABELS + 1, {}, "labels must be in 0 to 1"),
+        (LOGITS, LABELS - 1, {}, "labels must be in 0 to 1"),
+        (LOGITS, LABELS / 2, {}, "integers"),
+        (LOGITS, np.eye(2, dtype=int), {}, "labels must be \\(2,\\)"),
+        (np.array([[0.9, 0.1], [0.5, 0.5]]), LABELS, {}, "look like probabilities"),
+        (np.zeros((0, 2)), LABELS[:0], {}, "logits must be"),
+        ("words", LABELS, {}, "logits"),
+        (LOGITS, LABELS, {"resamples": 1}, "resamples must be"),
+        (LOGITS, LABELS, {"resamples": 2.5}, "resamples must be"),
+    ],
+)
+def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, told):
+    with pytest.raises(ValueError, match=told) as refused:
+        tune_calib.calibration_report(logits, labels, **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_package_is_imported_without_torch():
+    script = "import sys, tune_calib; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_the_report_needs_neither_ray_nor_optuna():
+    script = (
+        "import sys; from tune_calib import calibration_report as report\n"
+        "report([[2.0, 0.0], [1.0, 3.0]], [0, 1], resamples=5).figure()\n"
+        "sys.exit(bool({'ray', 'optuna'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_metrics_are_those_of_trials_without_conformal_sets():
+    logits, labels = case(50, 3)
+    found = set(tune_calib.calibration_report(logits, labels, resamples=5).metrics["metric"])
+    absent = {name for name in METRICS if METRICS[name].is_of_trials} - found
+    assert absent == {"conformal_size", "conformal_coverage"}
