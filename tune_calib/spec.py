@@ -157,6 +157,10 @@ class DataSlot(Slot):
     part and cuts the test part in three (docs/pages/data.md#a-network-that-saw-all)."""
     holdout_shares: Shares = Field(SHARES, exclude_if=lambda shares: shares == SHARES)
     """Of the test part with `holdout` = `test`: `select`, `calib`, `test`; they sum to one."""
+    held_out_classes: tuple[int, ...] = Field((), exclude_if=lambda classes: not classes)
+    """Classes by their numbers (after `labels`) whose images are left out of every split; the
+    others are numbered anew. Their test images are the shift set `heldout`
+    (docs/pages/shift.md#foreign-images)."""
     norm: str | Norm | None = Field(None, exclude_if=lambda norm: norm is None)
     """Constants that pixels are normalised by: a name, or mean and standard deviation of each
     channel as `[[r, g, b], [r, g, b]]`; those of the data set if absent or `dataset`
@@ -235,6 +239,11 @@ class DataSlot(Slot):
     def holds_out_train(self) -> bool:
         """Whether `select` and `calib` are of the published training part."""
         return self.holdout == "train" and self.split not in ("whole", "val_is_test")
+
+    @field_validator("held_out_classes")
+    @classmethod
+    def _in_order(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(set(value)))
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -70,7 +70,10 @@ class Regime:
         if not self.is_recorded:
             return _NOT_RECORDED
         name = f" ({self.method})" if self.method else ""
-        fit = "" if math.isnan(self.train) else f"fits train to {_percent(self.train)} %, "
+        is_unknown = math.isnan(self.train)  # of imported data without train
+        fit = (
+            f"fits train to {_percent(self.train)} %, " if not is_unknown else "(train not known) "
+        )
         images = "images" if self.networks == 1 else "images and networks"
         interval = f"{counted(self.networks, 'network')}; 95 % bootstrap interval over {images}"
         told = f"Base network{name} {fit}is {self._confidence} on {self.split} ({interval})"
@@ -145,8 +148,9 @@ def withheld(regimes: Iterable[tuple[str, Regime]]) -> str:
 
 def name_of(sweep: Sweep) -> str:
     """The data set and backbones of a sweep, which tell it from others, e.g. ``cifar10 vit``."""
-    backbones = sweep.trials["backbone"].dropna().unique()
-    return " ".join([sweep.manifest.dataset, *map(str, backbones)])
+    backbones = map(str, sweep.trials["backbone"].dropna().unique())
+    # Of imported data both have one name.
+    return " ".join(dict.fromkeys([sweep.manifest.dataset, *backbones]))
 
 
 def _beneath(sweep: Sweep) -> pd.DataFrame:

@@ -11,8 +11,13 @@ from tune_calib.names import METRICS, column, count_flags
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
 
-def table_metrics(columns: Iterable[object]) -> tuple[str, ...]:
-    """The metrics of a ladder's table: seven, and those of plug-ins that its trials have.
+def table_metrics(sweep: Sweep) -> tuple[str, ...]:
+    """The metrics of a ladder's table: those asked for, else the usual ones."""
+    return sweep.shown or usual_metrics(sweep.trials)
+
+
+def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
+    """Seven, and those of plug-ins that trials have.
 
     Args:
         columns: of the trials.
@@ -40,7 +45,7 @@ def ladder_table(
         none). Fractions. Only trials that are done enter; a change is a difference of means.
     """
     rows = []
-    for metric in table_metrics(sweep.trials) if metrics is None else metrics:
+    for metric in table_metrics(sweep) if metrics is None else metrics:
         base = before = float("nan")
         printed = published_columns(sweep, metric)
         for index, rung in enumerate(sweep.rungs):

@@ -7,9 +7,10 @@ import pandas as pd
 
 from analysis.compare import significance_tables
 from analysis.compare.significance import Verdict
+from analysis.ladder import intervals as intervals_of
 from analysis.ladder import recipes as recipes_of
 from analysis.ladder import samples, shift_tables, tables
-from analysis.ladder.means import table_metrics
+from analysis.ladder.means import usual_metrics
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.page.table import Table
@@ -125,6 +126,13 @@ def trials(sweep: Sweep) -> Table:
     return Table("trial-rows", note, records, chosen_by=("rung", "status"))
 
 
+def drawn_intervals(sweep: Sweep) -> list[Table]:
+    """Means of each rung with their bootstrap intervals; none if no trial has them."""
+    if sweep.intervals.empty or not (records := intervals_of.records(sweep)):
+        return []
+    return [Table("drawn-intervals", f"{intervals_of.note(sweep)}.", records)]
+
+
 def intervals(rows: pd.DataFrame) -> list[Table]:
     """Intervals over the test samples (``resampling.over_samples``); none without bins."""
     if rows.empty:
@@ -152,7 +160,7 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
 
 def _shown(rows: pd.DataFrame) -> list[str]:
     """Metric columns of the trials' table: those of the ladder on test, and of shifted sets."""
-    order = (*table_metrics(rows), *shift_tables.OOD_SHOWN)
+    order = (*usual_metrics(rows), *shift_tables.OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     own = [(split, metric) for split, metric in parts if not split.startswith(_NOT_SHOWN)]
     # Single corruptions are dozens; their means stand in tables of their own.

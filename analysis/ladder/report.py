@@ -1,6 +1,7 @@
 """The report of a ladder: tables, figures, a page, and the text that is printed."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from analysis.published import beside
 from analysis.text import texts
 from tune_calib.errors import UserError
 from tune_calib.folders import LOST
+from tune_calib.names import METRICS, column, metrics_of_trials
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.registry import LADDER_FIGURES, nearest
 from tune_calib.results import atomic_write
@@ -28,7 +30,12 @@ from tune_calib.wording import counted
 
 
 def write_report(
-    out: Place, published: str | None = None, test: str | None = None, regime: bool = False
+    out: Place,
+    published: str | None = None,
+    test: str | None = None,
+    regime: bool = False,
+    metrics: Sequence[str] = (),
+    intervals: bool = False,
 ) -> str:
     """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep.
 
@@ -39,25 +46,31 @@ def write_report(
         test: paired test of methods side by side against the first, ``wilcoxon`` (unless given)
             or ``t``; a ladder has none.
         regime: columns of the regime in the table.
+        metrics: of the table, of ``names.METRICS``; the usual ones if there are none.
+        intervals: of the means over the test samples instead of the spread over seeds.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
 
     Raises:
         UserError: the folder holds no sweep, or a file of it is damaged, or there is no such
-            published table or test.
+            published table or test, or no result has a metric or an interval that is asked for.
     """
-    sweep = replace(load(out), shows_regime=regime)
+    shown = tuple(dict.fromkeys(metrics))
+    sweep = replace(load(out), shows_regime=regime, shown=shown, shows_intervals=intervals)
     if published is not None:
         sweep = beside(sweep, published)
     if sweep.trials.empty:
         return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
     _check_test(sweep, test)
+    _check_shown(sweep)
     results = LadderResults(sweep, test or PAIRED_TESTS[0])
     options = [] if test is None else ["--test", test]
     if published is not None:
         options = ["--published", published, *options]
     options += ["--regime"] * regime
+    options += [word for name in shown for word in ("--metric", name)]
+    options += ["--intervals"] * intervals
     with folder_to_fill(out) as folder:
         names, remarks = _write_all(results, folder, options)
     differ = [recipes.NOTE, told] if (told := recipes.render(sweep, "simple")) else []
@@ -72,6 +85,22 @@ def _check_test(sweep: Sweep, test: str | None) -> None:
         raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
     if not are_rivals(sweep):
         raise UserError("--test is of methods side by side; the steps of a ladder are no rivals")
+
+
+def _check_shown(sweep: Sweep) -> None:
+    for metric in sweep.shown:
+        if metric not in METRICS:
+            raise UserError(f"unknown metric {metric!r}{nearest(metric, metrics_of_trials())}")
+        name = column("test", metric)
+        if name not in sweep.trials or sweep.trials[name].isna().all():
+            raise UserError(
+                f"no result here has {METRICS[metric].title} on test; those of before it was "
+                "recorded have it not"
+            )
+    if sweep.shows_intervals and sweep.intervals.empty:
+        raise UserError(
+            "no result here has intervals; run the sweep's command again with --bootstrap 1000"
+        )
 
 
 def _write_all(

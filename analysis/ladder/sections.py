@@ -47,10 +47,13 @@ def _state(sweep: Sweep) -> str:
 
 def _sections(results: LadderResults, gallery: Gallery) -> list[Section]:
     sweep = results.sweep
+    results_tables = [
+        tables.ladder(sweep), *tables.drawn_intervals(sweep), *tables.recipes(sweep)
+    ]  # fmt: skip
     plan = [tables.plan(sweep), *tables.unfinished(sweep)]
     trials = [tables.trials(sweep), *tables.intervals(results.intervals)]
     return [
-        Section("results", "Results", tables=[tables.ladder(sweep), *tables.recipes(sweep)]),
+        Section("results", "Results", tables=results_tables),
         Section("shift", "Under shift", tables=tables.shifts(sweep)),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=tables.significance(results.verdicts)),

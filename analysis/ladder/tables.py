@@ -6,6 +6,7 @@ from typing import Any
 from tabulate import SEPARATING_LINE, tabulate
 
 from analysis.compare.regime import known_networks, regime_of
+from analysis.ladder import intervals
 from analysis.ladder.means import ladder_table, mean_over, published_columns, table_metrics
 from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
@@ -23,6 +24,8 @@ def caption(sweep: Sweep) -> str:
     ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
     parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
+    if sweep.shows_intervals:
+        parts.append(intervals.note(sweep))
     parts.append(regime_of(sweep).sentence)
     if sweep.vanished:
         parts.append(sweep.vanished)
@@ -33,23 +36,24 @@ def caption(sweep: Sweep) -> str:
 
 def records(sweep: Sweep) -> list[Record]:
     """One row a rung; one with a trial at chance is never best or second."""
-    table = ladder_table(sweep)
+    table = ladder_table(sweep, (*table_metrics(sweep), "ece"))
     printed, papers = published_columns(sweep), _paper_heads(sweep)
     at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
     ranks = {}
-    for metric in table_metrics(sweep.trials):
+    for metric in table_metrics(sweep):
         means = table[(table["metric"] == metric) & ~table["rung"].isin(at_chance)]["mean"]
         values = (rounded(metric, mean) for mean in means)
         ranks[metric] = best_two(values, METRICS[metric].direction)
     rows = []
     for rung in sweep.rungs:
-        of_rung: Any = table[table["rung"] == rung.index].set_index("metric")
+        rows_of = table[table["rung"] == rung.index].drop_duplicates("metric")
+        of_rung: Any = rows_of.set_index("metric")
         absent = Cell(failures) if (failures := sweep.failures(rung.index)) else NOTHING
         cells = {"rung": Cell(sweep.label(rung))}
         for metric in ranks:
             known = {} if rung.index in at_chance else ranks[metric]
             row = of_rung.loc[metric]
-            cells[title(metric)] = _mean(metric, row, known) if row["n"] else absent
+            cells[title(metric)] = _mean(sweep, metric, row, known) if row["n"] else absent
         ece = of_rung.loc["ece"]
         if sweep.shows_regime:
             cells |= _regime_cells(sweep, rung.index)
@@ -74,8 +78,10 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
     }
 
 
-def _mean(metric: str, row: Any, ranks: dict[float, int]) -> Cell:
+def _mean(sweep: Sweep, metric: str, row: Any, ranks: dict[float, int]) -> Cell:
     rank = ranks.get(rounded(metric, row["mean"]), 0)
+    if sweep.shows_intervals:
+        return intervals.cell(sweep, row["rung"], metric, row["mean"], rank)
     return number_cell(metric, row["mean"], row["sd"], rank=rank)
 
 

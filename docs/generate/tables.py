@@ -96,10 +96,10 @@ def metrics() -> str:
     better = {"min": "smaller", "max": "larger", None: "none"}
     rows = [
         (f'<span id="{m.name}">`{m.name}`</span>', m.title, better[m.direction], m.unit,
-         f"{m.lower:g} to {m.upper:g}")
+         f"{m.lower:g} to {m.upper:g}", "yes" if m.is_searchable else "no")
         for m in (METRICS[name] for name in METRICS)
     ]  # fmt: skip
-    return table(("name", "title", "better", "unit", "values"), rows)
+    return table(("name", "title", "better", "unit", "values", "searchable"), rows)
 
 
 def flags() -> str:

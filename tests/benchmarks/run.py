@@ -22,6 +22,7 @@ from tests.benchmarks import (
     rates,
     ray_trials,
     search,
+    shift,
     studies,
     threads,
 )
@@ -35,6 +36,7 @@ PARTS = {
     "heads": heads.main,
     "ray": ray_trials.main,
     "bank": bank.main,
+    "shift": shift.main,
     "overhead": overhead.main,
     "search": search.main,
     "quality": quality.main,

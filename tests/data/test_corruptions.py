@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from scipy import ndimage, stats
 
-from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, corrupted
+from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, VERSION, corrupted
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.maps import blurred, zoomed
 from tune_calib.names import CORRUPTION_KINDS, NOT_GENERATED
@@ -50,6 +50,39 @@ def test_what_is_drawn_depends_on_the_image_and_not_on_its_batch(kind):
     )
     assert torch.equal(turned, together)
     assert torch.equal(alone, together)
+
+
+# Mean of the pixels, and mean distance to the images as they are, in grey levels at severity 3.
+MADE = {
+    "gaussian_noise": (132.06, 16.23),
+    "shot_noise": (132.09, 14.47),
+    "impulse_noise": (132.45, 3.81),
+    "speckle_noise": (132.11, 12.69),
+    "defocus_blur": (132.10, 1.39),
+    "glass_blur": (131.55, 5.91),
+    "motion_blur": (132.16, 9.21),
+    "zoom_blur": (132.09, 7.36),
+    "gaussian_blur": (132.09, 1.81),
+    "snow": (160.02, 27.43),
+    "fog": (123.34, 19.86),
+    "brightness": (164.34, 31.75),
+    "contrast": (132.10, 14.09),
+    "elastic_transform": (131.96, 11.44),
+    "pixelate": (132.67, 2.39),
+    "jpeg_compression": (132.55, 8.33),
+    "saturate": (119.72, 12.87),
+}
+
+
+@pytest.mark.parametrize("kind", COLOUR)
+def test_the_images_are_those_of_this_version(kind):
+    """Where they are others on purpose, ``corruptions.VERSION`` rises."""
+    assert VERSION == 1
+    images = smooth_images()
+    found = corrupted(images, torch.arange(24), kind, 3).float()
+    told = float(found.mean()), float((found - images.float()).abs().mean())
+    # Last digits of machines may turn single bytes.
+    assert told == pytest.approx(MADE[kind], abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tune_calib.data.corruptions import MAIN
 from tune_calib.data.shift import opened_set, sets_asked
 from tune_calib.data.shift.foreign import fitted
 from tune_calib.data.shift.published import Published
-from tune_calib.data.splits import load_test
+from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
 from tune_calib.spec import DataSlot
@@ -132,6 +132,7 @@ def test_words_stand_for_sets_each_once():
 
 
 REFUSED = {
+    "heldout": "hold some out by data.held_out_classes",
     "corruption": "unknown `shift` 'corruption'; did you mean 'corruptions'?",
     "corruptions:fogg": "no corruption 'fogg' is generated; did you mean 'fog'?",
     "corruptions:frost": "no corruption 'frost' is generated",
@@ -200,3 +201,38 @@ def test_another_data_set_and_noise_are_foreign_images(tmp_path):
     # Of a normal density of mean 1/2 and deviation 1, 31 % lie below 0 and 31 % above 1.
     assert float((values == 0).float().mean()) == pytest.approx(0.31, abs=0.02)
     assert float((values == 1).float().mean()) == pytest.approx(0.31, abs=0.02)
+
+
+@pytest.mark.parametrize("rule", [{}, {"holdout": "test"}, {"split": "whole"}])
+def test_classes_that_are_held_out_are_in_no_split_and_are_foreign(rule):
+    whole, slot = DataSlot(**rule), DataSlot(**rule, held_out_classes=[3, 0])
+    assert sets_asked(["heldout"], slot, None) == ["ood/heldout"]
+    before, after = (load_development(each, None) for each in (whole, slot))
+    assert info_of(slot).classes == 8
+    number = {label: place for place, label in enumerate([1, 2, 4, 5, 6, 7, 8, 9])}
+    tests = load_test(whole, None), load_test(slot, None)
+    for all_, kept in ((before.select, after.select), (before.calib, after.calib), tests):
+        stays = [int(label) in number for label in all_.labels]
+        assert torch.equal(kept.images, all_.images[torch.tensor(stays)])
+        old = all_.labels[torch.tensor(stays)].tolist()
+        assert kept.labels.tolist() == [number[label] for label in old]
+    assert set(after.train.labels.tolist()) == set(range(8))
+    (part,) = parts_of("ood/heldout", slot, None, tests[1])
+    assert set(part.labels.tolist()) == {0, 3}
+    assert len(part.labels) + len(tests[1]) == len(tests[0])
+    assert torch.equal(pixels(part), tests[0].images[~torch.isin(tests[0].labels, _kept())])
+
+
+def _kept():
+    return torch.tensor([1, 2, 4, 5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize("classes", [[10], [-1], list(range(9))])
+def test_classes_that_cannot_be_held_out_are_one_line(classes):
+    with pytest.raises(UserError, match="at least two must stay"):
+        DataSlot(held_out_classes=classes)
+
+
+def test_nothing_held_out_moves_no_hash():
+    assert "held_out" not in DataSlot(held_out_classes=[]).model_dump_json()
+    assert DataSlot(held_out_classes=[3, 0, 3]) == DataSlot(held_out_classes=[0, 3])

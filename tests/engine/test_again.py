@@ -86,3 +86,7 @@ def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
 def test_a_folder_without_numbers_is_one_line(tmp_path):
     with pytest.raises(UserError, match="no trial with numbers on test"):
         take_pictures(tmp_path, tmp_path, None)
+
+
+def test_corruptions_are_asked_for_where_trials_are_run(refusal, tmp_path):
+    assert "again with --shift corruptions" in refusal("pictures", tmp_path, "--shift", "x")

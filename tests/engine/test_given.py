@@ -215,10 +215,16 @@ PUBLISHED = {
 }
 
 
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> Path:
+    """Decoded images, once for all networks."""
+    return tmp_path_factory.mktemp("images")
+
+
 @pytest.mark.parametrize(
     "depth", [pytest.param(d, marks=[pytest.mark.slow] if d > 20 else []) for d in PUBLISHED]
 )
-def test_published_networks_give_their_published_accuracy(depth, cifar_root, tmp_path):
+def test_published_networks_give_their_published_accuracy(depth, cifar_root, images, tmp_path):
     file = cifar_root.parent / "networks" / "cifar10" / f"resnet{depth}.safetensors"
     if not file.exists():
         pytest.skip("no ../shared/networks")
@@ -229,7 +235,7 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, tmp
     info = info_of(spec.data)
     given, method = build(spec, 1)
     start_from(given, spec.network, store)
-    test = load_source(info, cifar_root, None).test
+    test = load_source(info, cifar_root, images).test
     logits = predict(method, given, test, info)[1].double()
     right, error, nll = PUBLISHED[depth]
     probs = logits.softmax(1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
 from tests.support import drive, here, rows, run_of
 from tune_calib.asked import Asked
@@ -538,3 +539,9 @@ def test_imported_takes_the_place_of_a_data_set(tmp_path):
     done = here("compare", "ce", "--imported", "mine", "--dataset", "cifar10", "--out", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "takes the place of --dataset" in done.stderr
+
+
+def test_rows_of_two_imports_are_two_columns():
+    slots = [{"dataset": "imported", "imported": record(digest=each * 16)} for each in "ab"]
+    asked = [effective(Asked({"data": slot}).given) for slot in slots]
+    assert [_variant(spec.data.model_dump_json()) for spec in asked] == ["a" * 16, "b" * 16]

@@ -7,18 +7,21 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from tests.imports.test_imports import asked_of, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of
 from tests.tuning.backend.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial
+from tune_calib.engine.imports import checked, keep
 from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.registry import DATASETS
 from tune_calib.results import read_table, write_table
+from tune_calib.settings import effective
 from tune_calib.spec import DataSlot
 from tune_calib.tuning.backend.look import LookTrainable
 from tune_calib.tuning.look import CloserLook, lacking
@@ -73,7 +76,7 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     looked = Looker(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
     found = found_by(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
-    (part,) = foreign_set("noise", DATASETS["digits"], None, None, lambda: test).parts()
+    (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
     noise = type(test)(torch.cat(list(part.chunks(100, CPU))), part.labels, part.labels)
     probs = [_calibrated(trial, split).softmax(1) for split in (test, noise)]
     truth = torch.cat([torch.ones(len(test)), torch.zeros(len(noise))])
@@ -191,6 +194,19 @@ def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said,
     out = tmp_path / "out"
     assert said in refusal("compare", "ce", "--out", out, *words)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("posthoc", [{}, {"posthoc": {"method": "temperature"}}])
+def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
+    store = Store(tmp_path / "store")
+    keep("mine", checked(**splits_of(tmp_path)), store, replaces=False)
+    spec = effective({**asked_of("mine", store).given, **posthoc})
+    found = Looker(spec, store, None, CPU).intervals(spec, 100)
+    (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
+    assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1
+    with pytest.raises(UserError, match="no images that could be shifted"):
+        CloserLook(("noise",)).sets(spec.data, None)
+    assert CloserLook((), 100).sets(spec.data, None) == []
 
 
 @pytest.mark.ray

@@ -93,7 +93,9 @@ def _of_space(record: "Space") -> Entry:
 def _of_metric(record: Metric) -> Entry:
     of = "trials" if record.is_of_trials else "published tables"
     better = {"min": "smaller", "max": "larger", None: "none"}[record.direction]
-    return {"title": record.title, "better": better, "unit": record.unit, "of": of}
+    searchable = "yes" if record.is_searchable else "no"
+    told = {"title": record.title, "better": better, "unit": record.unit, "of": of}
+    return {**told, "searchable": searchable}
 
 
 def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:

@@ -25,6 +25,10 @@ def report(
     published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
     test: Annotated[str | None, typer.Option(help="of a compare sweep: wilcoxon or t")] = None,
     regime: Annotated[bool, typer.Option("--regime", help="in the table of a sweep")] = False,
+    metric: Annotated[list[str] | None, typer.Option(help="of the table of a sweep")] = None,
+    intervals: Annotated[
+        bool, typer.Option("--intervals", help="over test samples, in the table of a sweep")
+    ] = False,
     study_storage: searches.Storage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
@@ -36,8 +40,11 @@ def report(
     def written(folder: "Place") -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
-            return write_report(folder, published, test, regime)
-        given = {"--published": published, "--test": test, "--regime": regime or None}
+            return write_report(folder, published, test, regime, metric or (), intervals)
+        given = {
+            "--published": published, "--test": test, "--regime": regime or None,
+            "--metric": metric, "--intervals": intervals or None,
+        }  # fmt: skip
         for option, value in given.items():
             if value is not None:
                 raise UserError(f"{option} stands beside a sweep; this folder holds a search")

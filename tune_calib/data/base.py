@@ -1,6 +1,6 @@
 """What a data set is to the rest of the program: splits of uint8 images and a record."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +18,10 @@ from tune_calib.wording import counted, shown
 
 if TYPE_CHECKING:
     from tune_calib.spec import DataSlot
+
+
+HELD_OUT = -1
+"""In place of a class whose images are in no split."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +98,8 @@ class DatasetInfo:
         reading: what else than the files decides the pixels, e.g. a size.
         digest: of all images, where a spec says which they are; none is any copy of the data set.
         rule: name of the rule in force.
-        relabel: for each class as it is stored, the class that it is; none changes nothing.
+        relabel: for each class as it is stored, the class that it is, or ``HELD_OUT``; none changes
+            nothing.
         test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
         holdout_shares: of ``select``, ``calib`` and ``test`` in the test part, where that is
             held out; none where a rule cuts.
@@ -176,11 +181,29 @@ class DatasetInfo:
             changed |= {"relabel": self.coarse, "classes": max(self.coarse) + 1}
         if slot.import_record is not None:
             changed["classes"] = slot.import_record.classes
+        if slot.held_out_classes:
+            if slot.import_record is not None:
+                raise UserError("data.held_out_classes is of images, which imported data have not")
+            changed |= self._without(slot.held_out_classes, changed)
         if slot.norm is not None:
             changed["mean"], changed["std"] = self._norm("norm", slot.norm)
         if slot.test_norm == "legacy_imagenet":
             changed["test_constants"] = self._norm("test_norm", "imagenet")
         return replace(self, **changed) if changed else self
+
+    def _without(self, held_out: Sequence[int], changed: Mapping[str, Any]) -> dict[str, Any]:
+        """Other classes than some, numbered anew."""
+        classes = changed.get("classes", self.classes)
+        stored = changed.get("relabel") or tuple(range(classes))
+        kept = [label for label in range(classes) if label not in held_out]
+        if not all(0 <= label < classes for label in held_out) or len(kept) < 2:
+            raise UserError(
+                f"data.held_out_classes: {self.name} has classes 0 to {classes - 1}, of which at "
+                f"least two must stay; got {', '.join(map(str, held_out))}"
+            )
+        number = {label: place for place, label in enumerate(kept)}
+        relabel = tuple(number.get(label, HELD_OUT) for label in stored)
+        return {"relabel": relabel, "classes": len(kept)}
 
     def _kept(self, slot: "DataSlot") -> dict[str, Any]:
         """How the images are kept, and what was found of them."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tune_calib.data.base import DatasetInfo, Split, info_of
+from tune_calib.data.base import HELD_OUT, DatasetInfo, Split, info_of
 from tune_calib.data.cache import load_source
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.seeds import child_seed
@@ -66,7 +66,11 @@ def published_sizes(slot: DataSlot) -> Sizes:
             "the hours on a named GPU are reckoned from the published size of a data set, and "
             f"{slot.dataset} has none; leave `gpu_model` out, and it is timed on this machine"
         )
-    train, test = (torch.arange(count) % info.classes for count in info.published)
+    # As many of each class; those that are held out are not there.
+    share = 1.0
+    if info.relabel is not None:
+        share = sum(label != HELD_OUT for label in info.relabel) / len(info.relabel)
+    train, test = (torch.arange(round(share * count)) % info.classes for count in info.published)
     cut = info.cut(train, test)
     counts = np.bincount(train[cut.train].numpy(), minlength=info.classes).astype(np.int64)
     if slot.train_fraction < 1:
@@ -129,11 +133,35 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
     return relabelled(source.test if places is None else source.test.take(places), info)
 
 
+def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
+    """Load the test images of the classes that ``data.held_out_classes`` leaves out.
+
+    Args:
+        slot: as in ``load_test``.
+        root: as in ``load_development``.
+        cache: as in ``load_development``.
+
+    Raises:
+        DataNotFoundError: the root does not hold the data set.
+        DamagedFileError: a file is damaged.
+    """
+    info = info_of(slot)
+    source = load_source(info, root, cache)
+    places = info.cut(source.train.labels, source.test.labels).test
+    test = source.test if places is None else source.test.take(places)
+    is_held_out = torch.tensor(info.relabel or ())[test.labels] == HELD_OUT
+    return test.take(is_held_out.nonzero().squeeze(1))
+
+
 def relabelled(split: Split, info: DatasetInfo) -> Split:
-    """A split with the labels that the options of a data slot ask for."""
+    """A split with the labels that the options of a data slot ask for, no image of others."""
     if info.relabel is None:
         return split
-    return replace(split, labels=torch.tensor(info.relabel)[split.labels])
+    labels = torch.tensor(info.relabel)[split.labels]
+    if HELD_OUT not in info.relabel:
+        return replace(split, labels=labels)
+    kept = (labels != HELD_OUT).nonzero().squeeze(1)
+    return replace(split.take(kept), labels=labels[kept])
 
 
 def _shape(train: Split, slot: DataSlot, classes: int) -> Split:

@@ -34,7 +34,7 @@ def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tens
     rank = math.ceil((len(labels) + 1) * coverage)
     if rank > len(labels):
         return torch.ones_like(probs[..., 0, 0])
-    return _scores(probs, labels).kthvalue(rank, dim=-1).values
+    return _scores(probs, labels).sort(-1).values[..., rank - 1]
 
 
 def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:

@@ -188,3 +188,8 @@ def test_significance_on_the_command_line_says_why_there_is_no_p(tmp_path):
     content = json.loads(done.stdout)
     assert {row["p"] for row in content["comparisons"]} == {None}
     assert any(NO_VERDICT in note for note in content["notes"])
+
+
+def test_of_imported_data_without_train_it_is_said(tmp_path):
+    regime = replace(regime_of(written(tmp_path, GAPS["over"])), train=float("nan"))
+    assert regime.sentence.startswith("Base network (ce) (train not known) is over-confident")

@@ -6,6 +6,7 @@ They are asked for by words:
   data root, else all that are generated; ``corruptions:fog,contrast`` takes some of them;
 * ``generated``, ``generated:fog,contrast``: generated ones, also where the files are there;
 * ``noise``: Gaussian noise;
+* ``heldout``: test images of the classes that ``data.held_out_classes`` leaves out;
 * the name of a data set: its test split.
 
 A word stands for sets, whose names tell what they are: ``corrupt/fog`` is published,
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.corruptions import MAIN
-from tune_calib.data.shift.foreign import NOISE, foreign_set, refuse_foreign_set
+from tune_calib.data.shift.foreign import HELD_OUT, NOISE, foreign_set, refuse_foreign_set
 from tune_calib.data.shift.generated import generated, refuse_kind
 from tune_calib.data.shift.parts import ShiftSet
 from tune_calib.data.shift.published import Published, folder_of
@@ -63,10 +64,10 @@ def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
         return
     if colon:
         raise UserError(f"`shift` {word}: only {CORRUPTIONS} and {GENERATED} are told kinds of")
-    known = [CORRUPTIONS, GENERATED, NOISE, *DATASETS]
+    known = [CORRUPTIONS, GENERATED, NOISE, HELD_OUT, *DATASETS]
     if what not in known:
         raise UserError(f"unknown `shift` {word!r}{nearest(what, known)}")
-    refuse_foreign_set(what, info, root)
+    refuse_foreign_set(what, slot, root)
     yield f"ood/{what}"
 
 
@@ -91,4 +92,4 @@ def opened_set(
         if folder is None:
             raise UserError(f"{root} holds no published {name} any more; name it as it was")
         return Published.open(folder, info).shift_set(what, test)
-    return foreign_set(what, info, root, cache, test)
+    return foreign_set(what, slot, root, cache, test)

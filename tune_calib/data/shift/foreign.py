@@ -1,4 +1,4 @@
-"""Foreign images (out of distribution): the test split of another data set, and Gaussian noise."""
+"""Foreign images (out of distribution): of another data set, of held-out classes, noise."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,32 +7,38 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.weather import grey
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
-from tune_calib.data.splits import load_test
+from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
 from tune_calib.seeds import child_seed
 from tune_calib.spec import DataSlot
 
-NOISE = "noise"
+NOISE, HELD_OUT = "noise", "heldout"
 VERSION = 1  # raise it when the same images are fitted otherwise
 
 MOST = 2
 """By which factor images may be enlarged: beyond it their blur alone tells them."""
 
 
-def refuse_foreign_set(name: str, info: DatasetInfo, root: Path | None) -> None:
+def refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
     """Refuse a data set that tells nothing as a foreign one, or whose files are not there.
 
     Raises:
         UserError: it is, or they are not.
         DataNotFoundError: they are not.
     """
-    if name == NOISE:
+    if name == HELD_OUT and not slot.held_out_classes:
+        raise UserError(
+            f"`shift` {HELD_OUT}: the network was trained on all classes; hold some out by "
+            "data.held_out_classes, e.g. [8, 9]"
+        )
+    if name in (NOISE, HELD_OUT):
         return
+    info = info_of(slot)
     other: DatasetInfo = DATASETS[name]
     if other.general is not None:
         raise UserError(
@@ -52,7 +58,7 @@ def refuse_foreign_set(name: str, info: DatasetInfo, root: Path | None) -> None:
 
 def foreign_set(
     name: str,
-    info: DatasetInfo,
+    slot: DataSlot,
     root: Path | None,
     cache: Path | None,
     test: Callable[[], Split],
@@ -60,20 +66,25 @@ def foreign_set(
     """Foreign images as a network sees its own.
 
     Args:
-        name: of a data set, or ``noise``: as many images as the test split has.
-        info: the data set of the network.
+        name: of a data set; ``noise``: as many images as the test split has; ``heldout``: test
+            images of the classes that the network was not trained on.
+        slot: the data of the network.
         root: where data sets lie.
         cache: folder of decoded images.
         test: loads the test split of the network's data set.
     """
+    info = info_of(slot)
 
     def parts() -> list[Part]:
         if name == NOISE:
             return [_noise(info, len(test()))]
-        split = load_test(DataSlot(dataset=name), root, cache)
+        if name == HELD_OUT:
+            split = load_held_out(slot, root, cache)
+        else:
+            split = load_test(DataSlot(dataset=name), root, cache)
         return [Part("", split.labels, chunks_of(split, lambda images, _: fitted(images, info)))]
 
-    origin = DATASETS.origin(name) if name != NOISE else None
+    origin = DATASETS.origin(name) if name not in (NOISE, HELD_OUT) else None
     return ShiftSet(f"ood/{name}", " ".join(filter(None, [f"version {VERSION}", origin])), parts)
 
 

@@ -88,8 +88,8 @@ class Progress(Display, tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
     ) -> None:
-        """Note the epoch that a trial has reached."""
-        shown = {"epoch": result.get("epoch")}
+        """Note the epoch that a trial has reached; a closer look has none."""
+        shown = {"epoch": result["epoch"]} if "epoch" in result else {}
         for name in ("train/loss", "select/accuracy", "select/ece"):
             if name in result:
                 shown[name] = _value(name, result[name])

@@ -74,7 +74,7 @@ class Forecast:
             self._add_bank(spec, slots[0], needs, clock)
             self._add_heads(spec, slots, needs, clock)
         self.searching_s += 3600 * (needs.hours or 0.0)
-        return len(trained)
+        return sum(spec is not None and not spec.network.is_given for spec in trained)
 
     def _add_networks(self, specs: Sequence[TrialSpec], needs: Needs, clock: Clock) -> None:
         seconds = []
@@ -84,12 +84,21 @@ class Forecast:
                 self.sizes[key] = _bytes(spec, clock.sizes(spec.data).train)
             weights, state = self.sizes[key]
             self.network_bytes += weights
+            if spec.network.is_given:
+                seconds.append(self._pass_s(spec, clock))
+                continue
             at_once = min(needs.at_once, len(specs))
             self.checkpoint_bytes = max(self.checkpoint_bytes, state * at_once)
             rate = clock.network(spec)
             self._note(clock.told(spec), rate, clock.why_unknown)
             seconds.append(rate.seconds * spec.network.epochs if rate else None)
         self.network_s = _sum(self.network_s, _side_by_side(seconds, needs.at_once))
+
+    def _pass_s(self, spec: TrialSpec, clock: Clock) -> float | None:
+        """Seconds in which a given network, which is not trained, meets each image once."""
+        sizes = clock.sizes(spec.data)
+        count = sizes.train + sizes.select + sizes.calib + sizes.test
+        return count * clock.image_s(spec) if clock.is_here else None
 
     def _add_bank(self, spec: TrialSpec, head: HeadSlot, needs: Needs, clock: Clock) -> None:
         key = bank_key(spec, head)

@@ -1,0 +1,55 @@
+"""Intervals over the test samples, as the bootstrap of each trial gave them, of every rung."""
+
+import math
+
+import pandas as pd
+
+from analysis.ladder.means import ladder_table, table_metrics
+from analysis.load import Sweep
+from analysis.text import NOTHING, Cell, Record, number, rounded, title
+
+
+def ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:
+    """Means over the trials of a rung of the ends of their intervals; NaN if one has none."""
+    hashes = sweep.of_rung(rung)["spec_hash"]
+    wanted = pd.MultiIndex.from_product([hashes, [metric]])
+    found = sweep.intervals.reindex(wanted)[["lower", "upper"]]
+    # A mean over some of the trials would stand beside one over all of them.
+    low, high = found.mean(skipna=False)
+    return float(low), float(high)
+
+
+def cell(sweep: Sweep, rung: int, metric: str, mean: float, rank: int = 0) -> Cell:
+    """The cell of a mean and its interval, e.g. ``1.20 [0.80, 1.43]``."""
+    if math.isnan(mean):
+        return NOTHING
+    low, high = ends(sweep, rung, metric)
+    text = number(metric, mean)
+    if not math.isnan(low):
+        text += f" [{number(metric, low)}, {number(metric, high)}]"
+    return Cell(text, rounded(metric, mean), rank)
+
+
+def note(sweep: Sweep) -> str:
+    """What the brackets are, without a full stop."""
+    draws = sorted(set(sweep.intervals["resamples"]))
+    drawn = " or ".join(map(str, draws))
+    return (
+        f"Brackets: 95 % intervals over the test samples ({drawn} bootstrap draws), the trained "
+        "classifiers as they are; means of their ends over the trials of a rung. Of ECE and other "
+        "distances they take off what chance adds"
+    )
+
+
+def records(sweep: Sweep) -> list[Record]:
+    """A row a rung that has an interval: its means with their intervals."""
+    shown = table_metrics(sweep)
+    table = ladder_table(sweep, shown).set_index(["rung", "metric"])["mean"]
+    rows = []
+    for rung in sweep.rungs:
+        cells = {
+            title(name): cell(sweep, rung.index, name, table[rung.index, name]) for name in shown
+        }
+        if any("[" in own.text for own in cells.values()):
+            rows.append({"rung": Cell(sweep.label(rung)), **cells})
+    return rows

@@ -1,0 +1,124 @@
+"""The table of a sweep with metrics that were asked for, and with intervals over the samples."""
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from analysis.ladder import tables
+from analysis.ladder.intervals import cell, ends
+from analysis.ladder.means import ladder_table, usual_metrics
+from analysis.ladder.report import write_report
+from analysis.load import load
+from analysis.text import title
+from tests import fake_results
+from tune_calib.cli import app
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS, metrics_of_trials
+
+
+def heads(out):
+    return (out / "tables" / "ladder.md").read_text().splitlines()[0]
+
+
+def set_metrics(out, **values):
+    """Give every trial further metrics, one and the same value."""
+    for path in (out / "trials").glob("*.parquet"):
+        fake_results.set_cells(path, {f"test/{name}": value for name, value in values.items()})
+
+
+def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
+    fake_results.write(tmp_path)
+    set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9, aurc=0.02)
+    write_report(tmp_path)
+    usual = usual_metrics(load(tmp_path).trials)
+    assert [title(name) in heads(tmp_path) for name in metrics_of_trials()] == [
+        name in usual for name in metrics_of_trials()
+    ]
+    text = write_report(tmp_path, metrics=["ks_error", "conformal_coverage", "ks_error"])
+    assert re.findall(r"\| (\S[^|]*?) *(?=\|)", heads(tmp_path))[1:3] == [
+        "KS error (%) ↓", "Coverage at 90 % (%)",
+    ]  # fmt: skip
+    assert "1.23" in text
+    assert "ΔECE" in heads(tmp_path)
+    # Where no value is the best, none is marked.
+    assert "**90.00" not in (tmp_path / "tables" / "ladder.md").read_text()
+    page = (tmp_path / "report.html").read_text()
+    assert "--metric ks_error --metric conformal_coverage" in page
+
+
+@pytest.mark.parametrize("metric", ["ece", "ks_error", "nll", "conformal_coverage"])
+def test_each_metric_can_be_shown(tmp_path, metric):
+    fake_results.write(tmp_path)
+    set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9)
+    write_report(tmp_path, metrics=[metric])
+    assert METRICS[metric].title in heads(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
+        (["--metric", "ks_error"], "no result here has KS error on test"),
+        (["--metric", "auroc"], "no result here has AUROC on test"),
+        (["--intervals"], "no result here has intervals; run the sweep's command again with"),
+    ],
+)
+def test_what_no_result_has_is_refused_in_one_line(tmp_path, options, told):
+    fake_results.write(tmp_path)
+    done = CliRunner().invoke(app, ["report", str(tmp_path), *options])
+    assert done.exit_code != 0
+    with pytest.raises(UserError, match=re.escape(told)) as refused:
+        write_report(
+            tmp_path, metrics=options[1:] if "--metric" in options else (),
+            intervals="--intervals" in options,
+        )  # fmt: skip
+    assert "\n" not in str(refused.value)
+
+
+def test_intervals_stand_behind_means_where_they_are_asked_for(tmp_path):
+    fake_results.write(tmp_path)
+    fake_results.add_intervals(tmp_path, ["ece", "accuracy"])
+    assert "[" not in tables.markdown(load(tmp_path)).split("\n\n")[0]
+    text = write_report(tmp_path, intervals=True)
+    sweep = load(tmp_path)
+    means = ladder_table(sweep, ["ece", "accuracy", "nll"]).set_index(["rung", "metric"])["mean"]
+    for metric, half in (("ece", 0.1), ("accuracy", 0.2)):
+        low, high = ends(sweep, 0, metric)
+        mean = means[0, metric]
+        assert (low, high) == pytest.approx((mean - half, mean + half))
+        shown = f"{100 * mean:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+        assert cell(sweep, 0, metric, mean).text == shown
+        assert shown in (tmp_path / "tables" / "ladder.md").read_text()
+    # What has none is shown without.
+    assert cell(sweep, 0, "nll", means[0, "nll"]).text == f"{means[0, 'nll']:.3f}"
+    assert "Brackets: 95 % intervals over the test samples (1000 bootstrap draws)" in text
+    assert "means of their ends over the trials" in text
+
+
+def test_the_page_has_a_table_of_intervals_where_there_are_any(tmp_path):
+    fake_results.write(tmp_path)
+    write_report(tmp_path)
+    assert "drawn-intervals" not in (tmp_path / "report.html").read_text()
+    fake_results.add_intervals(tmp_path, ["ece", "accuracy"])
+    write_report(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "drawn-intervals" in page
+    assert "Brackets: 95 % intervals" in page
+
+
+def test_a_rung_of_which_one_trial_has_no_interval_has_none(tmp_path):
+    fake_results.write(tmp_path)
+    fake_results.add_intervals(tmp_path, ["ece"], but=1)
+    sweep = load(tmp_path)
+    found = [ends(sweep, rung.index, "ece") for rung in sweep.rungs]
+    assert sum(low != low for low, _ in found) == 1
+
+
+def test_of_two_counts_of_draws_the_larger_holds(tmp_path):
+    fake_results.write(tmp_path)
+    fake_results.add_intervals(tmp_path, ["ece"], 5000)
+    fake_results.add_intervals(tmp_path, ["ece"], 100)
+    sweep = load(tmp_path)
+    assert set(sweep.intervals["resamples"]) == {5000}
+    assert sweep.intervals.index.is_unique
