@@ -1,6 +1,39 @@
-"""Spaces of the post-hoc methods."""
+"""Spaces of the post-hoc methods that have settings."""
 
 from tune_calib.registry import SPACES
-from tune_calib.space import Space, choice
+from tune_calib.space import Space, choice, log_uniform
+
+_PENALTY = log_uniform(1e-2, 1e2)
+# None is chosen within calib; no penalty is a setting to warn by, and none to search.
+_ODIR = {
+    "posthoc.off_diagonal": choice(None, 1e-2, 1.0, 1e2, 1e4, 1e6, 1e8),
+    "posthoc.intercept": choice(None, 1e-4, 1e-2, 1.0, 1e2, 1e4),
+}
 
 SPACES.register(Space("temperature", {"posthoc.fit": choice("nll", "grid_ece", "grid_nll")}))
+SPACES.register(Space("matrix", _ODIR))
+SPACES.register(Space("dirichlet", _ODIR))
+SPACES.register(Space("ets", {"posthoc.loss": choice("brier", "nll")}))
+SPACES.register(
+    Space(
+        "histogram",
+        {
+            "posthoc.binning": choice("equal_mass", "equal_width"),
+            "posthoc.bins": choice(5, 10, 15, 20, 30),
+        },
+    )
+)
+SPACES.register(Space("spline", {"posthoc.knots": choice(4, 5, 6, 8, 10, 15)}))
+SPACES.register(
+    Space("svs", {"posthoc.lambda_intercept": _PENALTY, "posthoc.lambda_diagonal": _PENALTY})
+)
+SPACES.register(
+    Space(
+        "sms",
+        {
+            "posthoc.lambda_intercept": _PENALTY,
+            "posthoc.lambda_diagonal": _PENALTY,
+            "posthoc.lambda_off_diagonal": _PENALTY,
+        },
+    )
+)

@@ -11,6 +11,7 @@ from tune_calib.tuning.backend.plan import RayTrial
 
 HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
 POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+OF_DIGITS = [name for name in POSTHOC if METHODS[name].classes in (None, 10)]
 READINGS = {
     "mac_cal functional": {"masking": "functional", "evaluation": "expected"},
     "mac_cal last mask": {"masking": "functional", "evaluation": "last_mask"},

@@ -150,7 +150,7 @@ def configured(name, dataset, own_recipes, nested):
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
     spec = TrialSpec.build(**trainable(name).bound(config)["spec"])

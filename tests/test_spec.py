@@ -60,7 +60,7 @@ def test_network_id_knows_data_and_network_alone():
     assert other_seed.network_id != spec.network_id
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].classes is None])
 def test_every_method_round_trips_in_its_slot(name):
     kind = METHODS[name].kind
     spec = TrialSpec.build(**{"network": {}, kind: {"method": name}})

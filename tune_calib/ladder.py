@@ -7,9 +7,10 @@ from typing import Any, Literal
 from tune_calib.asked import Asked, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.recipe import Settings
-from tune_calib.registry import METHODS, nearest
+from tune_calib.registry import DATASETS, METHODS, nearest
 from tune_calib.settings import effective, known_keys, method_of, own_recipe
 from tune_calib.spec import SLOTS, TrialSpec
+from tune_calib.wording import shown
 
 Kind = Literal["base", "step", "variant", "control"]
 
@@ -108,12 +109,12 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
 
 
 def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
-    """Rungs of a ladder, controls last; of a given network without those that train it.
+    """Rungs of a ladder, controls last, without those that ``left_out`` names.
 
     Raises:
-        UserError: one of these was named, or nothing is left.
+        UserError: one that trains a given network was named, or nothing is left.
     """
-    absent = left_out(ladder, asked)
+    absent = [rung for rungs in left_out(ladder, asked).values() for rung in rungs]
     if absent and ladder.is_named:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
@@ -129,18 +130,34 @@ def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
     return rungs
 
 
-def left_out(ladder: Ladder, asked: Asked) -> list[Rung]:
-    """Rungs of a ladder that train the network, where that is given and stays as it is.
+def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
+    """Rungs of a ladder that cannot be run as it is asked for, by why.
 
-    Of imported data, which have no network, also those that run it in another mode.
+    One that trains the network, where that is given and stays as it is; of imported data, which
+    have no network, one that runs it in another mode; one of a post-hoc method that takes another
+    number of classes, unless it was named: then its spec is refused.
     """
-    if not asked.is_given:
-        return []
-    return [
-        rung
-        for rung in ladder.rungs
-        if _trains_network(rung) or (asked.is_imported and _runs_network(rung))
-    ]
+    found: dict[str, list[Rung]] = {}
+    if asked.is_given:
+        what = "they need the network itself" if asked.is_imported else "they train the network"
+        found[what] = [
+            rung
+            for rung in ladder.rungs
+            if _trains_network(rung) or (asked.is_imported and _runs_network(rung))
+        ]
+    if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
+        data = asked.spec().data
+        classes = DATASETS[data.dataset].as_asked(data).classes
+        found[f"they do not take {classes} classes"] = [
+            rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
+        ]
+    return {why: rungs for why, rungs in found.items() if rungs}
+
+
+def _classes_taken(rung: Rung) -> int | None:
+    """The only number of classes that its post-hoc method takes."""
+    name = rung.slots.get("posthoc", {}).get("method")
+    return METHODS[name].classes if name is not None else None
 
 
 def _trains_network(rung: Rung) -> bool:
@@ -198,6 +215,23 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
             raise UserError(f"{label!r} is named twice")
     name = "compare " + " ".join(labels)
     return Ladder(name, "Methods side by side", rungs, is_named=True)
+
+
+def all_of(kind: str) -> Ladder:
+    """Every method of a kind at its defaults, beside the network as it is.
+
+    Raises:
+        UserError: there is no such kind.
+    """
+    kinds: list[str] = sorted({METHODS[name].kind for name in METHODS})
+    if kind not in kinds:
+        raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+    # Plain cross entropy is the network as it is.
+    names = [name for name in METHODS if METHODS[name].kind == kind and name != "ce"]
+    vanilla = Rung("vanilla", "the network as it is", kind="base")
+    rungs = (vanilla, *(pipeline(name, {}, "variant") for name in names))
+    labels = " ".join(rung.label for rung in rungs)
+    return Ladder(f"compare {labels}", f"Every {kind} method side by side", rungs)
 
 
 def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:

@@ -288,6 +288,7 @@ class MethodInfo:
             can continue from it.
         keeps_accuracy: of a post-hoc method, whether it never changes which class is first; None
             of other kinds.
+        classes: the only number of classes that a post-hoc method takes; None: any.
     """
 
     name: str
@@ -307,6 +308,7 @@ class MethodInfo:
     pairs_by_order: bool = False
     trains_own_head: bool = True
     keeps_accuracy: bool | None = None
+    classes: int | None = None
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", "MethodInfo")

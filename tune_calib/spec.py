@@ -493,6 +493,7 @@ class TrialSpec(StrictModel):
             )
         self._refuse_seen()
         self._fit_import()
+        self._refuse_classes()
         start = getattr(self.head.params, "start", None) if self.head else None
         if start == "continued" and not method.trains_own_head:
             raise UserError(
@@ -529,6 +530,18 @@ class TrialSpec(StrictModel):
             raise UserError(
                 f"head method {self.head.method!r} is trained on features of train, and what is "
                 f"imported has no {lacks}; take post-hoc methods, or import it with them"
+            )
+
+    def _refuse_classes(self) -> None:
+        """A post-hoc method for another number of classes than the data set has."""
+        taken = METHODS[self.posthoc.method].classes if self.posthoc else None
+        if self.posthoc is None or taken is None:
+            return
+        classes = DATASETS[self.data.dataset].as_asked(self.data).classes
+        if taken != classes:
+            raise UserError(
+                f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
+                f"{self.data.dataset!r} has {classes}; leave it out"
             )
 
     def _refuse_seen(self) -> None:

@@ -9,8 +9,8 @@ import ablations
 from analysis.published import published
 from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, side_by_side
-from tune_calib.registry import DATASETS, LADDERS, RECIPES
+from tune_calib.ladder import all_of, expand, left_out, side_by_side
+from tune_calib.registry import DATASETS, LADDERS, METHODS, RECIPES
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
@@ -90,3 +90,31 @@ def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_tr
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     recipe = {(h.optimizer, h.lr, h.batch_size, h.epochs, h.select) for h in heads}
     assert recipe == {("adam", 1e-4, 256, 6, "min_val_nll")}
+
+
+@pytest.mark.parametrize("kind", ["posthoc", "head", "network"])
+def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
+    ladder, asked = all_of(kind), Asked({"data": {"dataset": "digits"}})
+    absent = [rung.label for rungs in left_out(ladder, asked).values() for rung in rungs]
+    assert absent == (["beta"] if kind == "posthoc" else [])
+    of_kind = {name for name in METHODS if METHODS[name].kind == kind}
+    planned = expand(ladder, asked)
+    assert planned[0].label == "vanilla"
+    assert {trial.label for trial in planned} == {"vanilla"} | of_kind - {"ce", *absent}
+    vanilla = planned[0].spec
+    assert (vanilla.network.method, vanilla.head, vanilla.posthoc) == ("ce", None, None)
+    if kind != "network":
+        assert {trial.spec.network_id for trial in planned} == {vanilla.network_id}
+
+
+def test_a_method_that_was_named_is_refused_and_not_left_out():
+    asked = Asked({"data": {"dataset": "digits"}})
+    named = side_by_side(["temperature", "beta"])
+    assert left_out(named, asked) == {}
+    with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
+        expand(named, asked)
+
+
+def test_a_kind_that_there_is_not_is_refused():
+    with pytest.raises(UserError, match="no method is of kind 'posthocs'; did you mean 'posthoc'"):
+        all_of("posthocs")

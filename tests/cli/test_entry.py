@@ -149,6 +149,11 @@ def test_an_option_of_one_value_is_given_once(command, option, refusal):
         (["ablate", "mac_cal", "--set", "network.epochs=true"], "must be a number"),
         (["ablate", "mac_cal", "--set", "network.drop_last=1"], "must be true or false"),
         (["search", "temperature", "--set", "posthoc.fit=nll"], "nothing is left to search"),
+        (["search", "vector"], "vector has no settings to search"),
+        (["compare"], "name methods, or take --all with a kind"),
+        (["compare", "ls", "--all", "posthoc"], "name methods, or take --all with a kind"),
+        (["compare", "--all", "posthok"], "did you mean 'posthoc'"),
+        (["compare", "beta"], "takes 2 classes, and 'digits' has 10"),
     ],
 )
 def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path, monkeypatch):

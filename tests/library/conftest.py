@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from tests.classifiers import POSTHOC, TOLD, run_trials, spec_of
+from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
 from tests.support import small_spec
 from tune_calib.engine.store import Store
 from tune_calib.spec import TrialSpec
@@ -20,7 +20,7 @@ def folder(trained, bank, tmp_path_factory):
     heads = {told: spec_of(told, "temperature") for told in TOLD}
     heads["retrain alone"] = spec_of("retrain")
     heads["retrain drifted"] = spec_of("retrain", "temperature", bn_mode="train")
-    networks = {f"network {name}": spec_of(posthoc=name) for name in POSTHOC}
+    networks = {f"network {name}": spec_of(posthoc=name) for name in OF_DIGITS}
     networks["network"] = spec_of()
     own = {f"network of {name}": of_method(name) for name in ("balcal", "tst_joint")}
     store = Store(root / "store")

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.classifiers import HEADS, POSTHOC, TOLD, classifier_of, spec_of
+from tests.classifiers import HEADS, OF_DIGITS, TOLD, classifier_of, spec_of
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
@@ -39,8 +39,11 @@ def test_images_in_probabilities_out(told, bank, trained, tmp_path):
         assert (found - network(some)).abs().max() <= CLOSE
 
 
-ONCE = [(None, name) for name in POSTHOC] + [(told, "temperature") for told in HEADS]
-CROSSED = [(told, name) for told in HEADS for name in POSTHOC if (told, name) not in ONCE]
+# Logits of a head differ in the last digit of single precision, and so may a step by its height.
+STEPS = {"isotonic", "irm", "histogram", "spline"}
+SMOOTH = [name for name in OF_DIGITS if name not in STEPS]
+ONCE = [(None, name) for name in OF_DIGITS] + [(told, "temperature") for told in HEADS]
+CROSSED = [(told, name) for told in HEADS for name in SMOOTH if (told, name) not in ONCE]
 
 
 @pytest.mark.parametrize(

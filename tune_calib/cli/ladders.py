@@ -39,7 +39,8 @@ from tune_calib.cli.options import (
     typed,
 )
 from tune_calib.cli.results import report
-from tune_calib.ladder import Ladder, refuse_unused, side_by_side
+from tune_calib.errors import UserError
+from tune_calib.ladder import Ladder, all_of, refuse_unused, side_by_side
 from tune_calib.registry import LADDERS
 
 if TYPE_CHECKING:
@@ -87,8 +88,13 @@ def ablate(
 
 def compare(
     methods: Annotated[
-        list[str], typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature")
-    ],
+        list[str] | None,
+        typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature"),
+    ] = None,
+    all_: Annotated[
+        str | None,
+        typer.Option("--all", help="every method of a kind beside vanilla: posthoc, head, network"),
+    ] = None,
     dataset: Dataset = "digits",
     imported: Imported = None,
     data_root: DataRoot = None,
@@ -114,7 +120,9 @@ def compare(
     bootstrap: Bootstrap = 0,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
-    record = side_by_side(methods)
+    if (methods is None) == (all_ is None):
+        raise UserError("name methods, or take --all with a kind: posthoc, head or network")
+    record = side_by_side(methods) if methods else all_of(str(all_))
     given = settings(
         dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
     )

@@ -19,10 +19,15 @@ def fitted(info: MethodInfo, logits: Tensor, labels: Tensor, params: Params) -> 
     return method
 
 
-def classifiers(bench: Bench) -> tuple[Tensor, Tensor]:
-    """Logits (3, N, C) on ``calib``, of a network at several scales, and the labels."""
+def classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, Tensor]:
+    """Logits (3, N, C) on ``calib``, of a network at several scales, and the labels.
+
+    For a method that takes fewer classes: the samples of the first ones.
+    """
     calib = bench.bank.calib()
-    return torch.stack([scale * calib.logits for scale in SCALES]), calib.labels
+    known = calib.labels < (info.classes or calib.logits.shape[-1])
+    logits = calib.logits[known, : info.classes]
+    return torch.stack([scale * logits for scale in SCALES]), calib.labels[known]
 
 
 def finite(info: MethodInfo, bench: Bench) -> None:
@@ -32,7 +37,7 @@ def finite(info: MethodInfo, bench: Bench) -> None:
 
 def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
     """What is fitted under some hyper-parameters, and what it makes of logits."""
-    logits, labels = classifiers(bench)
+    logits, labels = classifiers(info, bench)
     method = fitted(info, logits, labels, params)
     changed = method.transform(logits)
     shapes = f"{tuple(logits.shape)} to {tuple(changed.shape)}"
@@ -46,7 +51,7 @@ def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
 
 def independent(info: MethodInfo, bench: Bench) -> None:
     """The last of three classifiers, and the same one alone."""
-    logits, labels = classifiers(bench)
+    logits, labels = classifiers(info, bench)
     together = fitted(info, logits, labels, info.params()).transform(logits)[-1:]
     alone = fitted(info, logits[-1:], labels, info.params()).transform(logits[-1:])
     require(torch.equal(together, alone), "its logits depend on the classifiers beside it")
@@ -54,7 +59,7 @@ def independent(info: MethodInfo, bench: Bench) -> None:
 
 def repeats(info: MethodInfo, bench: Bench) -> None:
     """Fitted twice under different states of torch's global generator."""
-    logits, labels = classifiers(bench)
+    logits, labels = classifiers(info, bench)
     found = []
     for state in (1, 2):
         torch.manual_seed(state)
@@ -64,7 +69,7 @@ def repeats(info: MethodInfo, bench: Bench) -> None:
 
 def kept(info: MethodInfo, bench: Bench) -> None:
     """The state of a fit in a fresh instance, as float64 and where nothing is computed."""
-    logits, labels = classifiers(bench)
+    logits, labels = classifiers(info, bench)
     method = fitted(info, logits, labels, info.params())
     state = method.state()
     for name, values in state.items():
@@ -87,7 +92,7 @@ def accuracy(info: MethodInfo, bench: Bench) -> None:
     """Fitted on classifiers from under-confident to saturated, on hard logits."""
     if not info.keeps_accuracy:
         raise NotApplicableError("it may change which class is first, and says so")
-    logits, labels = classifiers(bench)
+    logits, labels = classifiers(info, bench)
     method = fitted(info, logits, labels, info.params())
     for told, given in hard(logits).items():
         is_same = torch.equal(method.transform(given).argmax(-1), given.argmax(-1))

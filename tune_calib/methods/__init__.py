@@ -12,11 +12,14 @@ from tune_calib.methods._base import (
     Step,
 )
 from tune_calib.methods._functional import label_log_probs
+from tune_calib.methods._posthoc import Fit, FittedAlone
 
 __all__ = [
     "Batch",
     "EpochFeedback",
     "EpochStatistics",
+    "Fit",
+    "FittedAlone",
     "HeadContext",
     "HeadMethod",
     "NetworkContext",

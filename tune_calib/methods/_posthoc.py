@@ -25,11 +25,13 @@ class Fit:
         state: everything that the transform reads, float64.
         record: numbers for the record of the trial.
         flags: of ``names.FLAGS``, but that of harm.
+        of_folds: states of fits without each of the ``folds``, where they were made already.
     """
 
     state: Mapping[str, Tensor]
     record: Mapping[str, float] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
+    of_folds: Sequence[Mapping[str, Tensor]] | None = None
 
 
 class FittedAlone(PostHocMethod):
@@ -103,9 +105,12 @@ class FittedAlone(PostHocMethod):
         transform would be flagged.
         """
         excess, without = [], losses(logits, labels)
-        for held in folds(labels):
-            one = self.fit_fold(logits[~held], labels[~held], whole)
-            values = self.apply(logits[held], one.state)
+        for fold, held in enumerate(folds(labels)):
+            if whole.of_folds is None:
+                state = self.fit_fold(logits[~held], labels[~held], whole).state
+            else:
+                state = whole.of_folds[fold]
+            values = self.apply(logits[held], state)
             excess.append(losses(values, labels[held]) - without[held])
         if not excess:
             return False
@@ -141,15 +146,16 @@ def logarithm(probabilities: Tensor) -> Tensor:
 
 
 def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
-    """Log-probabilities (N, C) whose first class is that of the logits, by a millionth at least.
+    """Log-probabilities (N, C), normalised, whose first class is that of the logits.
 
-    For transforms that keep the order in exact arithmetic, and by rounding, or where they are
-    flat, make several classes equal.
+    It leads by a millionth at least. For transforms that keep the order in exact arithmetic, and
+    make several classes equal by rounding, or where they are flat.
     """
     first = logits.argmax(-1, keepdim=True)
     others = log_probabilities.scatter(-1, first, -torch.inf).amax(-1, keepdim=True)
     own = log_probabilities.gather(-1, first)
-    return log_probabilities.scatter(-1, first, torch.maximum(own, others + _LEAD))
+    raised = log_probabilities.scatter(-1, first, torch.maximum(own, others + _LEAD))
+    return raised.log_softmax(-1)
 
 
 def _stacked(parts: Sequence[Tensor]) -> Tensor:

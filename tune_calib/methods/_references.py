@@ -34,3 +34,38 @@ MUKHOTI = """
   url = {https://arxiv.org/abs/2002.09437},
 }
 """
+
+KULL = """
+@inproceedings{kull2019beyond,
+  author = {Kull, Meelis and Perello-Nieto, Miquel and K{\\"a}ngsepp, Markus and
+    Silva Filho, Telmo and Song, Hao and Flach, Peter},
+  title = {Beyond Temperature Scaling: Obtaining Well-Calibrated Multi-Class Probabilities with
+    Dirichlet Calibration},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {32},
+  year = {2019},
+  url = {https://arxiv.org/abs/1910.12656},
+}
+"""
+
+BERTA = """
+@inproceedings{berta2026structured,
+  author = {Berta, Eug{\\`e}ne and Holzm{\\"u}ller, David and Jordan, Michael I. and Bach, Francis},
+  title = {Structured Matrix Scaling for Multi-Class Calibration},
+  booktitle = {International Conference on Artificial Intelligence and Statistics},
+  year = {2026},
+  url = {https://arxiv.org/abs/2511.03685},
+}
+"""
+
+ZHANG = """
+@inproceedings{zhang2020mix,
+  author = {Zhang, Jize and Kailkhura, Bhavya and Han, T. Yong-Jin},
+  title = {Mix-n-Match: Ensemble and Compositional Methods for Uncertainty Calibration in Deep
+    Learning},
+  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
+  pages = {11117--11128},
+  year = {2020},
+  url = {https://arxiv.org/abs/2003.07329},
+}
+"""

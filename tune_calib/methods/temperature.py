@@ -14,9 +14,9 @@ from tune_calib.methods._references import GUO
 from tune_calib.metrics.calibration import ece
 from tune_calib.registry import METHODS, MethodInfo, Params
 
-_BOUNDS = (1e-2, 1e2)
+BOUNDS = (1e-2, 1e2)
 # A temperature so near to an end of the range, as a factor, has reached it.
-_NEAR = 1.01
+NEAR = 1.01
 # Summed, not multiplied, so that the grid has the rounding of the authors' loop.
 _GRID = np.cumsum(np.full(100, 0.1))
 # Of log T, and enough to judge by: each classifier is fitted five times more.
@@ -51,8 +51,8 @@ class TemperatureScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit T; flagged where no temperature is best."""
         temperature = self._best(logits, labels)
-        lowest, highest = _BOUNDS if self.params.fit == "nll" else (_GRID[0], _GRID[-1])
-        is_low, is_high = temperature <= lowest * _NEAR, temperature >= highest / _NEAR
+        lowest, highest = BOUNDS if self.params.fit == "nll" else (_GRID[0], _GRID[-1])
+        is_low, is_high = temperature <= lowest * NEAR, temperature >= highest / NEAR
         is_at_bound = is_all_right(logits, labels) or is_low or is_high
         return Fit(
             {"temperature": torch.tensor(temperature, dtype=torch.float64)},
@@ -87,6 +87,14 @@ def is_all_right(logits: Tensor, labels: Tensor) -> bool:
     return bool((logits.argmax(-1) == labels).all())
 
 
+def has_optimum(logits: Tensor, labels: Tensor) -> bool:
+    """Whether a scale and an intercept a class may have a smallest NLL: all classes, not all right.
+
+    A class that is missing is driven out for ever by its intercept.
+    """
+    return len(labels.unique()) == logits.shape[-1] and not is_all_right(logits, labels)
+
+
 def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
     """T of the smallest NLL, its logarithm within a tolerance."""
 
@@ -95,7 +103,7 @@ def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
 
     # The NLL is convex in 1/T, so the bounded search meets its only minimum.
     found = minimize_scalar(
-        objective, bounds=np.log(_BOUNDS), method="bounded", options={"xatol": tolerance}
+        objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )
     return float(np.exp(found.x))
 

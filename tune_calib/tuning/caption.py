@@ -72,8 +72,7 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
     else:
         epochs = counted(network.epochs, "epoch")
         parts.append(f"{network.backbone}{loss}, {epochs}{_recipe(networks)}")
-    if absent := left_out(ladder, asked):
-        parts.append(f"{_why_left_out(asked)}: {_labels(absent)}")
+    parts += _left_out(ladder, asked)
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     if heads:
         whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
@@ -109,9 +108,10 @@ def _of_import(record: ImportedData) -> str:
     )
 
 
-def _why_left_out(asked: Asked) -> str:
-    what = "need the network itself" if asked.is_imported else "train the network"
-    return f"left out, since they {what}"
+def _left_out(ladder: Ladder, asked: Asked) -> list[str]:
+    return [
+        f"left out, since {why}: {_labels(rungs)}" for why, rungs in left_out(ladder, asked).items()
+    ]
 
 
 def _labels(rungs: Sequence[Rung]) -> str:
@@ -119,9 +119,9 @@ def _labels(rungs: Sequence[Rung]) -> str:
 
 
 def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
-    """Say on stderr which rungs a given network leaves out."""
-    if absent := left_out(ladder, asked):
-        sys.stderr.write(f"{out}: {_why_left_out(asked)}: {_labels(absent)}\n")
+    """Say on stderr which rungs are left out."""
+    for told in _left_out(ladder, asked):
+        sys.stderr.write(f"{out}: {told}\n")
 
 
 def tell_recipe(asked: Asked, out: Place) -> None:

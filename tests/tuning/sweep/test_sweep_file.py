@@ -184,6 +184,12 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
         ("entries: {a: {methods: [ls+fl]}}", "two network methods"),
         ("entries: {a: {methods: [ls, ls]}}", "named twice"),
         ("entries: {a: {methods: [ls], ladder: mac_cal}}", "either methods or a ladder"),
+        (
+            "entries: {a: {methods: [ls], all: head}}",
+            "either methods or a ladder, or all of a kind",
+        ),
+        ("entries: {a: {all: posthoc, search: {trials: 3}}}", "all of a kind are not searched"),
+        ("entries: {a: {all: metric}}", "entries.a.all: must be"),
         ("entries: {a: {ladder: mac_cal, search: {trials: 3}}}", "a ladder is not searched"),
         ("entries: {a: {methods: [ls], controls: true}}", "controls go with a ladder"),
         (
@@ -362,3 +368,14 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     told = forecast(file, planned_works(file))
     assert "GPU slots: 4 trials on each GPU" in told
     assert torch.cuda.is_available() or "unknown: no such GPU" in told
+
+
+def test_all_of_a_kind_are_an_entry(tmp_path):
+    path = tmp_path / "all.yaml"
+    path.write_text("entries: {a: {all: posthoc, set: {posthoc: {bins: 5}}}}")
+    (work,) = planned_works(read_sweep_file(path))
+    labels = [trial.label for trial in work.planned()]
+    assert labels[0] == "vanilla"
+    assert "beta" not in labels
+    found = {trial.label: trial.spec.posthoc for trial in work.planned()}
+    assert found["histogram"].params.bins == 5

@@ -32,6 +32,8 @@ class Candidates:
                 f"a search of {method} trains networks, and a given one (network.epochs=0) is not "
                 "trained; search a head or post-hoc method"
             )
+        if self.kind == "posthoc" and not METHODS[method].params.model_fields:
+            raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.asked = asked
         refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.given)

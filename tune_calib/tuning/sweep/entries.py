@@ -11,6 +11,7 @@ from tune_calib.ladder import (
     Ladder,
     PlannedTrial,
     Rung,
+    all_of,
     expand,
     pipeline,
     refuse_unknown,
@@ -145,7 +146,7 @@ def _suited(file: ReadFile, position: Position, entry: Entry, asked: Asked) -> A
 def _own_recipes(file: ReadFile, entry: Entry) -> bool:
     """Whether each method has its own recipe; the rungs of a ladder share one."""
     asked = file.content.own_recipes if entry.own_recipes is None else entry.own_recipes
-    return bool(asked and entry.methods)
+    return bool(asked and entry.ladder is None)
 
 
 def _seeds(file: ReadFile, position: Position, counts: SeedCounts) -> Seeds:
@@ -161,6 +162,8 @@ def _ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder | None:
     if entry.ladder is not None:
         ladder: Ladder = LADDERS[entry.ladder]
         return ladder
+    if entry.all is not None:
+        return all_of(entry.all)
     methods = entry.methods or ()
     if entry.search is not None:
         _refuse_pipelines(file, position, methods)
@@ -214,6 +217,8 @@ def _rungs(entry: Entry) -> Sequence[Rung]:
     if entry.ladder is not None:
         rungs: Sequence[Rung] = LADDERS[entry.ladder].rungs
         return rungs
+    if entry.all is not None:
+        return all_of(entry.all).rungs
     return _rungs_of([method.method for method in entry.methods or ()])
 
 

@@ -162,6 +162,8 @@ class Entry(_Where):
     """Methods, or pipelines such as ls+mac_cal+temperature."""
     ladder: Annotated[str, Name("ladder", LADDERS)] | None = None
     """See tune-calib list ladders."""
+    all: Literal["network", "head", "posthoc"] | None = None
+    """Every method of a kind, each at its defaults, beside the network as it is."""
     controls: bool = False
     """Add the ladder's controls."""
     search: SearchOptions | None = None
@@ -169,8 +171,10 @@ class Entry(_Where):
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Entry":
-        if (self.methods is None) == (self.ladder is None):
-            raise ValueError("an entry takes either methods or a ladder")
+        if sum(each is not None for each in (self.methods, self.ladder, self.all)) != 1:
+            raise ValueError("an entry takes either methods or a ladder, or all of a kind")
+        if self.all is not None and self.search is not None:
+            raise ValueError("all of a kind are not searched; name methods")
         if self.ladder is not None and self.search is not None:
             raise ValueError("a ladder is not searched; name methods")
         if self.ladder is not None and self.own_recipes:

@@ -1,0 +1,232 @@
+"""Post-hoc methods on hard inputs: nothing breaks, and what cannot be fitted is flagged."""
+
+import pytest
+import torch
+
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+from tune_calib.errors import UserError
+from tune_calib.methods._posthoc import FittedAlone, folds
+from tune_calib.names import FLAGS
+from tune_calib.registry import METHODS, SPACES
+from tune_calib.spec import PostHocSlot, TrialSpec
+
+NAMES = [name for name in METHODS if METHODS[name].kind == "posthoc"]
+SETTINGS = [
+    *((name, {}) for name in NAMES),
+    ("temperature", {"fit": "grid_ece"}),
+    ("matrix", {"off_diagonal": 0.0, "intercept": 0.0}),
+    ("dirichlet", {"off_diagonal": 1.0}),
+    ("dirichlet", {"intercept": 1.0}),
+    ("ets", {"loss": "nll"}),
+    ("histogram", {"binning": "equal_width"}),
+    ("histogram", {"bins": 1}),
+    ("spline", {"knots": 3}),
+]
+IDS = [f"{name}-{settings}" for name, settings in SETTINGS]
+
+
+def drawn(samples, classes, scale=1.0, seed=0):
+    """Logits (N, C) that are ``scale`` times what their labels were drawn by."""
+    chance = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(samples, classes, generator=chance, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=chance).squeeze(1)
+    return scale * logits, labels
+
+
+def method(name, settings=None):
+    info = METHODS[name]
+    return info.implementation(info.params(**(settings or {})))
+
+
+def fitted(name, logits, labels, settings=None):
+    """A method of one classifier, and the flags of its fit."""
+    found = method(name, settings)
+    found.fit(logits[None], labels)
+    flags = found.flags()
+    assert flags.keys() <= FLAGS.keys()
+    return found, {flag for flag, is_so in flags.items() if bool(is_so)}
+
+
+def hard(kind, classes):
+    logits, labels = drawn(100, classes)
+    match kind:
+        case "one sample":
+            return logits[:1], labels[:1]
+        case "fewer samples than folds":
+            return logits[:3], labels[:3]
+        case "a class missing":
+            kept = labels != 0
+            return logits[kept], labels[kept]
+        case "one class alone":
+            return logits, torch.zeros_like(labels)
+        case "probabilities of 0 and 1":
+            return 1e4 * logits, labels
+        case "all right":
+            return logits, logits.argmax(1)
+        case "all wrong":
+            return logits, logits.argmin(1)
+        case "constant":
+            return torch.zeros_like(logits), labels
+        case "equal rows":
+            return logits[:1].expand(100, -1), labels
+        case "single precision":
+            return logits.float(), labels
+    raise KeyError(kind)
+
+
+HARD = [
+    "one sample",
+    "fewer samples than folds",
+    "a class missing",
+    "one class alone",
+    "probabilities of 0 and 1",
+    "all right",
+    "all wrong",
+    "constant",
+    "equal rows",
+    "single precision",
+]
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize(("name", "settings"), SETTINGS, ids=IDS)
+def test_hard_inputs_give_finite_logits_and_keep_the_accuracy_where_it_is_said(
+    name, settings, kind
+):
+    logits, labels = hard(kind, METHODS[name].classes or 5)
+    found, _ = fitted(name, logits, labels, settings)
+    for given in (logits, *(scale * drawn(50, logits.shape[1])[0] for scale in (1e-3, 1, 1e4))):
+        given = given.to(logits.dtype)
+        changed = found.transform(given[None])[0]
+        assert changed.dtype == given.dtype
+        assert changed.isfinite().all()
+        if METHODS[name].keeps_accuracy:
+            assert torch.equal(changed.argmax(1), given.argmax(1))
+    assert all(value.isfinite().all() for value in found.fitted().values())
+    again = method(name, settings)
+    again.load_state(found.state())
+    assert torch.equal(again.transform(given[None])[0], changed)
+
+
+FULL = ("matrix", "dirichlet")  # a million entries at 1,000 classes
+MANY = [
+    *((name, 1000) for name in NAMES if METHODS[name].classes is None and name not in FULL),
+    *((name, 200) for name in FULL),
+    *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in FULL),
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("name", "classes"), MANY)
+def test_many_classes_of_which_most_are_missing(name, classes):
+    logits, labels = drawn(60, classes)
+    found, flags = fitted(name, logits, labels)
+    assert found.transform(logits[None]).isfinite().all()
+    assert ("posthoc_unconverged" in flags) == (name in ("vector", *FULL))
+
+
+NO_OPTIMUM = {
+    "a class missing": {"vector", "matrix", "dirichlet"},
+    "all right": {"vector", "matrix", "dirichlet", "beta"},
+    "one class alone": {"vector", "matrix", "dirichlet", "beta"},
+}
+
+
+@pytest.mark.parametrize("kind", [*NO_OPTIMUM, None])
+@pytest.mark.parametrize("name", [n for n in NAMES if issubclass(
+    METHODS[n].implementation, FittedAlone)])  # fmt: skip
+def test_a_fit_without_an_optimum_is_flagged_and_an_ordinary_one_is_not(name, kind):
+    classes = METHODS[name].classes or 5
+    if kind == "a class missing" and classes == 2:
+        pytest.skip("then there is one class alone")
+    logits, labels = drawn(2000, classes, 1.5) if kind is None else hard(kind, classes)
+    _, flags = fitted(name, logits, labels)
+    expected = name in NO_OPTIMUM.get(kind, ())
+    assert ("posthoc_unconverged" in flags) == expected
+
+
+def test_a_matrix_without_penalties_that_gets_all_right_is_flagged():
+    logits, labels = drawn(40, 20)
+    free = {"off_diagonal": 0.0, "intercept": 0.0}
+    assert {"posthoc_unconverged", "posthoc_harms"} <= fitted("matrix", logits, labels, free)[1]
+    # What cross-validation chooses does less harm on new samples.
+    new, their_labels = drawn(2000, 20, seed=1)
+    free_, chosen = (
+        evaluate_one(
+            {name: SplitLogits(z[None], y) for name, z, y in splits},
+            PostHocSlot(method="matrix", params=METHODS["matrix"].params(**settings)),
+        )
+        for settings in (free, {})
+        for splits in [[("calib", *drawn(200, 20)), ("select", new, their_labels)]]
+    )
+    assert chosen.metrics["select/nll"] < free_.metrics["select/nll"]
+    assert "posthoc_harms" in free_.flags
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].classes is None])
+def test_no_parametric_method_is_flagged_where_it_is_wanted(name, scale):
+    logits, labels = drawn(2000, 4, scale)
+    flags = fitted(name, logits, labels)[1]
+    assert flags <= ({"posthoc_harms"} if name in ("isotonic", "histogram", "spline") else set())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_fitted_mends_an_over_confident_classifier(name):
+    classes = METHODS[name].classes or 4
+    splits = {"calib": 0, "select": 1, "test": 2}
+    logits = {
+        split: SplitLogits(z[None], y)
+        for split, (z, y) in ((s, drawn(4000, classes, 3.0, seed)) for s, seed in splits.items())
+    }
+    plain, mended = (evaluate_one(logits, slot) for slot in (None, PostHocSlot(method=name)))
+    for metric in ("nll", "ece"):
+        assert mended.metrics[f"test/{metric}"] < 0.9 * plain.metrics[f"test/{metric}"]
+    kept = mended.metrics["test/accuracy"] == plain.metrics["test/accuracy"]
+    assert kept or not METHODS[name].keeps_accuracy
+
+
+def test_folds_are_a_partition_and_one_sample_has_none():
+    for samples in (2, 3, 5, 13):
+        parts = folds(torch.zeros(samples))
+        assert torch.stack(parts).sum(0).tolist() == [1] * samples
+    assert folds(torch.zeros(1)) == []
+
+
+def test_penalties_are_chosen_only_where_they_are_not_given():
+    logits, labels = drawn(500, 5)
+    found, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
+    assert float(found.fitted()["off_diagonal"]) == 3
+    assert float(found.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
+    found, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
+    assert float(found.fitted()["intercept"]) == 3
+
+
+# --- beta, of two classes
+
+
+def test_beta_of_more_than_two_classes_is_refused_in_one_line():
+    logits, labels = drawn(50, 3)
+    with pytest.raises(UserError, match="takes two classes, not 3; take dirichlet"):
+        method("beta").fit(logits[None], labels)
+    slots = {"network": {}, "posthoc": {"method": "beta"}}
+    with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
+        TrialSpec.build(**slots)
+
+
+def test_beta_rises_and_its_middle_may_move():
+    logits, labels = drawn(2000, 2)
+    found, _ = fitted("beta", logits + torch.tensor([0.0, 3.0]), labels)
+    margins = torch.linspace(-9, 9, 100, dtype=torch.float64)
+    given = torch.stack([torch.zeros_like(margins), margins], 1)
+    changed = found.transform(given[None])[0]
+    assert ((changed[:, 1] - changed[:, 0]).diff() >= 0).all()
+    assert METHODS["beta"].keeps_accuracy is False
+    assert not torch.equal(changed.argmax(1), given.argmax(1))
+
+
+def test_spaces_hold_the_defaults():
+    for name in set(NAMES) & set(SPACES):
+        defaults = METHODS[name].params().model_dump()
+        point = {key: defaults[key.partition(".")[2]] for key in SPACES[name].settings}
+        assert SPACES[name].holds(point)

@@ -1,0 +1,54 @@
+"""Curves through knots: isotonic fits, and their evaluation by torch alone."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from torch import Tensor
+
+_TINY = torch.finfo(torch.float64).tiny
+
+
+def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tensor:
+    """Knots (2, M) of the rising curve of least squares; scikit-learn pools adjacent violators.
+
+    Args:
+        values: (N,), where the curve is known.
+        targets: (N,), in [0, 1].
+    """
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets)
+    knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
+    # One knot stands for a level line, and takes two ends to be one.
+    return torch.from_numpy(knots if knots.shape[1] > 1 else np.repeat(knots, 2, axis=1))
+
+
+def joined(knots: list[Tensor]) -> Tensor:
+    """Knots of several curves, (C, 2, M); a curve of fewer repeats its last one."""
+    width = max(each.shape[1] for each in knots)
+    ends = [each[:, -1:].expand(2, width - each.shape[1]) for each in knots]
+    return torch.stack([torch.cat([each, end], 1) for each, end in zip(knots, ends, strict=True)])
+
+
+def count_below(places: Tensor, values: Tensor) -> Tensor:
+    """How many of the sorted places (C, M) are not above each of the values (C, N); (C, N).
+
+    By bisection: ``torch.searchsorted``, which gives the same, cannot be exported to ONNX.
+    """
+    size = places.shape[1]
+    found = torch.zeros_like(values, dtype=torch.int64)
+    step = 1 << size.bit_length()
+    while step := step // 2:
+        further = found + step
+        reached = places.gather(1, further.clamp(max=size) - 1) <= values
+        found = torch.where((further <= size) & reached, further, found)
+    return found
+
+
+def interpolated(values: Tensor, knots: Tensor) -> Tensor:
+    """Curves (C, 2, M) at values (C, N), linear between the knots and level outside; (C, N)."""
+    places, heights = knots[:, 0], knots[:, 1]
+    above = count_below(places, values).clamp(1, places.shape[1] - 1)
+    left, right = places.gather(1, above - 1), places.gather(1, above)
+    low, high = heights.gather(1, above - 1), heights.gather(1, above)
+    share = ((values - left) / (right - left).clamp_min(_TINY)).clamp(0, 1)
+    return low + share * (high - low)

@@ -1,0 +1,116 @@
+"""Beta calibration (Kull, Silva Filho and Flach, AISTATS 2017), for two classes.
+
+Logistic regression on log p and -log(1 - p) of the second class, both of a weight that is not
+negative, so that the map rises; its middle may move, so that the accuracy may change. Probabilities
+are clipped at 1e-12 before the logarithm. There is no optimum, and the trial is flagged, where the
+fitted map gets every sample of ``calib`` right. More than two classes are refused.
+"""
+
+from collections.abc import Mapping
+from math import log
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from torch import Tensor
+
+from tune_calib.errors import UserError
+from tune_calib.methods._base import NoParams
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
+from tune_calib.methods.temperature import is_all_right
+from tune_calib.registry import METHODS, MethodInfo
+
+_TOLERANCE = 1e-6  # of the largest entry of the projected gradient, of features of unit size
+
+
+class BetaCalibration(FittedAlone):
+    """Two weights and an intercept."""
+
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit a, b and c.
+
+        Raises:
+            UserError: there are more than two classes.
+        """
+        if logits.shape[-1] != 2:
+            raise UserError(
+                f"beta calibration takes two classes, not {logits.shape[-1]}; take dirichlet, "
+                "which is the same for more"
+            )
+        found, is_converged = _best(_features(logits).cpu().numpy(), labels.cpu().numpy())
+        names = ("a", "b", "c")
+        values = dict(zip(names, found.tolist(), strict=True))
+        state = {name: logits.new_tensor(value) for name, value in values.items()}
+        is_bounded = not is_all_right(self.apply(logits, state), labels)
+        is_found = is_converged and is_bounded
+        return Fit(state, values, frozenset() if is_found else frozenset({UNCONVERGED}))
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Log-probabilities of both classes."""
+        first, second = _features(logits).unbind(-1)
+        margin = state["a"] * first + state["b"] * second + state["c"]
+        return torch.stack([torch.zeros_like(margin), margin], -1).log_softmax(-1)
+
+
+def _features(logits: Tensor) -> Tensor:
+    """Log p and -log(1 - p) of the second class, (N, 2)."""
+    log_probs = logits.log_softmax(-1).clamp_min(log(SMALLEST))
+    return torch.stack([log_probs[:, 1], -log_probs[:, 0]], -1)
+
+
+def _best(
+    features: NDArray[np.float64], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], bool]:
+    """a, b and c of the smallest NLL, and whether the solver reached it."""
+    scale = np.array([*np.maximum(np.sqrt((features**2).mean(0)), SMALLEST), 1.0])
+    design = np.column_stack([features, np.ones(len(features))]) / scale
+    signs = 2.0 * labels - 1
+
+    def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        margins = signs * (design @ weights)
+        slopes = -signs * np.exp(-np.logaddexp(0, margins))
+        return float(np.logaddexp(0, -margins).mean()), design.T @ slopes / len(labels)
+
+    found = minimize(
+        objective,
+        scale * [1.0, 1.0, 0.0],
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(0, None), (0, None), (None, None)],
+        options={"gtol": _TOLERANCE / 10, "ftol": 0, "maxiter": 1000},
+    )
+    # At a bound a slope that leads outside is no slope.
+    slope = np.where((found.x <= 0) & (np.arange(3) < 2), np.minimum(found.jac, 0), found.jac)
+    return found.x / scale, bool(np.abs(slope).max() <= _TOLERANCE)
+
+
+METHODS.register(
+    MethodInfo(
+        name="beta",
+        kind="posthoc",
+        title="beta calibration, of two classes",
+        paper="Kull et al., AISTATS",
+        year=2017,
+        url="https://proceedings.mlr.press/v54/kull17a.html",
+        formula=r"""
+            q_1 = \sigma(a \log p_1 - b \log(1 - p_1) + c), \quad a, b \geq 0
+        """,
+        bibtex="""
+@inproceedings{kull2017beta,
+  author = {Kull, Meelis and Silva Filho, Telmo and Flach, Peter},
+  title = {Beta Calibration: A Well-Founded and Easily Implemented Improvement on Logistic
+    Calibration for Binary Classifiers},
+  booktitle = {Proceedings of the 20th International Conference on Artificial Intelligence and
+    Statistics},
+  pages = {623--631},
+  year = {2017},
+  url = {https://proceedings.mlr.press/v54/kull17a.html},
+}
+""",
+        params=NoParams,
+        implementation=BetaCalibration,
+        keeps_accuracy=False,
+        classes=2,
+    ),
+)

@@ -1,0 +1,165 @@
+"""Ensemble temperature scaling, ETS (Zhang et al., ICML 2020).
+
+First the temperature, then the weights of a mixture of the scaled, the unscaled and the uniform
+distribution, both by one loss on ``calib``. The weights by the Brier score are found in closed form
+(the best of each face of the simplex), those by the NLL by a solver whose result is within 1e-6
+nats of the best, or is flagged. Probabilities below 1e-12 are raised to it. Where the weight of the
+uniform distribution hides the order of the classes, the first one keeps a lead of a millionth.
+"""
+
+from collections.abc import Mapping
+from itertools import combinations
+from math import log
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
+from tune_calib.methods._references import ZHANG
+from tune_calib.methods.temperature import AT_BOUND, BOUNDS, NEAR, converged, is_all_right
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+_GAP = 1e-6  # nats above the smallest NLL
+_FACES = [face for size in (1, 2, 3) for face in combinations(range(3), size)]
+
+
+class EtsParams(Params):
+    """Hyper-parameters."""
+
+    loss: Literal["brier", "nll"] = "brier"
+    """What temperature and weights minimise on `calib`; the authors' program has both.
+
+    - `brier`: the Brier score, as their program does unless told otherwise (`mse`).
+    - `nll`: the NLL.
+    """
+
+
+class EnsembleTemperatureScaling(FittedAlone):
+    """A temperature and three weights."""
+
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit the temperature, then the weights."""
+        by_nll = self.params.loss == "nll"
+        temperature = converged(logits, labels) if by_nll else _by_brier(logits, labels)
+        parts = _parts(logits, logits.new_tensor(temperature))
+        weights = _of_nll(parts, labels) if by_nll else _of_brier(parts, labels)
+        flags = set()
+        if by_nll and _gap(_of_labels(parts, labels), weights) > _GAP:
+            flags.add(UNCONVERGED)
+        is_inside = BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
+        if not is_inside or is_all_right(logits, labels):
+            flags.add(AT_BOUND)
+        names = ("weight_scaled", "weight_unscaled", "weight_uniform")
+        record = dict(zip(names, weights.tolist(), strict=True))
+        state = {
+            "temperature": logits.new_tensor(temperature),
+            "weights": torch.from_numpy(weights).to(logits.device),
+        }
+        return Fit(state, {"temperature": temperature, **record}, frozenset(flags))
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Log-probabilities of the mixture; the first class stays."""
+        parts = _parts(logits, state["temperature"])
+        mixed = (state["weights"][:, None, None] * parts).sum(0)
+        return keep_first(mixed.clamp_min(SMALLEST).log(), logits)
+
+
+def _parts(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Scaled, unscaled and uniform probabilities, (3, N, C)."""
+    plain = logits.softmax(-1)
+    uniform = torch.full_like(plain, 1 / plain.shape[-1])
+    return torch.stack([(logits / temperature).softmax(-1), plain, uniform])
+
+
+def _by_brier(logits: Tensor, labels: Tensor) -> float:
+    """The temperature of the smallest Brier score."""
+    targets = one_hot(labels, logits.shape[-1])
+
+    def score(log_temperature: float) -> float:
+        probs = (logits / float(np.exp(log_temperature))).softmax(-1)
+        return float((probs - targets).square().sum(-1).mean())
+
+    # Not convex in T: the best of a grid first, then between its neighbours.
+    grid = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)
+    best = int(np.argmin([score(point) for point in grid]))
+    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    found = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
+    return float(np.exp(found.x))
+
+
+def _of_brier(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """Weights of the smallest Brier score: a square function on a triangle, face by face."""
+    errors = (parts - one_hot(labels, parts.shape[-1])).flatten(1)
+    gram = (errors @ errors.T / len(labels)).cpu().numpy()
+    candidates = [_of_face(gram, face) for face in _FACES]
+    inside = [weights for weights in candidates if weights.min() >= 0]
+    return min(inside, key=lambda weights: float(weights @ gram @ weights))
+
+
+def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.float64]:
+    """Where w G w has no slope along a face on which w sums to one; perhaps outside of it."""
+    weights = np.zeros(len(gram))
+    own = np.linalg.lstsq(gram[np.ix_(face, face)], np.ones(len(face)), rcond=None)[0]
+    weights[list(face)] = own / own.sum() if own.sum() > 0 else -1
+    return weights
+
+
+def _of_labels(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """Probabilities of the labels, (3, N), at least 1e-12."""
+    rows = torch.arange(len(labels), device=labels.device)
+    found: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
+    return found
+
+
+def _of_nll(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """Weights of the smallest NLL, which is convex in them."""
+    own = _of_labels(parts, labels)
+
+    def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        mixed = np.maximum(weights @ own, SMALLEST)
+        return float(-np.log(mixed).mean()), -(own / mixed).mean(1)
+
+    found = minimize(
+        objective,
+        np.full(3, 1 / 3),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, 1)] * 3,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+        options={"ftol": 1e-14, "maxiter": 200},
+    )
+    weights: NDArray[np.float64] = found.x.clip(0, 1)
+    weights /= weights.sum()
+    return weights
+
+
+def _gap(own: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """A bound of how far the NLL of weights is above the smallest, by convexity."""
+    mixed = np.maximum(weights @ own, SMALLEST)
+    return float((own / mixed).mean(1).max() - 1)
+
+
+METHODS.register(
+    MethodInfo(
+        name="ets",
+        kind="posthoc",
+        title="ensemble temperature scaling",
+        paper="Zhang et al., ICML",
+        year=2020,
+        url="https://arxiv.org/abs/2003.07329",
+        formula=r"""
+            q = w_1 \operatorname{softmax}(z / T) + w_2 \operatorname{softmax}(z)
+                + w_3 \tfrac{1}{C},
+            \quad w_1 + w_2 + w_3 = 1, \quad w \geq 0
+        """,
+        bibtex=ZHANG,
+        params=EtsParams,
+        implementation=EnsembleTemperatureScaling,
+        keeps_accuracy=True,
+    ),
+)

@@ -1,0 +1,63 @@
+"""Structured matrix scaling, SMS (Berta et al., AISTATS 2026): a matrix drawn to the identity.
+
+As structured vector scaling, and the entries off the diagonal have a penalty that grows with their
+number, C (C - 1). The reading is that of the authors' program (probmetrics) with its ridge penalty.
+The fit ends where the gradient vanishes.
+"""
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tune_calib.methods._affine import Affine, Ridge
+from tune_calib.methods._references import BERTA
+from tune_calib.methods._structured import Structured, StructuredParams, diagonal
+from tune_calib.registry import METHODS, MethodInfo
+
+
+class SmsParams(StructuredParams):
+    """Hyper-parameters."""
+
+    lambda_off_diagonal: float = Field(1.0, gt=0)
+    """Penalty of the squared entries off the diagonal, times C (C - 1) / n."""
+
+
+class StructuredMatrixScaling(Structured):
+    """An affine map near to that of a temperature."""
+
+    def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
+        """Penalties of the diagonal, the intercept and what is off the diagonal."""
+        samples, classes = inputs.shape
+        ridge, start = diagonal(inputs, self.params)
+        off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples
+        weight = torch.full((classes, classes), off, dtype=inputs.dtype, device=inputs.device)
+        weight.diagonal().fill_(float(ridge.weight))
+        full = start.weight.diag()
+        return Ridge(weight, full, ridge.intercept), replace(start, weight=full)
+
+
+METHODS.register(
+    MethodInfo(
+        name="sms",
+        kind="posthoc",
+        title="structured matrix scaling",
+        paper="Berta et al., AISTATS",
+        year=2026,
+        url="https://arxiv.org/abs/2511.03685",
+        formula=r"""
+            q = \operatorname{softmax}(W x + b),
+            \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
+                + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
+            \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
+                -\log q_{i, y_i}
+                + \frac{C}{n} \left(\lambda_v \sum_j (W_{jj} - 1)^2 + \lambda_b \sum_j b_j^2
+                + (C - 1) \lambda_M \sum_{j \neq k} W_{jk}^2\right)
+        """,
+        bibtex=BERTA,
+        params=SmsParams,
+        implementation=StructuredMatrixScaling,
+        keeps_accuracy=False,
+    ),
+)

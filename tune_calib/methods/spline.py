@@ -1,0 +1,98 @@
+"""Spline calibration of the top label (Gupta et al., ICLR 2021).
+
+The samples of ``calib`` are sorted by their confidence s. A natural cubic spline over the share of
+samples below, whose knots are evenly spaced, is fitted by least squares to the sum of correctness
+minus the sum of confidence; its slope plus s is the calibrated confidence at s, linear between
+samples and level outside. Samples of equal confidence have the mean of theirs.
+
+What the authors leave open is what the other classes get. Here they share the rest in the
+proportions that they had, and a calibrated confidence below that of the second class is raised to
+it, by a millionth more, so that the accuracy is kept. The confidence is clipped to
+[1e-12, 1 - 1e-12].
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from pydantic import Field
+from scipy.interpolate import CubicSpline
+from torch import Tensor
+
+from tune_calib.methods._curves import interpolated
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, keep_first
+from tune_calib.registry import METHODS, MethodInfo, Params
+
+
+class SplineParams(Params):
+    """Hyper-parameters."""
+
+    knots: int = Field(6, ge=3, le=100)
+    """Of the spline."""
+
+
+class SplineCalibration(FittedAlone):
+    """A curve of the confidence."""
+
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit the curve."""
+        found, named = logits.softmax(-1).max(-1)
+        confidence, order = found.cpu().sort(stable=True)
+        correct = (named == labels).double().cpu()[order]
+        places = np.linspace(0, 1, len(labels))
+        gaps = (correct - confidence).cumsum(0).numpy() / len(labels)
+        knots = np.linspace(0, 1, self.params.knots)
+        # The spline is linear in its values at the knots: column k is that of a 1 at knot k.
+        basis = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
+        heights = np.linalg.lstsq(basis(places), gaps, rcond=None)[0]
+        calibrated = confidence + torch.from_numpy(basis(places, 1) @ heights)
+        return Fit({"knots": _without_ties(confidence, calibrated).to(logits.device)})
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Log-probabilities with the calibrated confidence; the first class stays."""
+        log_probs = logits.log_softmax(-1)
+        own, first = log_probs.max(-1, keepdim=True)
+        found = interpolated(own.exp().T, state["knots"][None]).T.clamp(SMALLEST, 1 - SMALLEST)
+        # By logarithms: one minus a saturated confidence is 0, the sum of the others is not.
+        others = log_probs.scatter(-1, first, -torch.inf)
+        others = others - others.logsumexp(-1, keepdim=True) + (-found).log1p()
+        return keep_first(others.scatter(-1, first, found.log()), logits)
+
+
+def _without_ties(places: Tensor, heights: Tensor) -> Tensor:
+    """Knots (2, M) of sorted places, M at least 2; equal ones have their mean."""
+    single, which, counts = places.unique_consecutive(return_inverse=True, return_counts=True)
+    means = torch.zeros_like(single).index_add_(0, which, heights) / counts
+    knots = torch.stack([single, means])
+    return knots if len(single) > 1 else knots.expand(2, 2)
+
+
+METHODS.register(
+    MethodInfo(
+        name="spline",
+        kind="posthoc",
+        title="splines of the top label's calibration",
+        paper="Gupta et al., ICLR",
+        year=2021,
+        url="https://arxiv.org/abs/2006.12800",
+        formula=r"""
+            q_{\hat y} = s + g'(t(s)), \quad s = p_{\hat y} = \max_k p_k,
+            \quad q_k = \frac{1 - q_{\hat y}}{1 - s} p_k \text{ for } k \neq \hat y,
+            \quad g = \operatorname{argmin}_g \sum_i \left(g\left(\tfrac{i}{N}\right)
+                - \frac{1}{N} \sum_{j \leq i} ([\hat y_j = y_j] - s_j)\right)^2
+        """,
+        bibtex="""
+@inproceedings{gupta2021calibration,
+  author = {Gupta, Kartik and Rahimi, Amir and Ajanthan, Thalaiyasingam and Mensink, Thomas and
+    Sminchisescu, Cristian and Hartley, Richard},
+  title = {Calibration of Neural Networks using Splines},
+  booktitle = {International Conference on Learning Representations},
+  year = {2021},
+  url = {https://arxiv.org/abs/2006.12800},
+}
+""",
+        params=SplineParams,
+        implementation=SplineCalibration,
+        keeps_accuracy=True,
+    ),
+)

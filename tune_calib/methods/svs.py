@@ -1,0 +1,45 @@
+"""Structured vector scaling, SVS (Berta et al., AISTATS 2026): a diagonal drawn to the identity.
+
+The reading is that of the authors' program (probmetrics): the best temperature, a mixture with
+1 / (n + 1) of the uniform distribution, then v and b by the NLL with ridge penalties that fall with
+the number n of samples. The fit ends where the gradient vanishes.
+"""
+
+from torch import Tensor
+
+from tune_calib.methods._affine import Affine, Ridge
+from tune_calib.methods._references import BERTA
+from tune_calib.methods._structured import Structured, StructuredParams, diagonal
+from tune_calib.registry import METHODS, MethodInfo
+
+
+class StructuredVectorScaling(Structured):
+    """A scale and an intercept a class, near to those of a temperature."""
+
+    def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
+        """Penalties of the diagonal and the intercept."""
+        return diagonal(inputs, self.params)
+
+
+METHODS.register(
+    MethodInfo(
+        name="svs",
+        kind="posthoc",
+        title="structured vector scaling",
+        paper="Berta et al., AISTATS",
+        year=2026,
+        url="https://arxiv.org/abs/2511.03685",
+        formula=r"""
+            q = \operatorname{softmax}(v \odot x + b),
+            \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
+                + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
+            \quad v, b = \operatorname{argmin}_{v, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
+                -\log q_{i, y_i}
+                + \frac{C}{n} \left(\lambda_v \sum_j (v_j - 1)^2 + \lambda_b \sum_j b_j^2\right)
+        """,
+        bibtex=BERTA,
+        params=StructuredParams,
+        implementation=StructuredVectorScaling,
+        keeps_accuracy=False,
+    ),
+)

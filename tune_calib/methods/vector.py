@@ -1,0 +1,65 @@
+"""Vector scaling (Guo et al., ICML 2017): softmax(w * z + b), fitted on ``calib``.
+
+The NLL is minimised from the best temperature until its gradient vanishes; w may be negative. There
+is no optimum, and the trial is flagged, where ``calib`` lacks a class (its intercept falls for
+ever), or where the fitted transform gets every sample right (its scale grows for ever).
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
+from tune_calib.methods._base import NoParams
+from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
+from tune_calib.methods._references import GUO
+from tune_calib.methods.temperature import converged, has_optimum, is_all_right
+from tune_calib.registry import METHODS, MethodInfo
+
+
+class VectorScaling(FittedAlone):
+    """A scale and an intercept a class."""
+
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit w and b."""
+        may_be_found = has_optimum(logits, labels)
+        found = _best(logits, labels, EXACT if may_be_found else ROUGH)
+        is_found = found.is_converged and may_be_found and not is_all_right(found(logits), labels)
+        flags = frozenset() if is_found else frozenset({UNCONVERGED})
+        return Fit(found.state(), flags=flags)
+
+    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+        """Fit w and b less exactly."""
+        return Fit(_best(logits, labels, ROUGH).state())
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Scale and shift."""
+        return mapped(logits, state["weight"], state["intercept"])
+
+
+def _best(logits: Tensor, labels: Tensor, tolerance: float) -> Affine:
+    start = identity(logits, 1 / converged(logits, labels, ROUGH))
+    free = Ridge(0.0, torch.zeros_like(start.weight))
+    return minimised(logits, labels, free, start, tolerance)
+
+
+METHODS.register(
+    MethodInfo(
+        name="vector",
+        kind="posthoc",
+        title="vector scaling",
+        paper="Guo et al., ICML",
+        year=2017,
+        url="https://arxiv.org/abs/1706.04599",
+        formula=r"""
+            p = \operatorname{softmax}(w \odot z + b),
+            \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
+                -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
+        """,
+        bibtex=GUO,
+        params=NoParams,
+        implementation=VectorScaling,
+        keeps_accuracy=False,
+    ),
+)
