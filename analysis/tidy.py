@@ -13,7 +13,7 @@ from tune_calib.folders import LOST
 from tune_calib.names import METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
 from tune_calib.registry import nearest
 from tune_calib.results import is_metric_column
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 COLUMNS = (
     "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",

@@ -8,7 +8,8 @@ import pytest
 import tune_calib
 from tests.support import here
 from tune_calib.errors import SETTINGS, UserError, as_key, as_option
-from tune_calib.spec import DataSlot, NetworkSlot
+from tune_calib.slots.data import DataSlot
+from tune_calib.slots.network import NetworkSlot
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.sweep.format import SearchOptions, SeedCounts, SweepFile, TrialResources
 

@@ -24,7 +24,7 @@ from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.names import CHANCE, FLAGS
 from tune_calib.results import read_table
-from tune_calib.spec import PostHocSlot
+from tune_calib.slots.posthoc import PostHocSlot
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
 from tune_calib.tuning.search.objective import Objective

@@ -13,14 +13,18 @@ from tests import fake_results
 from tests.docs.test_pages import blocks, page
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
 from tune_calib.manifests import RungRecord, SweepManifest
 from tune_calib.names import SLOTS
+from tune_calib.pipelines import side_by_side
 from tune_calib.recipe import QUICK
 from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
 from tune_calib.results import read_table
 from tune_calib.settings import effective, own_recipe
-from tune_calib.spec import HeadSlot, NetworkSlot, OptimisedSlot, TrialSpec, canonical_json
+from tune_calib.slots.base import OptimisedSlot
+from tune_calib.slots.head import HeadSlot
+from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec import TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.backend.trainables import trainable
 from tune_calib.tuning.caption import conditions

@@ -8,7 +8,8 @@ from tune_calib.errors import UserError
 from tune_calib.recipe import QUICK, Recipe, Settings
 from tune_calib.registry import DATASETS
 from tune_calib.settings import changes_of, effective, is_given, suited_to, with_import
-from tune_calib.spec import NetworkSlot, TrialSpec
+from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec import TrialSpec
 
 LARGEST_PLAN = 100_000
 """Trials of one ladder or search; more are refused before any is written out."""

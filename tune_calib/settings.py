@@ -22,7 +22,8 @@ from tune_calib.recipe import (
     refuse_untrained,
 )
 from tune_calib.registry import DATASETS, METHODS, RECIPES, MethodInfo, nearest
-from tune_calib.spec import SLOTS, TrialSpec, refuse_training
+from tune_calib.slots.network import refuse_training
+from tune_calib.spec import SLOTS, TrialSpec
 from tune_calib.wording import as_setting
 
 _SIZES = ("resize", "crop")

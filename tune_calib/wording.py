@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 _NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be true or false"
 _WORDS = {
     "bool_parsing": _BOOL,
@@ -43,6 +45,15 @@ def complaint(error: Mapping[str, Any]) -> str:
         return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
     context = {k: f"{v:g}" if isinstance(v, float) else v for k, v in error.get("ctx", {}).items()}
     return words.format(**context)
+
+
+def one_line(error: ValidationError) -> str:
+    """The first mistake that pydantic found: where, what is wrong, and the value."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return (
+        f"{where}: {complaint(first)}, got {shown(first['input'])}" if where else complaint(first)
+    )
 
 
 def counted(count: int, thing: str) -> str:

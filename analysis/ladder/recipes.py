@@ -10,7 +10,9 @@ from tabulate import tabulate
 from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import NOTHING, Cell, Record, cell, texts
-from tune_calib.spec import HeadSlot, NetworkSlot, Slot
+from tune_calib.slots.base import Slot
+from tune_calib.slots.head import HeadSlot
+from tune_calib.slots.network import NetworkSlot
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
 # What a rung is, not how it was trained: its label and the table of settings tell these.

@@ -7,8 +7,8 @@ from torch.nn.functional import normalize
 from tune_calib.methods import HeadContext, HeadMethod
 from tune_calib.models.heads import init_stack
 from tune_calib.registry import METHODS, SPACES, MethodInfo, Params
+from tune_calib.slots.head import HeadSlot
 from tune_calib.space import Space, log_uniform
-from tune_calib.spec import HeadSlot
 
 
 class CosineParams(Params):

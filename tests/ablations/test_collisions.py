@@ -9,7 +9,8 @@ from tests import fake_results
 from tests.support import job_in
 from tune_calib.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.results import write_results
 from tune_calib.tuning.ablate import ablate

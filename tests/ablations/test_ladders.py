@@ -9,7 +9,8 @@ import ablations
 from analysis.published import published
 from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
-from tune_calib.ladder import all_of, expand, left_out, side_by_side
+from tune_calib.ladder import expand, left_out
+from tune_calib.pipelines import all_of, side_by_side
 from tune_calib.registry import DATASETS, LADDERS, METHODS, RECIPES
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)

@@ -20,7 +20,8 @@ from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.registry import DATASETS
 from tune_calib.results import read_table
-from tune_calib.spec import HeadSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec
 
 CPU = torch.device("cpu")
 CORES = os.cpu_count() or 1

@@ -37,7 +37,8 @@ from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
 from tune_calib.models.network import Network
 from tune_calib.registry import DATASETS, METHODS
-from tune_calib.spec import HeadSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec
 
 FOLDER = Path("runs/mac_cal-defaults")
 PUBLISHED = CIFAR10_ROOT.parent / "networks" / "cifar10"

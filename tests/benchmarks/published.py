@@ -16,7 +16,7 @@ from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.population import PopulationTrainer, population_key
 from tune_calib.ladder import expand
 from tune_calib.registry import LADDERS
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 
 HEAD_SEEDS = 5
 SAMPLES = 500

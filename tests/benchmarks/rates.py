@@ -10,7 +10,8 @@ from ray import tune
 
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.asked import Asked, Seeds
-from tune_calib.ladder import PlannedTrial, expand, side_by_side
+from tune_calib.ladder import PlannedTrial, expand
+from tune_calib.pipelines import side_by_side
 from tune_calib.tuning.backend.feed import run_plan
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, ray_session
 from tune_calib.tuning.backend.plan import HEAD_THREADS, Plan, RayTrial, make_plan

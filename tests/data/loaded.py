@@ -8,7 +8,8 @@ from tune_calib.asked import Asked
 from tune_calib.data.splits import Development, load_development
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
-from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import TrialSpec
 
 
 def parts(development: Development):

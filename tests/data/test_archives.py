@@ -17,7 +17,7 @@ from tune_calib.data.base import info_of
 from tune_calib.data.images import LazyImages
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.registry import DATASETS
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 
 def test_every_data_set_has_an_archive():

@@ -26,7 +26,7 @@ from tune_calib.data.splits import (
 )
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.registry import DATASETS
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 REAL_CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
 

@@ -11,7 +11,8 @@ from tune_calib.data.rules import held_out_of_test
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
-from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import TrialSpec
 
 # Data set, rule: size of train, its first positions, the first positions of validation.
 PUBLISHED = {

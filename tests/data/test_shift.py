@@ -17,7 +17,7 @@ from tune_calib.data.shift.published import Published
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 KINDS = ("fog", "gaussian_noise")
 

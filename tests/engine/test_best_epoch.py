@@ -20,7 +20,8 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.names import WATCHED
 from tune_calib.registry import METHODS
-from tune_calib.spec import HeadSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec
 
 RULES = get_args(HeadSlot.model_fields["select"].annotation)
 EPOCHS = 4

@@ -18,7 +18,8 @@ from tune_calib.engine.tensors import TENSORS
 from tune_calib.engine.weights import trained_by, trained_spec
 from tune_calib.errors import UserError
 from tune_calib.models.network import Network
-from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.taken_in import taken_in
 
 HASH = "0123456789abcdef"

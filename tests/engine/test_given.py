@@ -18,12 +18,14 @@ from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, left_out, side_by_side
+from tune_calib.ladder import expand, left_out
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
+from tune_calib.pipelines import side_by_side
 from tune_calib.registry import LADDERS, METHODS, RECIPES, SPACES
 from tune_calib.settings import effective
-from tune_calib.spec import OF_TRAINING, NetworkSlot, TrialSpec
+from tune_calib.slots.network import OF_TRAINING, NetworkSlot
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.caption import conditions
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.taken_in import taken_in

@@ -18,7 +18,8 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
 from tune_calib.portable import PORTABLE
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec

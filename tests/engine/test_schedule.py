@@ -7,7 +7,8 @@ import torch
 
 from tune_calib.engine.schedule import learning_rate
 from tune_calib.errors import UserError
-from tune_calib.spec import NetworkSlot, TrialSpec
+from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec import TrialSpec
 
 EPOCHS, BATCHES = 10, 20
 

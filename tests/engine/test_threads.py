@@ -9,7 +9,8 @@ from tests.support import small_spec
 from tune_calib.asked import Asked, Seeds
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
 from tune_calib.registry import LADDERS
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec, canonical_json

@@ -13,11 +13,13 @@ from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.imports import KIND, checked, keep, record_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
 from tune_calib.metrics.summary import regime, regime_in_parts
+from tune_calib.pipelines import side_by_side
 from tune_calib.registry import LADDERS
 from tune_calib.settings import effective
-from tune_calib.spec import ImportedData, TrialSpec
+from tune_calib.slots.data import ImportedData
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import lacking, make_plan
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.taken_in import taken_in

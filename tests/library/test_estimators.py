@@ -18,7 +18,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.registry import METHODS
-from tune_calib.spec import PostHocSlot
+from tune_calib.slots.posthoc import PostHocSlot
 
 CPU = torch.device("cpu")
 

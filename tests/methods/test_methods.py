@@ -11,7 +11,7 @@ import tune_calib.methods
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.registry import METHODS, MethodInfo, Registry
-from tune_calib.spec import PostHocSlot
+from tune_calib.slots.posthoc import PostHocSlot
 
 
 @pytest.mark.parametrize("name", list(METHODS))

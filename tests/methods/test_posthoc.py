@@ -8,7 +8,8 @@ from tune_calib.errors import UserError
 from tune_calib.methods._posthoc import FittedAlone, folds
 from tune_calib.names import FLAGS
 from tune_calib.registry import METHODS, SPACES
-from tune_calib.spec import PostHocSlot, TrialSpec
+from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.spec import TrialSpec
 
 NAMES = [name for name in METHODS if METHODS[name].kind == "posthoc"]
 SETTINGS = [

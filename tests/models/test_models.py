@@ -12,7 +12,7 @@ from tune_calib.models.backbones.narrow_resnet import DEPTHS
 from tune_calib.models.build import build_network
 from tune_calib.models.network import Network, Output
 from tune_calib.registry import BACKBONES
-from tune_calib.spec import NetworkSlot
+from tune_calib.slots.network import NetworkSlot
 
 
 def parameters(module: nn.Module) -> int:

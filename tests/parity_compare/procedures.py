@@ -26,7 +26,7 @@ from tune_calib.methods.plp import PUBLISHED, Plp, PlpParams, schedule
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.models.heads import apply_stack
 from tune_calib.registry import METHODS
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 
 DTYPE = torch.float64
 

@@ -3,7 +3,8 @@
 from itertools import product
 
 from tune_calib.asked import Asked
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
 from tune_calib.recipe import fitting
 from tune_calib.registry import DATASETS, METHODS, RECIPES
 

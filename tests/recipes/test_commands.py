@@ -7,7 +7,8 @@ import pytest
 
 from tests.recipes.asked import WEIGHTS, asked_of
 from tests.support import here
-from tune_calib.ladder import expand, side_by_side
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
 from tune_calib.recipe import QUICK, Quick, Recipe
 from tune_calib.registry import DATASETS, RECIPES
 from tune_calib.tuning.caption import conditions, tell_recipe

@@ -22,7 +22,7 @@ from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.registry import DATASETS
 from tune_calib.results import read_table, write_table
 from tune_calib.settings import effective
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 from tune_calib.tuning.backend.look import LookTrainable
 from tune_calib.tuning.look import CloserLook, lacking
 

@@ -7,7 +7,7 @@ import typer
 from tune_calib.wording import counted
 
 if TYPE_CHECKING:
-    from tune_calib.spec import ImportedData
+    from tune_calib.slots.data import ImportedData
 
 _FILES = "[ROLE=]FILE[:KEY], of npz, npy, safetensors, Parquet or HDF5"
 

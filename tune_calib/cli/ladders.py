@@ -40,7 +40,8 @@ from tune_calib.cli.options import (
 )
 from tune_calib.cli.results import report
 from tune_calib.errors import UserError
-from tune_calib.ladder import Ladder, all_of, refuse_unused, side_by_side
+from tune_calib.ladder import Ladder, refuse_unused
+from tune_calib.pipelines import all_of, side_by_side
 from tune_calib.registry import LADDERS
 
 if TYPE_CHECKING:

@@ -160,7 +160,7 @@ def _value(typed_: str, value: str) -> Any:
 
 
 def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:
-    """Seeds of networks and heads (``tune_calib.ladder.Seeds``).
+    """Seeds of networks and heads (``tune_calib.asked.Seeds``).
 
     Raises:
         UserError: a count is below 1, or the options contradict each other.

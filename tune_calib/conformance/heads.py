@@ -14,7 +14,8 @@ from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.registry import MethodInfo
 from tune_calib.settings import own_recipe
-from tune_calib.spec import HeadSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec
 
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:

@@ -17,7 +17,7 @@ from tune_calib.registry import DATASETS, nearest
 from tune_calib.wording import counted, shown
 
 if TYPE_CHECKING:
-    from tune_calib.spec import DataSlot
+    from tune_calib.slots.data import DataSlot
 
 
 HELD_OUT = -1

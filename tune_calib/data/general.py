@@ -20,7 +20,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.registry import DATASETS
 
 if TYPE_CHECKING:
-    from tune_calib.spec import DataSlot
+    from tune_calib.slots.data import DataSlot
 
 SMALL = 96
 """Images of one size up to this are kept as they are; larger ones are resized."""

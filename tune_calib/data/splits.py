@@ -17,7 +17,7 @@ from tune_calib.data.base import HELD_OUT, DatasetInfo, Split, info_of
 from tune_calib.data.cache import load_source
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.seeds import child_seed
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 Counts = NDArray[np.int64]
 

@@ -26,7 +26,8 @@ from tune_calib.models.network import Network
 from tune_calib.places import Place
 from tune_calib.registry import Params
 from tune_calib.seeds import child_seed
-from tune_calib.spec import HeadSlot, TrialSpec, content_hash
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec, content_hash
 
 TEST = "test"
 

@@ -32,7 +32,9 @@ from tune_calib.methods._base import HeadContext, HeadMethod, PostHocMethod
 from tune_calib.metrics.summary import evaluate
 from tune_calib.names import column
 from tune_calib.registry import METHODS
-from tune_calib.spec import HeadSlot, PostHocSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.spec import TrialSpec
 
 KIND = "classifiers"
 

@@ -21,7 +21,7 @@ from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.metrics.summary import evaluate, regime
 from tune_calib.names import BASE, CHANCE, column
 from tune_calib.registry import METHODS
-from tune_calib.spec import PostHocSlot
+from tune_calib.slots.posthoc import PostHocSlot
 
 REPORTED = ("select", "test")
 

@@ -10,7 +10,8 @@ from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import UserError
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.registry import METHODS
-from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import TrialSpec
 
 CHANCE = 1e-6
 """Probability with which a network that did not see the hold-out is taken for one that did."""

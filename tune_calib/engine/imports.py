@@ -21,7 +21,7 @@ from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, wr
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
 from tune_calib.places import require_writable
-from tune_calib.spec import ImportedData
+from tune_calib.slots.data import ImportedData
 from tune_calib.wording import shown
 
 KIND, NAMES = "imports", "import_names"

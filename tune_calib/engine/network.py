@@ -41,7 +41,8 @@ from tune_calib.models.build import build_network
 from tune_calib.models.network import Network
 from tune_calib.registry import METHODS
 from tune_calib.seeds import child_seed
-from tune_calib.spec import NetworkSlot, TrialSpec
+from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec import TrialSpec
 
 # Not free to change: the views of a bank are drawn so many images at a time, and batch
 # normalisation in train mode takes its statistics over so many.

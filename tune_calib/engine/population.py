@@ -17,7 +17,7 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.registry import METHODS
 from tune_calib.seeds import child_seed
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 

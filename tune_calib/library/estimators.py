@@ -17,7 +17,7 @@ from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library.arrays import Estimator, as_given, labels_of, refuse_unknown, rows_of
 from tune_calib.names import FLAGS
 from tune_calib.registry import METHODS, MethodInfo, nearest
-from tune_calib.spec import PostHocSlot
+from tune_calib.slots.posthoc import PostHocSlot
 
 
 class PostHocEstimator(Estimator):

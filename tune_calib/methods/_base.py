@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.registry import Params
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 
 
 class NoParams(Params):

@@ -29,7 +29,7 @@ from tune_calib.methods._base import (
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 
 
 class MacCalParams(Params):

@@ -24,7 +24,7 @@ from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
 from tune_calib.seeds import child_seed
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 
 NOISE_BLOCK = 256  # samples of a split whose noise at evaluation is drawn together
 

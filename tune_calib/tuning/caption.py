@@ -10,7 +10,10 @@ from tune_calib.ladder import Ladder, PlannedTrial, Rung, left_out
 from tune_calib.manifests import RecipeRecord
 from tune_calib.places import Place
 from tune_calib.registry import BACKBONES, DATASETS
-from tune_calib.spec import DataSlot, HeadSlot, ImportedData, NetworkSlot, OptimisedSlot
+from tune_calib.slots.base import OptimisedSlot
+from tune_calib.slots.data import DataSlot, ImportedData
+from tune_calib.slots.head import HeadSlot
+from tune_calib.slots.network import NetworkSlot
 from tune_calib.wording import as_setting, counted
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}

@@ -17,7 +17,7 @@ from tune_calib.ladder import PlannedTrial
 from tune_calib.names import column
 from tune_calib.places import Place
 from tune_calib.results import read_table
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 from tune_calib.tuning.backend.launch import Resources
 from tune_calib.tuning.backend.look import Look, in_looks
 

@@ -23,7 +23,8 @@ from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.base import BackboneInfo
 from tune_calib.places import Place
 from tune_calib.registry import BACKBONES, METHODS
-from tune_calib.spec import OWN_NORM, DataSlot, TrialSpec
+from tune_calib.slots.data import OWN_NORM, DataSlot
+from tune_calib.spec import TrialSpec
 
 
 def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:

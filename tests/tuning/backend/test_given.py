@@ -17,8 +17,10 @@ from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, side_by_side
-from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.taken_in import taken_in
 
 HEAD = {"epochs": 2, "augment": "none"}

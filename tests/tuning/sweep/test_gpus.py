@@ -14,7 +14,8 @@ from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.errors import UserError
 from tune_calib.gpus import GPUS
 from tune_calib.registry import METHODS
-from tune_calib.spec import DataSlot, TrialSpec
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.dry_run.cost import Cost, step_cost
 from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.run import planned_works

@@ -20,7 +20,7 @@ from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.registry import DATASETS
 
 if TYPE_CHECKING:
-    from tune_calib.spec import DataSlot
+    from tune_calib.slots.data import DataSlot
 
 NAME = "imagefolder"
 HINT = "give `data_root` a folder that holds train/CLASS/IMAGE and test/CLASS/IMAGE"

@@ -24,7 +24,7 @@ from tune_calib.errors import DataNotFoundError
 from tune_calib.registry import DATASETS
 
 if TYPE_CHECKING:
-    from tune_calib.spec import DataSlot
+    from tune_calib.slots.data import DataSlot
 
 NAME = "parquet"
 HINT = "give `data_root` a folder with train.parquet and test.parquet (or their shards)"

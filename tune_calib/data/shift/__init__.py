@@ -24,7 +24,7 @@ from tune_calib.data.shift.parts import ShiftSet
 from tune_calib.data.shift.published import Published, folder_of
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS, nearest
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 CORRUPTIONS, GENERATED = "corruptions", "generated"
 FAMILIES = ("ood", "corrupt", "generated")

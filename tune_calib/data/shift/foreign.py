@@ -15,7 +15,7 @@ from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.errors import UserError
 from tune_calib.registry import DATASETS
 from tune_calib.seeds import child_seed
-from tune_calib.spec import DataSlot
+from tune_calib.slots.data import DataSlot
 
 NOISE, HELD_OUT = "noise", "heldout"
 VERSION = 1  # raise it when the same images are fitted otherwise

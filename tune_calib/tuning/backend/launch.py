@@ -24,7 +24,7 @@ from tune_calib.errors import UserError
 from tune_calib.names import CRASHES
 from tune_calib.places import place
 from tune_calib.results import atomic_write
-from tune_calib.spec import Precision
+from tune_calib.slots.network import Precision
 from tune_calib.tuning.backend.progress import Progress
 from tune_calib.tuning.backend.stop import STOP_SIGNALS
 

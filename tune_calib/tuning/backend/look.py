@@ -19,7 +19,7 @@ from tune_calib.engine.shifts import shifted_bank_key
 from tune_calib.ladder import PlannedTrial
 from tune_calib.places import place
 from tune_calib.results import write_table
-from tune_calib.spec import Precision
+from tune_calib.slots.network import Precision
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit, last_line
 from tune_calib.tuning.backend.plan import plain

@@ -13,7 +13,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.ladder import PlannedTrial
-from tune_calib.spec import Precision
+from tune_calib.slots.network import Precision
 
 MAX_POPULATION = 32
 

@@ -60,7 +60,7 @@ from tune_calib.ladder import PlannedTrial
 from tune_calib.names import METRICS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.registry import METHODS
-from tune_calib.spec import HeadSlot
+from tune_calib.slots.head import HeadSlot
 from tune_calib.tuning.backend.rows import (
     TrialResult,
 )

@@ -26,7 +26,10 @@ from tune_calib.errors import UserError
 from tune_calib.places import Place
 from tune_calib.registry import METHODS
 from tune_calib.results import read_table
-from tune_calib.spec import DataSlot, HeadSlot, NetworkSlot, TrialSpec, canonical_json
+from tune_calib.slots.data import DataSlot
+from tune_calib.slots.head import HeadSlot
+from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec import TrialSpec, canonical_json
 
 HEAD_SAMPLES = 2048
 """Features of the epoch by which heads are timed; an epoch of more takes longer in proportion."""

@@ -15,7 +15,8 @@ from tune_calib.gpus import Gpu
 from tune_calib.methods._base import Batch, NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.registry import METHODS
-from tune_calib.spec import Precision, TrialSpec
+from tune_calib.slots.network import Precision
+from tune_calib.spec import TrialSpec
 
 SHARE = 0.45
 """Of the stated peaks that a training reaches. One number for all GPUs, networks and precisions: by

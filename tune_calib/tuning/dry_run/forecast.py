@@ -14,7 +14,8 @@ from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.gpus import GPUS, Gpu
-from tune_calib.spec import HeadSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.dry_run.clock import Clock, Rate, kind_of
 from tune_calib.tuning.dry_run.cost import SHARE, made
 from tune_calib.tuning.dry_run.needs import Needs, needs_of

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from tune_calib.ladder import PlannedTrial
 from tune_calib.places import Place
-from tune_calib.spec import HeadSlot, TrialSpec
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.search.driver import study_so_far

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 from tune_calib.data.splits import Sizes, published_sizes
 from tune_calib.engine.network import EVALUATION_BATCH
 from tune_calib.gpus import Gpu
-from tune_calib.spec import DataSlot, HeadSlot, TrialSpec, canonical_json
+from tune_calib.slots.data import DataSlot
+from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import TrialSpec, canonical_json
 from tune_calib.tuning.dry_run.clock import Clock, Rate
 from tune_calib.tuning.dry_run.cost import (
     HEAD_KERNELS,

@@ -7,17 +7,8 @@ from typing import Any
 
 from tune_calib.asked import Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
-from tune_calib.ladder import (
-    Ladder,
-    PlannedTrial,
-    Rung,
-    all_of,
-    expand,
-    pipeline,
-    refuse_unknown,
-    refuse_unused,
-    side_by_side,
-)
+from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, refuse_unknown, refuse_unused
+from tune_calib.pipelines import all_of, pipeline, side_by_side
 from tune_calib.recipe import Settings
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.look import CloserLook

@@ -1,0 +1,1 @@
+"""The slots of a trial spec: a file each, on what they share."""
