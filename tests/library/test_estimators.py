@@ -21,7 +21,6 @@ from tune_calib.registry import METHODS
 from tune_calib.spec import PostHocSlot
 
 CPU = torch.device("cpu")
-TWO_CLASSES = {"beta"}
 
 
 def of(name):
@@ -37,7 +36,7 @@ def drawn(classes, samples=400, seed=0):
 
 
 def given_to(name):
-    return drawn(2 if name in TWO_CLASSES else 5)
+    return drawn(METHODS[name].classes or 5)
 
 
 def fitted(estimator, *given):

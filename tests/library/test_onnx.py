@@ -7,24 +7,26 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.classifiers import HEADS, OF_DIGITS, TOLD, classifier_of, spec_of
+from tests.classifiers import HEADS, OF_DIGITS, POSTHOC, TOLD, classifier_of, spec_of
 from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
-from tune_calib.engine.classifier import Classifier
+from tune_calib.engine.classifier import Classifier, tensors_of_trial
+from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
 from tune_calib.library.onnx_file import CLOSE, write_onnx
+from tune_calib.spec import TrialSpec
 from tune_calib.tuning.export import Wanted, export
 
 DRAWN = {"vtst", "mac_cal drawn"}
 SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}
 
 
-def found_by_onnx(file, name, given):
+def found_by_onnx(file, name, given, output="probabilities"):
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     assert [each.name for each in session.get_inputs()] == [name]
-    return torch.from_numpy(session.run(["probabilities"], {name: np.asarray(given)})[0])
+    return torch.from_numpy(session.run([output], {name: np.asarray(given)})[0])
 
 
 @pytest.mark.parametrize("told", [None, *(told for told in TOLD if told not in DRAWN)])
@@ -39,11 +41,9 @@ def test_images_in_probabilities_out(told, bank, trained, tmp_path):
         assert (found - network(some)).abs().max() <= CLOSE
 
 
-# Logits of a head differ in the last digit of single precision, and so may a step by its height.
-STEPS = {"isotonic", "irm", "histogram", "spline"}
-SMOOTH = [name for name in OF_DIGITS if name not in STEPS]
 ONCE = [(None, name) for name in OF_DIGITS] + [(told, "temperature") for told in HEADS]
-CROSSED = [(told, name) for told in HEADS for name in SMOOTH if (told, name) not in ONCE]
+CROSSED = [(told, name) for told in HEADS for name in OF_DIGITS if (told, name) not in ONCE]
+TWO_CLASSES = [name for name in POSTHOC if name not in OF_DIGITS]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,15 @@ def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
     write_onnx(network, tmp_path / "x.onnx")
     test = bank.test()
     name, given = ("features", test.features) if told else ("logits", test.logits)
-    expected = network.from_features(given) if told else network.from_logits(given)
     found = found_by_onnx(tmp_path / "x.onnx", name, given)
-    assert (found - expected).abs().max() <= CLOSE
+    logits = found_by_onnx(tmp_path / "x.onnx", name, given, "uncalibrated")
+    own = network.classifier.uncalibrated(test)[0]
+    assert torch.allclose(logits, own, rtol=CLOSE, atol=CLOSE)
+    # On the same logits: a transform may have steps, and enlarges their last digits there.
+    calibrated = network.classifier.transform(logits.double()[None])[0].softmax(-1)
+    assert (found - calibrated).abs().max() <= CLOSE
+    if not told:
+        assert (found - network.from_logits(given)).abs().max() <= CLOSE
 
 
 def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path):
@@ -69,6 +75,28 @@ def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path)
     images = load_test(small_spec().data, None).images
     found = found_by_onnx(tmp_path / "x.onnx", "images", images)
     assert (found - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE
+
+
+@pytest.mark.parametrize("posthoc", TWO_CLASSES)
+def test_transforms_of_two_classes(posthoc, tmp_path):
+    chance = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
+    logits[range(300), labels] += 1
+    record = {
+        "digest": "x", "classes": 2, "width": 0, "train": 0, "select": 1, "calib": 1, "test": 1,
+        "is_cut": False, "outputs": "logits",
+    }  # fmt: skip
+    spec = TrialSpec.build(
+        data={"dataset": "imported", "imported": record},
+        network={"backbone": "imported", "epochs": 0},
+        posthoc={"method": posthoc},
+    )
+    transform = fit_transform(spec.posthoc, SplitLogits(logits[None], labels))
+    classifier = Classifier(None, spec.posthoc, tensors_of_trial(None, 0, transform))
+    network = CalibratedNetwork(spec, classifier, None)
+    write_onnx(network, tmp_path / "x.onnx")
+    found = found_by_onnx(tmp_path / "x.onnx", "logits", logits)
+    assert (found - network.from_logits(logits)).abs().max() <= CLOSE
 
 
 @pytest.mark.parametrize("told", sorted(DRAWN))

@@ -94,10 +94,10 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
     """How often each sample is drawn: (resamples, samples), int16."""
     chance = torch.Generator().manual_seed(seed)
     counts = torch.zeros(resamples, samples, dtype=torch.int16)
-    one = torch.ones(samples, dtype=torch.int16)
-    # Draw by draw, since all places at once would take eight bytes each.
-    for own in counts:
-        own.index_add_(0, torch.randint(samples, (samples,), generator=chance), one)
+    # Some draws at a time, since all places at once would take eight bytes each.
+    for part in counts.split(max(1, _CHUNK // samples)):
+        places = torch.randint(samples, part.shape, generator=chance)
+        part.scatter_add_(1, places, torch.ones_like(part))
     return counts
 
 

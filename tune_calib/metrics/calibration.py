@@ -5,6 +5,8 @@ Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE
 checked by ``validation.check``, which raises ValueError.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,8 @@ from tune_calib.metrics.binning import (
 )
 from tune_calib.metrics.equal_mass import debiased
 from tune_calib.metrics.validation import check
+
+_CHUNK = 2**21  # probabilities of classes that are worked on at once
 
 
 def ece_of(table: BinTable, samples: int) -> Tensor:
@@ -126,11 +130,12 @@ def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = Fals
     check(probs, labels)
     # A class beyond the largest label is left out by Mukhoti's code, on which the tables rest.
     classes = probs.shape[-1] if all_classes else int(labels.max()) + 1
-    scores, is_class, place = class_places(probs[..., :classes], labels, bins)
-    zeros = torch.zeros(*scores.shape[:-1], bins + 2, dtype=probs.dtype, device=probs.device)
-    # 0 takes what is in no bin; n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N
-    gaps = zeros.scatter_add(-1, place, scores - is_class)[..., 1 : bins + 1]
-    return gaps.abs().sum(-1).mean(-1) / len(labels)
+    errors = []
+    for scores, is_class, place in _by_class(probs[..., :classes], labels, bins):
+        # 0 takes what is in no bin; n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N
+        gaps = _summed(place, scores - is_class, bins)
+        errors.append(gaps.abs().sum(-1))
+    return torch.cat(errors, -1).mean(-1) / len(labels)
 
 
 def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
@@ -149,29 +154,31 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
         (...), in [0, 1].
     """
     check(probs, labels)
-    scores, is_class, place = class_places(probs, labels, bins)
-    place = place.clamp(min=1)
-    zeros = torch.zeros(*scores.shape[:-1], bins + 2, dtype=probs.dtype, device=probs.device)
-    count, right, over = (
-        zeros.scatter_add(-1, place, values)[..., 1 : bins + 1]
-        for values in (torch.ones_like(scores), is_class.expand_as(scores), scores - is_class)
-    )
-    return debiased(count, right, over).mean(-1).sqrt()
+    squares = []
+    for scores, is_class, place in _by_class(probs, labels, bins):
+        of_sample = (torch.ones_like(scores), is_class.expand_as(scores), scores - is_class)
+        sums = (_summed(place.clamp(min=1), values, bins) for values in of_sample)
+        squares.append(debiased(*sums))
+    return torch.cat(squares, -1).mean(-1).sqrt()
 
 
-def class_places(probs: Tensor, labels: Tensor, bins: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Each class against the rest.
+def _by_class(probs: Tensor, labels: Tensor, bins: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Some classes after the other, each against the rest.
 
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: B, of equal width.
-
-    Returns:
-        p (..., C, N); 1[y = k], (C, N); the bin of each p, (..., C, N): 1 to B, 0 where p = 0.
+    Yields:
+        p (..., c, N); 1[y = k], (c, N); the bin of each p, (..., c, N): 1 to B, 0 where p = 0.
     """
-    classes = probs.shape[-1]
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
-    scores = probs.transpose(-1, -2).contiguous()
-    is_class = (labels == torch.arange(classes, device=labels.device)[:, None]).to(probs.dtype)
-    return scores, is_class, torch.bucketize(scores, edges)
+    numbers = torch.arange(probs.shape[-1], device=labels.device)
+    # All of a thousand classes at once would take several times the memory of the probabilities.
+    width = max(1, _CHUNK // len(labels))
+    for part, classes in zip(probs.split(width, -1), numbers.split(width), strict=True):
+        scores = part.transpose(-1, -2).contiguous()
+        is_class = (labels == classes[:, None]).to(probs.dtype)
+        yield scores, is_class, torch.bucketize(scores, edges)
+
+
+def _summed(place: Tensor, values: Tensor, bins: int) -> Tensor:
+    """Sums of the bins: (..., N) to (..., B)."""
+    zeros = torch.zeros(*values.shape[:-1], bins + 2, dtype=values.dtype, device=values.device)
+    return zeros.scatter_add(-1, place, values)[..., 1 : bins + 1]
