@@ -7,7 +7,7 @@ import pytest
 
 import tune_calib
 from tests.support import here
-from tune_calib.errors import SETTINGS, UserError, as_key, as_option
+from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
 from tune_calib.slots.data import DataSlot
 from tune_calib.slots.network import NetworkSlot
 from tune_calib.tuning.search.objective import Objective
@@ -65,9 +65,8 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     assert "--" + name[2:] not in ended.stderr + ended.stdout
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name not in ("extend", "plugin")])
+@pytest.mark.parametrize("name", sorted({*SETTINGS} - {*NOT_OF_SWEEP_FILES, "plugin"}))
 def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
-    """``extend`` is of evaluate, which no sweep file does."""
     part, _, key = SETTINGS[name].rpartition(".")
     models = {"": SweepFile, "search": SearchOptions, "resources": TrialResources,
               "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot}  # fmt: skip

@@ -24,6 +24,11 @@ _WAYS_OUT = {
     errno.EDQUOT: "free space or name another place",
 }
 
+NOT_OF_SWEEP_FILES = (
+    "extend", "trial", "best", "train", "select", "calib", "test", "head", "replace",
+)  # fmt: skip
+"""Settings of commands that no sweep file does: evaluate, export and import."""
+
 SETTINGS = {
     **{
         name: name
@@ -44,8 +49,9 @@ SETTINGS = {
     "holdout": "set.data.holdout",
     "norm": "set.data.norm",
     "weights": "set.network.weights",
+    "imported": "set.data.imported",
     "plugin": "plugins",
-    "extend": "extend",
+    **{name: name for name in NOT_OF_SWEEP_FILES},
 }  # fmt: skip
 """What a message may name, and the key by which a sweep file has it."""
 
@@ -59,6 +65,10 @@ class UserError(Exception):
     names a setting in backticks (`` `guard` ``), and whoever prints it spells it as its reader
     does: ``as_option``, ``as_key``.
     """
+
+
+class RefusedError(UserError):
+    """What a trial found out speaks against all of its run, which ends with this line."""
 
 
 class DataNotFoundError(UserError):

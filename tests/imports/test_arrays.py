@@ -119,13 +119,13 @@ def test_no_file_or_another_format(tmp_path):
 def test_roles_by_name_by_file_and_by_key(tmp_path):
     one = write(tmp_path / "one.npz", probs=MATRIX, y=LABELS, other=MATRIX)
     np.save(tmp_path / "lone.npy", MATRIX)
-    assert set(by_role("--test", [str(one)], ROLES)) == {"probs", "labels"}
-    found = by_role("--test", [f"logits={one}:other", f"labels={one}:y"], ROLES)
+    assert set(by_role("`test`", [str(one)], ROLES)) == {"probs", "labels"}
+    found = by_role("`test`", [f"logits={one}:other", f"labels={one}:y"], ROLES)
     assert {k: v.told for k, v in found.items()} == {
         "logits": f"{one}:other",
         "labels": f"{one}:y",
     }
-    assert set(by_role("--test", [f"features={tmp_path}/lone.npy"], ROLES)) == {"features"}
+    assert set(by_role("`test`", [f"features={tmp_path}/lone.npy"], ROLES)) == {"features"}
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,13 @@ def test_roles_by_name_by_file_and_by_key(tmp_path):
 def test_keys_that_are_not_there(tmp_path, text, told):
     one = write(tmp_path / "one.npz", logits=MATRIX, labels=LABELS)
     with pytest.raises(UserError, match=told):
-        by_role("--test", [text.format(one=one)], ROLES)
+        by_role("`test`", [text.format(one=one)], ROLES)
 
 
 def test_two_arrays_of_one_role(tmp_path):
     one = write(tmp_path / "one.npz", label=LABELS, targets=LABELS)
     with pytest.raises(UserError, match="are both labels"):
-        by_role("--test", [str(one)], ROLES)
+        by_role("`test`", [str(one)], ROLES)
 
 
 def test_without_h5py_it_is_one_line(tmp_path, monkeypatch):

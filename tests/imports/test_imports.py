@@ -276,7 +276,7 @@ def test_wrong_files_are_one_line(tmp_path, how):
 @pytest.mark.parametrize("absent", ["calib", "test"])
 def test_a_missing_split_is_one_line(tmp_path, absent):
     names = [name for name in SIZES if name != absent]
-    with pytest.raises(UserError, match=f"--{absent} is missing"):
+    with pytest.raises(UserError, match=f"`{absent}` is missing"):
         checked(**splits_of(tmp_path, names=names))
 
 
@@ -288,11 +288,11 @@ def unequal(folder, **other):
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        ({"test": outputs(50, classes=5, seed=3)}, "--train and --test differ in classes: 4 and 5"),
+        ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
         ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
-        ({"test": outputs(40, seed=2)}, "--calib and --test share 40 samples"),
-        ({"train": outputs(40, seed=2)}, "--train and --calib share 40 samples"),
-        ({"head": head()}, "--head is of no use without features"),
+        ({"test": outputs(40, seed=2)}, "`calib` and `test` share 40 samples"),
+        ({"train": outputs(40, seed=2)}, "`train` and `calib` share 40 samples"),
+        ({"head": head()}, "`head` is of no use without features"),
     ],
 )
 def test_splits_that_do_not_go_together(tmp_path, other, told):
@@ -329,7 +329,7 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
         return {**made, "logits": logits + (seed == 2) * np.eye(4, dtype="f4")[0]}
 
     files = {**splits_of(tmp_path, make), "head": [str(write(tmp_path / "h.npz", **head()))]}
-    with pytest.raises(UserError, match="--calib: the logits of row 0 are not those that --head"):
+    with pytest.raises(UserError, match="`calib`: the logits of row 0 are not those that `head`"):
         checked(**files)
 
 

@@ -149,29 +149,29 @@ def split_of(name: str, files: Sequence[str], head: OwnHead | None = None) -> Gi
         UserError: labels are absent, there are neither logits nor features, or shapes are wrong.
         DamagedFileError: a file cannot be read.
     """
-    found = by_role(f"--{name}", files, ROLES)
+    found = by_role(f"`{name}`", files, ROLES)
     if "labels" not in found:
-        raise UserError(f"--{name}: {', '.join(files)} has no labels; {names_of(ROLES)}")
+        raise UserError(f"`{name}`: {', '.join(files)} has no labels; {names_of(ROLES)}")
     if "logits" in found and "probs" in found:
         raise UserError(
-            f"--{name}: {', '.join(files)} has logits and probabilities; name one, e.g. "
+            f"`{name}`: {', '.join(files)} has logits and probabilities; name one, e.g. "
             "logits=FILE:KEY"
         )
     features, outputs = found.get("features"), found.get("logits") or found.get("probs")
     if outputs is None and (features is None or head is None):
         raise UserError(
-            f"--{name}: {', '.join(files)} has no logits or probabilities; give them, or features "
-            f"and the last layer by --head; {names_of(ROLES)}"
+            f"`{name}`: {', '.join(files)} has no logits or probabilities; give them, or features "
+            f"and the last layer by `head`; {names_of(ROLES)}"
         )
     if features is not None and head is None:
         raise UserError(
-            f"--{name}: {', '.join(files)} has features, which need the last layer of their "
-            "network: give a file with weight (classes, features) and bias by --head, or name "
+            f"`{name}`: {', '.join(files)} has features, which need the last layer of their "
+            "network: give a file with weight (classes, features) and bias by `head`, or name "
             "the logits alone: logits=FILE:KEY"
         )
     if features is not None and "probs" in found:
         raise UserError(
-            f"--{name}: beside features and --head probabilities say nothing; leave them out"
+            f"`{name}`: beside features and `head` probabilities say nothing; leave them out"
         )
     labels = found["labels"]
     if len(labels.shape) != 1 or not np.issubdtype(labels.dtype, np.integer):
@@ -184,7 +184,7 @@ def split_of(name: str, files: Sequence[str], head: OwnHead | None = None) -> Gi
             _refuse_shape(array, labels.shape[0])
     if features is not None and head is not None and features.shape[1] != head.weight.shape[1]:
         raise UserError(
-            f"{features.told} has {features.shape[1]} features, and the weight of --head is "
+            f"{features.told} has {features.shape[1]} features, and the weight of `head` is "
             f"{tuple(head.weight.shape)}: it must be (classes, features)"
         )
     given = GivenSplit(
@@ -206,15 +206,15 @@ def head_of(files: Sequence[str]) -> OwnHead:
         UserError: there is no weight, shapes are wrong or a value is not finite.
         DamagedFileError: a file cannot be read.
     """
-    found = by_role("--head", files, HEAD_ROLES)
+    found = by_role("`head`", files, HEAD_ROLES)
     if "weight" not in found:
-        raise UserError(f"--head: {', '.join(files)} has no weight; {names_of(HEAD_ROLES)}")
+        raise UserError(f"`head`: {', '.join(files)} has no weight; {names_of(HEAD_ROLES)}")
     tensors = {name: _finite(array.whole(), array, 0) for name, array in found.items()}
     weight = tensors["weight"]
     bias = tensors.get("bias", torch.zeros(weight.shape[:1]))
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise UserError(
-            f"--head: weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}; they must be "
+            f"`head`: weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}; they must be "
             "(classes, features) and (classes,)"
         )
     return OwnHead(weight, bias)
@@ -233,7 +233,7 @@ def refuse_unequal(splits: Sequence[GivenSplit]) -> None:
             if one != two:
                 named = {"width": "features", "kind": "outputs"}.get(what, what)
                 raise UserError(
-                    f"--{first.name} and --{other.name} differ in {named}: {one} and {two}; are "
+                    f"`{first.name}` and `{other.name}` differ in {named}: {one} and {two}; are "
                     "they of one network?"
                 )
 
@@ -273,7 +273,7 @@ def _refuse_shape(array: Array, samples: int) -> None:
 
 def _refuse_classes(given: GivenSplit, labels: Array) -> None:
     if given.classes < 2:
-        raise UserError(f"--{given.name}: a classifier has at least 2 classes, got {given.classes}")
+        raise UserError(f"`{given.name}`: a classifier has at least 2 classes, got {given.classes}")
     for wrong in (int(given.labels.min()), int(given.labels.max())):
         if not 0 <= wrong < given.classes:
             raise UserError(
@@ -324,7 +324,7 @@ def _refuse_unlike(own: Tensor, logits: Tensor, name: str, first: int) -> None:
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise UserError(
-            f"--{name}: the logits of row {first + row} are not those that --head gives of its "
+            f"`{name}`: the logits of row {first + row} are not those that `head` gives of its "
             f"features (they differ by {float(far[row]):g}); are the features those that the last "
             "layer sees?"
         )

@@ -25,12 +25,12 @@ HEAD_ROLES: Mapping[str, tuple[str, ...]] = {
 
 
 def by_role(
-    option: str, files: Sequence[str], roles: Mapping[str, tuple[str, ...]]
+    setting: str, files: Sequence[str], roles: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Array]:
     """Arrays of some files by what they are.
 
     Args:
-        option: that they were given by, for messages.
+        setting: that they were given by, for messages.
         files: as the module says.
         roles: what they may be, and the names by which it is known.
 
@@ -40,10 +40,10 @@ def by_role(
     """
     found: dict[str, Array] = {}
     for text in files:
-        for role, array in _named(option, text, roles):
+        for role, array in _named(setting, text, roles):
             if role in found:
                 raise UserError(
-                    f"{option}: {found[role].told} and {array.told} are both {role}; name one, "
+                    f"{setting}: {found[role].told} and {array.told} are both {role}; name one, "
                     f"e.g. {role}=FILE:KEY"
                 )
             found[role] = array
@@ -51,7 +51,7 @@ def by_role(
 
 
 def _named(
-    option: str, text: str, roles: Mapping[str, tuple[str, ...]]
+    setting: str, text: str, roles: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, Array]]:
     role, equals, rest = text.partition("=")
     if not equals or role not in roles:
@@ -68,7 +68,7 @@ def _named(
     if key not in arrays:
         what = f"no {key!r}" if key else "several arrays"
         raise UserError(
-            f"{option} {text}: {path} has {what}; it has {', '.join(arrays) or 'none'}: write "
+            f"{setting} {text}: {path} has {what}; it has {', '.join(arrays) or 'none'}: write "
             f"{role}=FILE:KEY"
         )
     yield role, arrays[key]

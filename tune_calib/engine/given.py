@@ -7,7 +7,7 @@ from tune_calib.data.base import info_of
 from tune_calib.engine.evaluate import SplitLogits
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
-from tune_calib.errors import UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.registry import METHODS
 from tune_calib.slots.data import DataSlot
@@ -72,7 +72,7 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
         logits: of its own head, by split.
 
     Raises:
-        UserError: it is.
+        RefusedError: it is.
     """
     network = spec.network
     if not network.is_given or not spec.data.holds_out_train or "test" not in logits:
@@ -89,7 +89,7 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
         return
     if trained_spec(network.weights, store) is not None:
         return
-    raise UserError(
+    raise RefusedError(
         f"the given network is right on {right / count:.2%} of select and calib, which are of the "
         f"training part, and on {right_of_test / tested:.2%} of test: it was trained on what it "
         "would be chosen on; take `holdout` test"

@@ -81,21 +81,21 @@ def checked(
     files = {"train": train, "select": select, "calib": calib, "test": test}
     for name in ("calib", "test"):
         if not files[name]:
-            raise UserError(f"--{name} is missing: give the file of the split")
+            raise UserError(f"`{name}` is missing: give the file of the split")
     own = head_of(head) if head else None
     given = {name: split_of(name, each, own) for name, each in files.items() if each}
     refuse_unequal(list(given.values()))
     stamps = {path: _stamp(path) for split in given.values() for path in split.paths}
     first = given["calib"]
     if own is not None and not first.width:
-        raise UserError("--head is of no use without features; leave it out, or give them")
+        raise UserError("`head` is of no use without features; leave it out, or give them")
     sums = {name: _Sums.of(split) for name, split in given.items()}
     _refuse_shared(sums)
     splits: dict[str, tuple[GivenSplit, Tensor | None]] = {n: (s, None) for n, s in given.items()}
     is_cut = "select" not in given
     if is_cut:
         if len(first.labels) < 2:
-            raise UserError("--calib has one sample, too few for select and calib")
+            raise UserError("`calib` has one sample, too few for select and calib")
         for name, kept in zip(("select", "calib"), halves(first.labels), strict=True):
             splits[name] = (first, kept)
     counts = {
@@ -163,7 +163,7 @@ def _refuse_shared(sums: Mapping[str, _Sums]) -> None:
             shared = len(np.intersect1d(single[one], single[two], assume_unique=True))
             if shared > SHARED * min(sums[one].samples, sums[two].samples):
                 raise UserError(
-                    f"--{one} and --{two} share {shared} samples, to the last digit; splits must "
+                    f"`{one}` and `{two}` share {shared} samples, to the last digit; splits must "
                     "be disjoint"
                 )
 
@@ -203,7 +203,7 @@ def keep(name: str, given: Import, store: Store, replaces: bool) -> None:
         if before is not None and before != digest and not replaces:
             raise UserError(
                 f"{store.root} has another import by the name {name} ({before}); take another "
-                "name, or --replace it: results of the old one stay as they are"
+                "name, or `replace` it: results of the old one stay as they are"
             )
         folder = store.folder(KIND, digest)
         if read_or_remove(folder, artifact_manifest) is None:
@@ -280,8 +280,9 @@ def record_of(name: str, store: Store) -> ImportedData:
     digest = _named(name, store)
     if digest is None:
         raise UserError(
-            f"{store.root} has no import {name!r}: make it by tune-calib import {name} --calib "
-            f"FILE --test FILE --store {store.root}, or name the `store` that has it"
+            f"{store.root} has no import {name!r}: make it by "
+            f"tune-calib import {name} --calib FILE --test FILE --store {store.root}, or name the "
+            "`store` that has it"
         )
     return ImportedData(**_manifest(digest, store)["imported"])
 

@@ -135,7 +135,7 @@ class DataSlot(Slot):
     def _of_import(self) -> Self:
         if (self.dataset == IMPORTED) != (self.imported is not None):
             raise ValueError(
-                f"dataset={IMPORTED} and imported=NAME go together: give both, or `--imported NAME`"
+                f"dataset={IMPORTED} and imported=NAME go together: give both, or `imported` NAME"
             )
         if self.imported is None:
             return self

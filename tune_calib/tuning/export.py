@@ -124,12 +124,12 @@ def export(
 def _chosen(out: Place, wanted: Wanted) -> Row:
     """The row of the one trial that is meant."""
     if wanted.trial is not None and wanted.best is not None:
-        raise UserError("--trial names a trial and --best seeks one; give one of them")
+        raise UserError("`trial` names a trial and `best` seeks one; give one of them")
     if wanted.trial is None and is_search(out):
         if wanted.best is not None:
             raise UserError(
-                f"{out} holds a search, which has chosen by its own metrics; leave --best out, or "
-                "name a trial by --trial"
+                f"{out} holds a search, which has chosen by its own metrics; leave `best` out, or "
+                "name a trial by `trial`"
             )
         return _of_search(out)
     rows = _done(out)
@@ -140,8 +140,8 @@ def _chosen(out: Place, wanted: Wanted) -> Row:
     if len(rows) > 1:
         first = rows[0]
         raise UserError(
-            f"{out} holds {len(rows)} finished trials; name one by --trial HASH (e.g. "
-            f"{first['spec_hash']}, {first['rung_label']}) or --best METRIC, which is judged on "
+            f"{out} holds {len(rows)} finished trials; name one by `trial` HASH (e.g. "
+            f"{first['spec_hash']}, {first['rung_label']}) or `best` METRIC, which is judged on "
             "select"
         )
     return rows[0]
@@ -176,11 +176,11 @@ def _best(out: Place, rows: list[Row], given: str) -> Row:
     split, _, name = given.rpartition("/")
     if split not in ("", "select"):
         raise UserError(
-            f"--best {given}: a trial is chosen on select, never on {split}; take --best {name}"
+            f"`best` {given}: a trial is chosen on select, never on {split}; take `best` {name}"
         )
     metric = METRICS[name]
     if metric.direction is None:
-        raise UserError(f"--best {given}: {name} {NO_BEST}")
+        raise UserError(f"`best` {given}: {name} {NO_BEST}")
     key, sign = column("select", name), 1 if metric.is_less_better else -1
     fit = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
     if not fit:
@@ -204,7 +204,7 @@ def _of_search(out: Place) -> Row:
         raise UserError(f"{out} has no outcome yet; first: tune-calib resume {out}") from None
     own = {record.number: record for record in outcome.suggestions}
     if outcome.chosen is None or outcome.chosen not in own:
-        raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use --trial")
+        raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use `trial`")
     rows = {row["spec_hash"]: row for row in _done(out)}
     return next(rows[spec] for spec in own[outcome.chosen].specs if spec in rows)
 

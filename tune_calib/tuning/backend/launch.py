@@ -17,10 +17,11 @@ import ray
 import torch
 from ray import tune
 from ray._private.state import state
+from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
 from tune_calib.engine.precision import refuse_slow
-from tune_calib.errors import UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.names import CRASHES
 from tune_calib.places import place
 from tune_calib.results import atomic_write
@@ -228,6 +229,9 @@ def fit(
 
     Returns:
         What Ray trials died of.
+
+    Raises:
+        RefusedError: one of them did, for all.
     """
     errors: list[Exception] = []
     with Progress(title, total) as progress:
@@ -237,6 +241,9 @@ def fit(
             errors += results.errors
             if len(results) < part:
                 break
+    for error in errors:
+        if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
+            raise error.cause from None
     keep_tracebacks(errors, out)
     return errors
 
