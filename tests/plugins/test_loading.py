@@ -117,6 +117,15 @@ def test_two_of_one_name_are_refused(tmp_path):
         plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
 
 
+def test_one_of_before_finds_the_head_slot_where_it_was(tmp_path):
+    """The example of an earlier documentation, by which plug-ins were written."""
+    text = (EXAMPLES / "plugin_head.py").read_text()
+    old = text.replace("tune_calib.slots.head import", "tune_calib.spec import")
+    assert old != text
+    plugins.load(written(tmp_path / "lab.py", old))
+    assert "cosine" in METHODS
+
+
 def test_what_it_makes_python_import_stays_the_programs(tmp_path):
     """In a process that has looked nothing up yet."""
     text = "from tune_calib.methods import fl\n" + GOOD
