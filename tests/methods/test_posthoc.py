@@ -5,7 +5,8 @@ import torch
 
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
-from tune_calib.methods._posthoc import FittedAlone, folds
+from tune_calib.methods import _affine
+from tune_calib.methods._posthoc import FittedAlone, folds, losses
 from tune_calib.names import FLAGS
 from tune_calib.registry import METHODS, SPACES
 from tune_calib.slots.posthoc import PostHocSlot
@@ -201,6 +202,38 @@ def test_penalties_are_chosen_only_where_they_are_not_given():
     assert float(found.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
     found, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
     assert float(found.fitted()["intercept"]) == 3
+
+
+# A trial that is flagged for a class that is missing is fitted less exactly by steps of many.
+@pytest.mark.parametrize(("kind", "within"), [(None, 1e-6), ("a class missing", 1e-3)])
+@pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "svs", "sms"])
+def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
+    logits, labels = drawn(2000, 5, 1.5) if kind is None else hard(kind, 5)
+    settings = {"off_diagonal": 1.0, "intercept": 1.0} if name in FULL else {}
+    newton, few = fitted(name, logits, labels, settings)
+    monkeypatch.setattr(_affine, "_DENSE", 0)
+    other, many = fitted(name, logits, labels, settings)
+    assert many == few
+    own, theirs = (losses(one.transform(logits[None])[0], labels).mean() for one in (newton, other))
+    assert float(own) == pytest.approx(float(theirs), abs=within)
+
+
+@pytest.mark.parametrize("name", ["vector", *FULL])
+def test_a_class_that_calib_lacks_keeps_its_temperature(name):
+    logits, labels = drawn(300, 5, 3.0)
+    kept = labels != 2
+    found, flags = fitted(name, logits[kept], labels[kept])
+    assert "posthoc_unconverged" in flags
+    state = {key: values[0] for key, values in found.state().items()}
+    row = state["weight"] if name == "vector" else state["weight"].diagonal()
+    temperature, _ = fitted("temperature", logits[kept], labels[kept])
+    assert 1 / float(row[2]) == pytest.approx(float(temperature.fitted()["temperature"]), rel=1e-3)
+    assert state["intercept"][2] == 0
+    # It is not driven out: where it comes up it costs no more than it did.
+    plain, mended = (
+        losses(z, labels)[~kept].mean() for z in (logits, found.transform(logits[None])[0])
+    )
+    assert mended < 1.5 * plain
 
 
 # --- beta, of two classes

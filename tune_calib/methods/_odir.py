@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds, losses
-from tune_calib.methods.temperature import converged, has_optimum, is_all_right
+from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.registry import Params
 
 # From the strongest down: a weak penalty is the longer fit, and rarely the better one.
@@ -62,11 +62,11 @@ class Odir(FittedAlone):
         off_diagonal, of_folds = self.params.off_diagonal, None
         if off_diagonal is None:
             off_diagonal, of_folds = _chosen_off_diagonal(parts, intercept, starts)
-        # The diagonal, which is free, drives a class out for ever that calib lacks, and grows for
-        # ever where all are right: there is no optimum to be exact about.
+        # The diagonal, which is free, would drive a class out for ever that calib lacks, and grows
+        # for ever where all are right: there is no optimum to be exact about.
         is_bounded = has_optimum(inputs, labels)
         tolerance = EXACT if is_bounded else ROUGH
-        start = _diagonal(inputs, labels, intercept, tolerance)
+        start = _diagonal(inputs, labels, intercept, scaled(inputs, labels), tolerance)
         found = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
         if off_diagonal == 0:
             is_bounded = is_bounded and not is_all_right(found(inputs), labels)
@@ -80,7 +80,7 @@ class Odir(FittedAlone):
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
         """Fit by the penalties of the whole, less exactly."""
         inputs, penalties = self.inputs(logits), whole.record
-        start = _diagonal(inputs, labels, penalties["intercept"], ROUGH)
+        start = _diagonal(inputs, labels, penalties["intercept"], scaled(inputs, labels), ROUGH)
         found = _full(
             inputs, labels, penalties["off_diagonal"], penalties["intercept"], start, ROUGH
         )
@@ -93,10 +93,15 @@ class Odir(FittedAlone):
 
 def _chosen_intercept(parts: Sequence[_Split], given: float | None) -> tuple[float, list[Affine]]:
     """The penalty of the intercept, and the diagonal maps of the folds under it."""
-    tried = {
-        penalty: [_diagonal(part.inputs, part.labels, penalty, ROUGH) for part in parts]
-        for penalty in ((given,) if given is not None else _INTERCEPT)
-    }
+    starts = [scaled(part.inputs, part.labels) for part in parts]
+    tried: dict[float, list[Affine]] = {}
+    for penalty in (given,) if given is not None else _INTERCEPT:
+        # Each from the one before, which saw the same fold.
+        starts = [
+            _diagonal(part.inputs, part.labels, penalty, start, ROUGH)
+            for part, start in zip(parts, starts, strict=True)
+        ]
+        tried[penalty] = starts
     best = min(tried, key=lambda penalty: _score(parts, tried[penalty]))
     return best, tried[best]
 
@@ -127,11 +132,12 @@ def _score(parts: Sequence[_Split], found: Sequence[Affine]) -> float:
     return float(torch.cat(values).mean()) if values else 0.0
 
 
-def _diagonal(inputs: Tensor, labels: Tensor, intercept: float, tolerance: float = EXACT) -> Affine:
-    """The best diagonal map, from the best temperature."""
-    start = identity(inputs, 1 / converged(inputs, labels, ROUGH))
+def _diagonal(
+    inputs: Tensor, labels: Tensor, intercept: float, start: Affine, tolerance: float
+) -> Affine:
+    """The best diagonal map, from another one."""
     ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
-    return minimised(inputs, labels, ridge, start, tolerance)
+    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)
 
 
 def _full(
@@ -149,4 +155,4 @@ def _full(
     weight.fill_diagonal_(0)
     ridge = Ridge(weight, torch.zeros_like(full), intercept / classes)
     start = replace(start, weight=full)
-    return minimised(inputs, labels, ridge, start, tolerance)
+    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)

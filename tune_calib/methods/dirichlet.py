@@ -3,7 +3,8 @@
 With off-diagonal and intercept regularisation (ODIR), whose weights are chosen within ``calib`` by
 cross-validation, as the authors do. Probabilities are clipped at 1e-12 before the logarithm. A
 ``calib`` that lacks a class is flagged: log p is negative everywhere, so that the diagonal, which
-is free, drives the class out for ever.
+is free, would drive the class out for ever. Here such a class keeps the scale of the best
+temperature, and no intercept, and the other classes are fitted among themselves.
 """
 
 from math import log

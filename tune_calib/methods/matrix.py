@@ -4,7 +4,8 @@ The off-diagonal and intercept regularisation (ODIR) is that of Kull et al. (Neu
 matrix scaling with it too; Guo et al. have none: `off_diagonal` = 0 and `intercept` = 0. With many
 classes theirs overfits badly, and where it gets every sample of ``calib`` right there is no optimum
 to reach, so that it is flagged. So is a ``calib`` that lacks a class: the diagonal, which is free,
-drives it out.
+would drive it out for ever. Here such a class keeps the scale of the best temperature, and no
+intercept, and the other classes are fitted among themselves.
 """
 
 from torch import Tensor

@@ -90,7 +90,7 @@ def is_all_right(logits: Tensor, labels: Tensor) -> bool:
 def has_optimum(logits: Tensor, labels: Tensor) -> bool:
     """Whether a scale and an intercept a class may have a smallest NLL: all classes, not all right.
 
-    A class that is missing is driven out for ever by its intercept.
+    A class that is missing would be driven out for ever by its intercept.
     """
     return len(labels.unique()) == logits.shape[-1] and not is_all_right(logits, labels)
 

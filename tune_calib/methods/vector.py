@@ -1,8 +1,9 @@
 """Vector scaling (Guo et al., ICML 2017): softmax(w * z + b), fitted on ``calib``.
 
 The NLL is minimised from the best temperature until its gradient vanishes; w may be negative. There
-is no optimum, and the trial is flagged, where ``calib`` lacks a class (its intercept falls for
-ever), or where the fitted transform gets every sample right (its scale grows for ever).
+is no optimum, and the trial is flagged, where ``calib`` lacks a class (its intercept would fall for
+ever: here it keeps the best temperature, and the other classes are fitted among themselves), or
+where the fitted transform gets every sample right (its scale grows for ever).
 """
 
 from collections.abc import Mapping
@@ -10,11 +11,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
 from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods._references import GUO
-from tune_calib.methods.temperature import converged, has_optimum, is_all_right
+from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.registry import METHODS, MethodInfo
 
 
@@ -39,9 +40,9 @@ class VectorScaling(FittedAlone):
 
 
 def _best(logits: Tensor, labels: Tensor, tolerance: float) -> Affine:
-    start = identity(logits, 1 / converged(logits, labels, ROUGH))
+    start = scaled(logits, labels)
     free = Ridge(0.0, torch.zeros_like(start.weight))
-    return minimised(logits, labels, free, start, tolerance)
+    return minimised(logits, labels, free, start, tolerance, is_missing_kept=True)
 
 
 METHODS.register(
