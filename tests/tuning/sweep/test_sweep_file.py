@@ -376,6 +376,7 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     (work,) = planned_works(read_sweep_file(path))
     labels = [trial.label for trial in work.planned()]
     assert labels[0] == "vanilla"
+    assert work.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
     found = {trial.label: trial.spec.posthoc for trial in work.planned()}
     assert found["histogram"].params.bins == 5
