@@ -21,6 +21,7 @@ from tune_calib.engine.store import (
     Store,
     artifact_manifest,
     opened,
+    read_or_remove,
     write_folder,
 )
 from tune_calib.errors import DamagedFileError, UserError
@@ -50,16 +51,22 @@ def keep(path: Path, store: Store) -> str:
     """
     read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
     identity = hash_of(path)
-    if not store.holds(KIND, identity):
-        folder = store.folder(KIND, identity)
-        spec = trained_by(path)
-        about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
-        write_folder(folder, lambda at: _copied(path, at), about)
+    folder = store.folder(KIND, identity)
+    with contextlib.suppress(DamagedFileError):
+        artifact_manifest(folder)
+        return identity
+
+    def fill(at: Path) -> None:
+        shutil.copyfile(path, at / FILE)
+        if hash_of(at / FILE) != identity:
+            raise UserError(f"network.weights: {path} was changed while it was read; once more")
+
+    with store.lock(KIND, identity):  # others may read what they have put there meanwhile
+        if read_or_remove(folder, artifact_manifest) is None:
+            spec = trained_by(path)
+            about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
+            write_folder(folder, fill, about)
     return identity
-
-
-def _copied(path: Path, folder: Path) -> None:
-    shutil.copyfile(path, folder / FILE)
 
 
 def trained_by(path: Path) -> TrialSpec | None:
