@@ -23,8 +23,8 @@ def network_of(backbone: str = "small_cnn", classes: int = 10, size: int = 8, se
     return build_network(backbone, "reference", 1, size, classes, seed)
 
 
-def saved(path: Path, network, rename=lambda name: name) -> Path:
-    tensors = {rename(name): t.contiguous() for name, t in network.state_dict().items()}
+def saved(path: Path, network, rename=lambda name: name, how=lambda tensor: tensor) -> Path:
+    tensors = {rename(name): how(t.contiguous()) for name, t in network.state_dict().items()}
     save_file(tensors, path)
     return path
 
@@ -85,6 +85,8 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
         (lambda at: saved(at, build_network("small_cnn", "reference", 3, 8, 10, 0)), "there and"),
         (lambda at: at.write_bytes(b"PK\x03\x04"), "no safetensors file.*torch.save"),
         (lambda at: None, "no safetensors file"),
+        (lambda at: saved(at, network_of(), how=lambda t: t * float("nan")), "holds NaN"),
+        (lambda at: saved(at, network_of(), how=lambda t: (9 * t).char()), "quantised network"),
     ],
 )
 def test_weights_that_do_not_fit_are_one_line(content, message, tmp_path):

@@ -118,16 +118,22 @@ def read(path: Path) -> dict[str, Tensor]:
     """Read a file of weights.
 
     Raises:
-        UserError: there is no such file, or it is no safetensors file.
+        UserError: there is no such file, it is no safetensors file, or it holds NaN.
     """
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"network.weights: {path} is no safetensors file that can be read ({reason}); files of "
             "torch.save must be converted, since to read them runs what is in them"
         ) from None
+    for name, tensor in tensors.items():
+        if bool(tensor.isnan().any()):
+            raise UserError(
+                f"network.weights: {path}: {name} holds NaN; was the training diverged?"
+            )
+    return tensors
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
