@@ -23,6 +23,7 @@ from tune_calib.engine.network import build, evaluation_batch, outputs_of
 from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.places import own_path
 from tune_calib.results import atomic_write
 from tune_calib.spec import TrialSpec
 from tune_calib.wording import shown
@@ -313,7 +314,7 @@ def files_of(file: str | Path) -> Files:
     Raises:
         UserError: it is no name of a file.
     """
-    path = Path(file).expanduser()
+    path = own_path(file)
     stem = path.name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending)
