@@ -11,6 +11,7 @@ from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import bank_logits, network_logits
 from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
+from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
@@ -108,3 +109,32 @@ def test_a_store_that_cannot_be_written_is_read(tmp_path, own, monkeypatch):
     monkeypatch.setattr(Store, "lock", None)
     assert run(tmp_path / "read", trials, store) == whole
     assert whole[row["spec_hash"]] == row
+
+
+POSTHOC = ({}, {"posthoc": {"method": "temperature"}}, {"posthoc": {"method": "ets"}})
+
+
+@pytest.mark.parametrize("most", [None, 1], ids=["together", "a head at a time"])
+def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
+    tmp_path, own, monkeypatch, most
+):
+    _, store = own
+    seeds = (0, 1)
+    trials = planned(
+        *({"head": {**HEAD, "seed": seed}, **slot} for slot in POSTHOC for seed in seeds)
+    )
+    if most:  # parts of so many heads
+        monkeypatch.setattr("tune_calib.engine.parts.POPULATION_BYTES", most)
+    trained = []
+    begin = HeadTrainable._begin
+    monkeypatch.setattr(
+        HeadTrainable, "_begin", lambda self, slots: (trained.extend(slots), begin(self, slots))
+    )
+    together = run(tmp_path / "together", trials, store)
+    assert [slot.seed for slot in trained] == list(seeds)
+    populations = read_table(tmp_path / "together", "trials")["population"].to_pylist()
+    assert populations == [len(seeds)] * len(trials)
+    monkeypatch.undo()
+    for trial in trials:
+        (alone,) = run(tmp_path / trial.spec.hash, [trial], store).values()
+        assert together[trial.spec.hash] == alone

@@ -135,7 +135,7 @@ class SpecTrainable(tune.Trainable):
         self,
         results: list[tuple[PlannedTrial, TrialResult]],
         samples: pa.Table | None = None,
-        trained_on: Mapping[str, Any] = MappingProxyType({}),
+        measured_otherwise: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Write the rows of this Ray trial at once."""
         measured = {
@@ -143,7 +143,7 @@ class SpecTrainable(tune.Trainable):
             "population": len(results),
             "actor_resets": self.resets,
             "deterministic": torch.are_deterministic_algorithms_enabled(),
-            **trained_on,
+            **measured_otherwise,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": [trial_row(t, o, self.circumstances, measured) for t, o in results],

@@ -16,7 +16,7 @@ Settings that are not given are those that the command line would take (``settin
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,7 @@ from tune_calib.names import METRICS, WATCHED, column
 from tune_calib.places import place
 from tune_calib.registry import METHODS
 from tune_calib.slots.head import HeadSlot
+from tune_calib.spec import canonical_json
 from tune_calib.tuning.backend.rows import (
     TrialResult,
 )
@@ -207,12 +208,10 @@ class HeadTrainable(SpecTrainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Open the bank (train the network and build it, if that is left to do)."""
         super().setup(config)
-        slots = [trial.spec.head for trial in self.trials if trial.spec.head is not None]
-        if len(slots) != len(self.trials):
-            raise ValueError("every trial of a HeadTrainable needs a head slot")
+        self.heads = _by_head(self.trials)
         self.bank = self._bank()
         # Watched is the first part; the others are trained at the end.
-        first, *self.others = in_parts(slots, self.bank)
+        first, *self.others = in_parts([slot for slot, _ in self.heads], self.bank)
         self._begin(first)
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
         self.trained_s: float | None = 0.0
@@ -277,34 +276,37 @@ class HeadTrainable(SpecTrainable):
 
     def _end(self) -> dict[str, Any]:
         started = time.monotonic()
-        results = self._results(0)
+        results, trained = self._results(0), len(self.trainer.slots)
         for slots in self.others:
             self._begin(slots)
             self._train(slots[0].epochs)
-            results += self._results(len(results))
+            results += self._results(trained)
+            trained += len(slots)
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        self.write(results)
+        self.write(results, measured_otherwise={"population": trained})
         return {"epoch": self.trainer.epoch, **_summary(results), tune.result.DONE: True}
 
     def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
-        """Of the part in training, whose first head is that of so many a trial."""
+        """Of the part in training, whose first head is that of so many of all."""
         logits = population_logits(self.trainer, self.bank)
         results = []
-        for k, trial in enumerate(self.trials[first : first + len(self.trainer.slots)]):
-            curves = [{name: v[k] for name, v in report.items()} for report in self.history]
-            diverged = int(self.trainer.diverged_epoch[k])
-            if diverged >= 0:
-                message = f"the head's loss of epoch {diverged + 1} is not finite"
-                result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
-            else:
-                own = {name: split.one(k) for name, split in logits.items()}
-                epoch = int(self.trainer.best_epoch[k]) + 1
-                result = _result(own, trial, epoch, curves, self.base)
-            self.keep(trial, result, self.trainer, k)
-            results.append((trial, result))
+        for k, (_, trials) in enumerate(self.heads[first : first + len(self.trainer.slots)]):
+            own = {name: split.one(k) for name, split in logits.items()}
+            for trial in trials:
+                result = self._result_of(trial, k, own)
+                self.keep(trial, result, self.trainer, k)
+                results.append((trial, result))
         return results
+
+    def _result_of(self, trial: PlannedTrial, k: int, own: dict[str, SplitLogits]) -> TrialResult:
+        curves = [{name: v[k] for name, v in report.items()} for report in self.history]
+        diverged = int(self.trainer.diverged_epoch[k])
+        if diverged >= 0:
+            message = f"the head's loss of epoch {diverged + 1} is not finite"
+            return TrialResult("diverged", diverged + 1, curves[:diverged], message)
+        return _result(own, trial, int(self.trainer.best_epoch[k]) + 1, curves, self.base)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the population: safetensors, and its curves as JSON."""
@@ -317,6 +319,21 @@ class HeadTrainable(SpecTrainable):
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # what was trained before the interruption was not timed here
+
+
+def _by_head(trials: Sequence[PlannedTrial]) -> list[tuple[HeadSlot, list[PlannedTrial]]]:
+    """Each head once, and its trials: those of post-hoc methods behind it train none of their own.
+
+    Raises:
+        ValueError: a trial has no head.
+    """
+    found: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
+    for trial in trials:
+        if trial.spec.head is None:
+            raise ValueError("every trial of a HeadTrainable needs a head slot")
+        slot = trial.spec.head
+        found.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
+    return list(found.values())
 
 
 def trainable(name: str) -> type[tune.Trainable]:
