@@ -49,7 +49,8 @@ def all_of(kind: str) -> Ladder:
     vanilla = Rung("vanilla", "the network as it is", kind="base")
     rungs = (vanilla, *(pipeline(name, {}, "variant") for name in names))
     labels = " ".join(rung.label for rung in rungs)
-    return Ladder(f"compare {labels}", f"Every {kind} method side by side", rungs)
+    printed = "post-hoc" if kind == "posthoc" else kind
+    return Ladder(f"compare {labels}", f"Every {printed} method side by side", rungs)
 
 
 def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:

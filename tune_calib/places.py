@@ -196,6 +196,18 @@ class RemotePlace:
 Place = Path | RemotePlace
 
 
+def own_path(text: str | Path) -> Path:
+    """A path on this machine, with the home directory in place of ``~``.
+
+    Raises:
+        UserError: it starts with the name of nobody on this machine.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"{text}: nobody is named so on this machine; is the path right?") from None
+
+
 def place(text: str) -> Place:
     """A path, or a URL.
 

@@ -39,10 +39,12 @@ def with_import(asked: Settings) -> Settings:
     """The same where imported data are asked for: with their data set, and a network that is none.
 
     Raises:
-        UserError: a network is asked for beside them.
+        UserError: a network is asked for beside them, or nobody says which they are.
     """
     data, network = asked.get("data", {}), asked.get("network", {})
     if data.get("imported") is None:
+        if data.get("dataset") == IMPORTED:
+            raise UserError(f"data set {IMPORTED} needs the name of what is imported: `imported`")
         return asked
     taken = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():

@@ -91,6 +91,11 @@ def _check_shown(sweep: Sweep) -> None:
     for metric in sweep.shown:
         if metric not in METRICS:
             raise UserError(f"unknown metric {metric!r}{nearest(metric, metrics_of_trials())}")
+        if not METRICS[metric].is_of_trials:
+            raise UserError(
+                f"{METRICS[metric].title} is not of the test split alone: of foreign images it is "
+                "in the table of what the sweep was looked at on by --shift"
+            )
         name = column("test", metric)
         if name not in sweep.trials or sweep.trials[name].isna().all():
             raise UserError(

@@ -1,7 +1,7 @@
 """Tables of shifted images: foreign ones (MaC-Cal, table 2; FeDLaS, table 3) and corruptions."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from tabulate import tabulate
@@ -96,12 +96,28 @@ def _by_kind(sweep: Sweep, family: str) -> list[ShiftTable]:
     tables = []
     for metric in CORRUPTION_SHOWN:
         columns = [
-            Column(title(metric), kind.replace("_", " "), f"{family}/{kind}/{MEAN}", metric)
-            for kind in kinds
+            Column(title(metric), _head(kind), f"{family}/{kind}/{MEAN}", metric) for kind in kinds
         ]
-        about = f"{_of_family(family)} {METRICS[metric].title}, means over five severities."
-        tables.append(ShiftTable(f"{family}-kinds-{metric}", about, _there(sweep, columns)))
+        there = _there(sweep, columns)
+        about = (
+            f"{_of_family(family)} {METRICS[metric].title}, means over five "
+            f"severities{_left_out(family)}.{_not_looked_at(family, there)}"
+        )
+        tables.append(ShiftTable(f"{family}-kinds-{metric}", about, there))
     return tables
+
+
+def _not_looked_at(family: str, there: Sequence[Column]) -> str:
+    """A sentence on kinds of the benchmark that a table of kinds lacks, if it lacks some."""
+    heads = {each.head for each in there}
+    lacking = [head for kind in FAMILIES[family] if (head := _head(kind)) not in heads]
+    if not lacking:
+        return ""
+    return f" Not looked at: {', '.join(lacking)}; so there is no mean over kinds."
+
+
+def _head(kind: str) -> str:
+    return kind.replace("_", " ")
 
 
 def _of_family(family: str) -> str:
@@ -130,16 +146,18 @@ def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
     """Mean and spread of each rung in each column.
 
     Returns:
-        One row a (rung, column): rung, label, set, metric, n, mean, sd (with n - 1); fractions.
+        One row a (rung, column): rung, label, set, metric, n, of (trials that are done), mean, sd
+        (with n - 1); fractions.
     """
     rows = []
     for rung in sweep.rungs:
         trials = sweep.of_rung(rung.index)
         for each in table.columns:
             values = trials[each.name].dropna().astype(float)
-            numbers = {"n": len(values), "mean": values.mean(), "sd": values.std(ddof=1)}
             named = {"rung": rung.index, "label": rung.label, "set": each.split}
-            rows.append({**named, "metric": each.metric, **numbers})
+            counts = {"metric": each.metric, "n": len(values), "of": len(trials)}
+            numbers = {"mean": values.mean(), "sd": values.std(ddof=1)}
+            rows.append({**named, **counts, **numbers})
     return pd.DataFrame(rows)
 
 
@@ -160,6 +178,9 @@ def records(sweep: Sweep, table: ShiftTable) -> list[Record]:
             cell = number_cell(
                 each.metric, number["mean"], number["sd"], rank=0 if is_loser else rank
             )
+            # A mean over some of the trials stands beside means over all: it must say so.
+            if 0 < number["n"] < number["of"]:
+                cell = replace(cell, text=f"{cell.text} (n = {number['n']})")
             row[f"{each.group}: {each.head}"] = cell if number["n"] else NOTHING
     return rows
 

@@ -64,6 +64,29 @@ def test_kinds_that_were_asked_for_alone_have_no_mean_over_kinds(out):
     ]  # fmt: skip
 
 
+def test_a_table_says_which_kinds_it_lacks(out):
+    fake_results.add_shifts(out, ["generated/fog", "generated/speckle_noise"])
+    for table in shift_tables(load(out)):
+        assert [each.head for each in table.columns] == ["fog", "speckle noise"]
+        assert "(frost is not generated)" in table.about
+        lacking = table.about.partition("Not looked at: ")[2].partition(";")[0].split(", ")
+        wanted = [kind.replace("_", " ") for kind in FAMILIES["generated"] if kind != "fog"]
+        assert lacking == wanted
+    fake_results.add_shifts(out, [f"generated/{kind}" for kind in FAMILIES["generated"]])
+    assert not any("Not looked at" in table.about for table in shift_tables(load(out)))
+
+
+def test_a_mean_over_some_of_the_trials_says_so(out):
+    fake_results.add_shifts(out, ["generated/fog"], left_out="generated/fog/3")
+    sweep = load(out)
+    table = shift_tables(sweep)[-1]
+    found = means(sweep, table)
+    assert sorted(found["of"] - found["n"]) == [0] * (len(found) - 1) + [1]
+    for row, (_, number) in zip(records(sweep, table), found.iterrows(), strict=True):
+        text = row[f"{table.columns[0].group}: fog"].text
+        assert text.endswith(f"(n = {number['n']})") == (number["n"] < number["of"])
+
+
 def test_rows_that_stand_twice_count_once(out):
     fake_results.add_shifts(out, ["ood/svhn"])
     once = read_shifts(out)

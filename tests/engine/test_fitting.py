@@ -15,7 +15,7 @@ from tune_calib.engine.fitting import fit
 from tune_calib.engine.given import refuse_better, refuse_seen
 from tune_calib.engine.store import Store
 from tune_calib.engine.tensors import TENSORS
-from tune_calib.engine.weights import trained_by, trained_spec
+from tune_calib.engine.weights import keep, trained_by, trained_spec
 from tune_calib.errors import UserError
 from tune_calib.models.network import Network
 from tune_calib.slots.data import DataSlot
@@ -242,6 +242,22 @@ def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refuse
     for other in ({"data": {"holdout": "test"}}, {"data": {"split": "whole"}}):
         refuse_better(TrialSpec.build(**other, network=spec.network.model_dump()), store, logits)
     refuse_better(TrialSpec.build(network={"weights": HASH}), store, logits)  # it is trained here
+
+
+@pytest.mark.parametrize("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
+def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tmp_path):
+    made = TrialSpec.build(network=beginning)
+    file = tmp_path / "w.safetensors"
+    save_file({"x": torch.zeros(1)}, file, {"spec": made.canonical_json()})
+    store = Store(tmp_path / "store")
+    spec = TrialSpec.build(network={"weights": keep(file, store), "epochs": 0})
+    logits = {"select": outputs(0.99, 1000), "calib": outputs(0.99, 1000)}
+    logits["test"] = outputs(0.92, 2000)
+    if not beginning:
+        refuse_better(spec, store, logits)
+        return
+    with pytest.raises(UserError, match="take `holdout` test"):
+        refuse_better(spec, store, logits)
 
 
 @pytest.mark.parametrize("method", ["fedlas_ls", "balcal", "tst_joint"])

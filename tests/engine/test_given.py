@@ -26,7 +26,7 @@ from tune_calib.registry import LADDERS, METHODS, RECIPES, SPACES
 from tune_calib.settings import effective
 from tune_calib.slots.network import OF_TRAINING, NetworkSlot
 from tune_calib.spec import TrialSpec
-from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.caption import conditions, tell_recipe
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.taken_in import taken_in
 
@@ -175,6 +175,17 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     assert ("left out" in told) == bool(absent)
     assert f"small_cnn as given (weights {HASH})" in told
     assert "SGD" not in told.partition("heads")[0]
+
+
+@pytest.mark.parametrize("has_head", [False, True])
+def test_a_recipe_is_told_where_something_is_trained(has_head, capsys):
+    asked = Asked({"data": {"norm": "dataset"}, "network": GIVEN}).suited()
+    ladder = side_by_side(["temperature", "retrain"] if has_head else ["temperature"])
+    planned = expand(ladder, asked)
+    tell_recipe(asked, "OUT", planned)
+    told = [conditions(planned, ladder, asked), capsys.readouterr().err]
+    assert ["recipe quick" in text for text in told] == [has_head] * 2
+    assert told[0].endswith("one recipe for all" if has_head else "nothing is trained")
 
 
 def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):

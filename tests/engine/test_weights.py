@@ -12,6 +12,7 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
+from tune_calib.engine.weights import FILE, KIND, keep
 from tune_calib.errors import UserError
 from tune_calib.models.build import build_network
 from tune_calib.spec import TrialSpec
@@ -22,8 +23,8 @@ def network_of(backbone: str = "small_cnn", classes: int = 10, size: int = 8, se
     return build_network(backbone, "reference", 1, size, classes, seed)
 
 
-def saved(path: Path, network, rename=lambda name: name) -> Path:
-    tensors = {rename(name): t.contiguous() for name, t in network.state_dict().items()}
+def saved(path: Path, network, rename=lambda name: name, how=lambda tensor: tensor) -> Path:
+    tensors = {rename(name): how(t.contiguous()) for name, t in network.state_dict().items()}
     save_file(tensors, path)
     return path
 
@@ -84,6 +85,8 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
         (lambda at: saved(at, build_network("small_cnn", "reference", 3, 8, 10, 0)), "there and"),
         (lambda at: at.write_bytes(b"PK\x03\x04"), "no safetensors file.*torch.save"),
         (lambda at: None, "no safetensors file"),
+        (lambda at: saved(at, network_of(), how=lambda t: t * float("nan")), "holds NaN"),
+        (lambda at: saved(at, network_of(), how=lambda t: (9 * t).char()), "quantised network"),
     ],
 )
 def test_weights_that_do_not_fit_are_one_line(content, message, tmp_path):
@@ -99,6 +102,14 @@ def test_a_store_without_the_weights_is_one_line(tmp_path):
     spec = spec_from(saved(tmp_path / "w.safetensors", network_of()), tmp_path / "store")
     with pytest.raises(UserError, match="does not hold the weights"):
         NetworkTraining(spec, Store(tmp_path / "other"), load_development(spec.data, None), CPU)
+
+
+def test_damaged_weights_of_a_store_are_taken_from_the_file_once_more(tmp_path):
+    file, store = saved(tmp_path / "w.safetensors", network_of()), Store(tmp_path / "store")
+    kept = store.folder(KIND, keep(file, store)) / FILE
+    kept.write_bytes(b"half")
+    keep(file, store)
+    assert kept.read_bytes() == file.read_bytes()
 
 
 def test_from_the_command_line(tmp_path):

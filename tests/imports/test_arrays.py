@@ -57,12 +57,15 @@ def test_safetensors_of_bfloat16(tmp_path):
     assert np.array_equal(array.whole(), values.float().numpy())
 
 
-def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path):
-    lists = pa.array(MATRIX.tolist(), pa.list_(pa.float64()))
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
+    lists = pa.array(MATRIX.tolist(), list_of(pa.float64()))
     table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
     found = arrays_in(tmp_path / "a.parquet")
     assert set(found) == {"logits", "label"}
+    # By as many rows as are asked for, whatever groups they lie in: splits are read side by side.
+    assert [len(chunk) for chunk in found["logits"].chunks(7)] == [7, 7, 7, 2]
     assert np.array_equal(found["logits"].whole(), MATRIX)
 
 
@@ -94,7 +97,33 @@ def test_object_arrays_are_refused(tmp_path, name):
     values = np.array([Trap(), Trap()], dtype=object)
     (np.savez if name == "a.npz" else np.save)(tmp_path / name, values)
     with pytest.raises(UserError, match="Python objects"):
-        arrays_in(tmp_path / name)
+        by_role("`test`", [f"logits={tmp_path / name}"], ROLES)
+    (array,) = arrays_in(tmp_path / name).values()
+    with pytest.raises(DamagedFileError):  # nor is one read that nobody looked at before
+        array.whole()
+
+
+def test_what_stands_beside_in_npz_is_passed_over(tmp_path):
+    beside = {"epoch": np.int64(3), "paths": np.array([Trap(), None], dtype=object)}
+    path = write(tmp_path / "a.npz", logits=MATRIX, labels=LABELS, **beside)
+    found = by_role("`test`", [str(path)], ROLES)
+    assert {"logits", "labels"} == set(found)
+    assert "epoch" not in arrays_in(path)
+
+
+def test_texts_beside_in_hdf5_are_passed_over(tmp_path):
+    path = write(tmp_path / "a.h5", logits=MATRIX, labels=LABELS, names=["cat", "dog"])
+    assert {"logits", "labels"} == set(by_role("`test`", [str(path)], ROLES))
+
+
+def test_eight_bits_beside_in_safetensors(tmp_path):
+    from safetensors.torch import save_file
+
+    eight = torch.tensor([0.5, 2.0]).to(torch.float8_e4m3fn)
+    save_file({"logits": torch.from_numpy(MATRIX), "q": eight}, tmp_path / "a.safetensors")
+    found = arrays_in(tmp_path / "a.safetensors")
+    assert np.array_equal(found["logits"].whole(), MATRIX)
+    assert found["q"].whole().tolist() == [0.5, 2.0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -139,6 +168,11 @@ def test_keys_that_are_not_there(tmp_path, text, told):
     one = write(tmp_path / "one.npz", logits=MATRIX, labels=LABELS)
     with pytest.raises(UserError, match=told):
         by_role("`test`", [text.format(one=one)], ROLES)
+
+
+def test_the_home_of_nobody_is_one_line():
+    with pytest.raises(UserError, match="nobody is named so"):
+        by_role("`test`", ["~nobody-of-this-name/a.npz"], ROLES)
 
 
 def test_two_arrays_of_one_role(tmp_path):

@@ -10,7 +10,8 @@ from tests.support import drive, here, rows, run_of
 from tune_calib.asked import Asked
 from tune_calib.data.given import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.imports import KIND, checked, keep, record_of
+from tune_calib.engine.import_files import checked
+from tune_calib.engine.imports import KIND, keep, record_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.ladder import expand
@@ -181,6 +182,7 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
     with pytest.raises(UserError, match="changed while it was read"):
         keep("mine", given, store, replaces=False)
     assert not store.holds(KIND, given.record.digest)
+    assert not list((store.root / KIND).iterdir())  # nor half of one
     with pytest.raises(UserError, match="has no import"):
         record_of("mine", store)
 
@@ -251,6 +253,14 @@ WRONG = {
         },
         "every row sums to one",
     ),
+    "probabilities named logits, as bfloat16 rounds them": (
+        lambda samples, seed: {
+            **outputs(samples, seed=seed),
+            "logits": torch.from_numpy(as_probs(np.asarray)(samples, seed)["probs"])
+            .bfloat16().float().numpy(),
+        },
+        "every row sums to one",
+    ),
     "both": (
         lambda samples, seed: {
             **outputs(samples, seed=seed), **as_probs(np.asarray)(samples, seed),
@@ -300,9 +310,45 @@ def test_splits_that_do_not_go_together(tmp_path, other, told):
         checked(**unequal(tmp_path, **other))
 
 
+def saturated(probs):
+    return np.eye(4, dtype="f4")[probs.argmax(1)]
+
+
 def test_equal_rows_of_a_saturated_softmax_are_no_shared_samples(tmp_path):
-    make = as_probs(lambda p: np.eye(4, dtype="f4")[p.argmax(1)])
-    assert checked(**splits_of(tmp_path, make)).record.outputs == "probs"
+    assert checked(**splits_of(tmp_path, as_probs(saturated))).record.outputs == "probs"
+
+
+def of_two_classes(samples, seed):
+    """Probabilities of a few digits."""
+    chance = np.random.RandomState(seed)
+    first = np.round(chance.beta(0.5, 0.5, 30 * samples), 4).astype("f4")
+    return {"probs": np.stack([first, 1 - first], 1), "labels": chance.randint(2, size=len(first))}
+
+
+def test_probabilities_of_few_digits_are_equal_by_chance(tmp_path):
+    files = splits_of(tmp_path, of_two_classes)
+    rows = [set(np.load(files[name][0])["probs"][:, 0].tolist()) for name in ("calib", "test")]
+    assert len(rows[0] & rows[1]) > 100
+    assert checked(**files).record.outputs == "probs"
+
+
+@pytest.mark.parametrize("make", [as_probs(saturated), of_two_classes, features, outputs])
+@pytest.mark.parametrize("two", ["train", "test"])
+def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
+    files = splits_of(tmp_path, make)
+    if make is features:
+        files["head"] = [str(write(tmp_path / "head.npz", **head()))]
+    with pytest.raises(UserError, match=r"`(train|calib)` and `(calib|test)` share"):
+        checked(**{**files, two: files["calib"]})
+
+
+def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance(tmp_path):
+    files = splits_of(tmp_path, of_two_classes)
+    calib, test = (dict(np.load(files[name][0])) for name in ("calib", "test"))
+    part = {k: np.concatenate([test[k], calib[k][:600]]) for k in test}
+    files["test"] = [str(write(tmp_path / "both.npz", **part))]
+    with pytest.raises(UserError, match="`calib` and `test` share"):
+        checked(**files)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +358,7 @@ def test_equal_rows_of_a_saturated_softmax_are_no_shared_samples(tmp_path):
         ({"bias": head()["bias"]}, "has no weight"),
         ({"weight": head(width=5)["weight"]}, "has 6 features, and the weight"),
         ({"weight": put((0, 0), np.nan)(head()["weight"])}, "not finite"),
+        ({"weight": np.float32(1)}, "has no weight"),
         ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
     ],
 )
@@ -453,6 +500,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
         ({"data": {"split": "whole"}}, "split is of images"),
         ({"data": {"holdout": "test"}}, "holdout is of images"),
         ({"data": {"dataset": "digits"}}, "go together"),
+        ({"data": {"dataset": "imported", "imported": None}}, "needs the name of what is imported"),
         ({"network": {"epochs": 3}}, "network.epochs: imported data have no network"),
         ({"network": {"backbone": "small_cnn"}}, "network.backbone: imported data"),
         ({"network": {"lr": 0.1}}, "network.lr: imported data"),

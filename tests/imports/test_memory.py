@@ -17,7 +17,8 @@ GIB = 1024
 
 def take_in(folder: str, mebibytes: str) -> None:
     """In a process of its own; what it prints is the growth of its memory, in MiB."""
-    from tune_calib.engine.imports import checked, keep, record_of
+    from tune_calib.engine.import_files import checked
+    from tune_calib.engine.imports import keep, record_of
     from tune_calib.engine.store import Store
 
     path = Path(folder)

@@ -205,7 +205,7 @@ def test_a_damaged_file_is_one_line(how, ending, exported, tmp_path):
 def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
     with pytest.raises(UserError, match="cannot read"):
         load_calibrated(tmp_path / "nothing")
-    with pytest.raises(UserError, match="there is no such home folder"):
+    with pytest.raises(UserError, match="nobody is named so"):
         load_calibrated("~nobody-at-all/x")
     path = copied(exported, tmp_path)
     about = json.loads(path.read_text())

@@ -86,6 +86,18 @@ def test_what_is_printed_lies_within_its_interval(scale, ties):
         assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
 
 
+@pytest.mark.parametrize("seed", [1, 4, 7])
+def test_of_few_different_confidences_too(seed):
+    # The ends alone would leave the debiased ECE below its interval.
+    chance = torch.Generator().manual_seed(seed)
+    true = 2 * torch.randn(300, 2, generator=chance, dtype=torch.float64)
+    labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
+    logits = (0.19 * true).round()
+    value = evaluate(logits, labels)["debiased_ece"]
+    found = bootstrap(logits[None], labels, 100)["debiased_ece"]
+    assert 0 < found.lower <= value <= found.upper
+
+
 def test_of_a_calibrated_classifier_the_interval_holds_zero():
     hits = dict.fromkeys(DISTANCES, 0)
     for seed in range(40):

@@ -125,6 +125,22 @@ def test_entropy_of_a_certain_and_of_an_even_prediction(dtype):
     assert ood.entropy(probs).tolist() == pytest.approx([0.0, np.log(4)])
 
 
+@pytest.mark.parametrize("normalisation", ["sum", "mean"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(7, 3), (200, 40), (3, 200, 40)], ids=str)
+def test_the_brier_score_in_parts_has_the_digits_of_the_whole(
+    shape, dtype, normalisation, monkeypatch
+):
+    chance = torch.Generator().manual_seed(0)
+    probs = (3 * torch.randn(shape, generator=chance, dtype=dtype)).softmax(-1)
+    labels = torch.randint(shape[-1], shape[-2:-1], generator=chance)
+    squares = (probs - torch.nn.functional.one_hot(labels, shape[-1]).to(dtype)).square()
+    whole = getattr(squares, normalisation)(-1).mean(-1)
+    for chunk in (1, 11 * shape[-1], scoring._CHUNK):
+        monkeypatch.setattr(scoring, "_CHUNK", chunk)
+        assert torch.equal(scoring.brier(probs, labels, normalisation), whole)
+
+
 def test_ood_scores():
     chance = torch.Generator().manual_seed(0)
     known, foreign = torch.randn(90, generator=chance) + 1, torch.randn(110, generator=chance)

@@ -41,6 +41,11 @@ class Net(nn.Module):
         return self.out(F.dropout(self.body(x), 0.5, self.training))
 
 
+class ByName(Net):
+    def forward(self, x):
+        return self.out(input=self.body(x))
+
+
 class Extractor(Net):
     def forward(self, x):
         return self.body(x)
@@ -78,6 +83,7 @@ class Tokens(nn.Module):
 
 def net(): return Net()
 def plain(): return Net(bias=False)
+def by_name(): return ByName()
 def nested(): return nn.Sequential(nn.Identity(), nn.Sequential(Net()))
 def extractor(): return Extractor()
 def softmax(): return Softmax()
@@ -91,6 +97,10 @@ def asks(size): return Net()
 
 def fails():
     raise ValueError("no such\\nfile")
+
+
+def ends():
+    raise SystemExit(3)
 
 
 def colours():
@@ -132,7 +142,7 @@ def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
     return at, module.eval()
 
 
-@pytest.mark.parametrize("function", ["net", "plain", "nested", "extractor"])
+@pytest.mark.parametrize("function", ["net", "plain", "by_name", "nested", "extractor"])
 def test_it_gives_what_its_module_gives(function, file, tmp_path):
     weights, module = weights_of(function, tmp_path / "w.safetensors")
     backbone = plugins.backbone(f"{file}:{function}")
@@ -171,6 +181,7 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
         ("number", "returns a int, and no torch.nn.Module"),
         ("asks", "TypeError"),
         ("fails", r"lab.py line \d+: ValueError: no such file"),
+        ("ends", r"lab.py line \d+: SystemExit: 3"),
         ("colours", "RuntimeError"),
         ("nett", "has no function 'nett'; it has: net, plain"),
     ],

@@ -13,7 +13,8 @@ from tests.classifiers import run_trials, spec_of
 from tests.imports.test_imports import bank_of, with_features
 from tests.support import here, rows
 from tune_calib.engine.classifier import KIND
-from tune_calib.engine.imports import checked, keep
+from tune_calib.engine.import_files import checked
+from tune_calib.engine.imports import keep
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated

@@ -14,7 +14,8 @@ from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial
-from tune_calib.engine.imports import checked, keep
+from tune_calib.engine.import_files import checked
+from tune_calib.engine.imports import keep
 from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError

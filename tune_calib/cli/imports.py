@@ -38,7 +38,8 @@ def import_(
     replace: Replace = False,
 ) -> None:
     """Take features and logits in, which stand where a data set and a network stand."""
-    from tune_calib.engine.imports import checked, keep, refuse_name
+    from tune_calib.engine.import_files import checked
+    from tune_calib.engine.imports import keep, refuse_name
     from tune_calib.engine.store import Store
     from tune_calib.places import place
 

@@ -1,7 +1,7 @@
 """Arrays in files that others wrote, read some rows at a time.
 
-npy, npz, safetensors, Parquet and HDF5. Nothing is unpickled: a file that holds Python objects is
-refused.
+npy, npz, safetensors, Parquet and HDF5. Nothing is unpickled: an array of Python objects is refused
+where it is asked for.
 """
 
 import importlib
@@ -29,6 +29,7 @@ CHUNK = 2**22
 """Numbers that are read at a time."""
 
 _PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
+_FLOATS = (torch.float16, torch.float32, torch.float64)  # those that numpy has
 _WAY_OUT = "write it by numpy.savez(FILE, logits=..., labels=...)"
 
 
@@ -39,7 +40,7 @@ class Array:
     Attributes:
         path: of the file.
         name: in the file; none where it is all of it.
-        shape: of it; the first axis is that of samples.
+        shape: of it, at least one axis; the first one is that of samples.
         dtype: of its numbers.
         read: from a number of rows to the array, so many rows at a time.
     """
@@ -70,16 +71,25 @@ class Array:
         if seen != self.shape[0]:
             raise DamagedFileError(f"{self.told} ends behind {seen} of {self.shape[0]} rows")
 
+    def refuse_objects(self) -> None:
+        """Refuse an array of Python objects.
+
+        Raises:
+            UserError: it is one.
+        """
+        if self.dtype.hasobject:
+            raise UserError(f"{self.told} holds Python objects, which are not read; {_WAY_OUT}")
+
     def whole(self) -> Rows:
         """All of it, in memory."""
         return np.concatenate([*self.chunks()]) if self.shape[0] else np.empty(self.shape)
 
 
 def arrays_in(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name; that of a npy file has the file's.
+    """The arrays of a file by name; that of a npy file has the file's. Lone numbers are no arrays.
 
     Raises:
-        UserError: there is no such file, it is of another format, or it holds Python objects.
+        UserError: there is no such file, or it is of another format.
         DamagedFileError: it cannot be read.
     """
     suffix = path.suffix.lower()
@@ -91,10 +101,7 @@ def arrays_in(path: Path) -> dict[str, Array]:
         raise UserError(f"{path} is not there; is the path right?")
     with _damage(str(path)):
         found: dict[str, Array] = _FORMATS[suffix](path)
-    for array in found.values():
-        if array.dtype.hasobject:
-            raise UserError(f"{array.told} holds Python objects, which are not read; {_WAY_OUT}")
-    return found
+    return {name: array for name, array in found.items() if array.shape}
 
 
 @contextmanager
@@ -113,8 +120,6 @@ def _damage(told: str) -> Iterator[None]:
 def _npy(path: Path) -> dict[str, Array]:
     with path.open("rb") as file:
         shape, _, dtype = _header(file)
-    if dtype.hasobject:
-        return {path.stem: Array(path, "", shape, dtype, lambda rows: iter(()))}
 
     def read(rows: int) -> Iterator[Rows]:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -159,10 +164,11 @@ def _read_member(path: Path, member: str, is_fortran: bool, rows: int) -> Iterat
 
 
 def _safetensors(path: Path) -> dict[str, Array]:
-    # By torch: numpy has no bfloat16.
+    # By torch: numpy has no bfloat16, and no number of 8 bits.
     with safe_open(path, "pt") as file:
         slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
         shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
+        # A lone number has no slices.
         types = {name: _plain(each[:0]).dtype for name, each in slices.items() if shapes[name]}
 
     def read(name: str, rows: int) -> Iterator[Rows]:
@@ -178,7 +184,8 @@ def _safetensors(path: Path) -> dict[str, Array]:
 
 
 def _plain(tensor: torch.Tensor) -> Rows:
-    values: Rows = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    known = not tensor.is_floating_point() or tensor.dtype in _FLOATS
+    values: Rows = (tensor if known else tensor.float()).numpy()
     return values
 
 
@@ -188,7 +195,7 @@ def _parquet(path: Path) -> dict[str, Array]:
         first = next(file.iter_batches(batch_size=1), None)
     found = {}
     for field in schema:
-        is_list = pa.types.is_list(field.type) or pa.types.is_fixed_size_list(field.type)
+        is_list = any(is_one(field.type) for is_one in _LISTS)
         numbers = field.type.value_type if is_list else field.type
         # Texts and images beside what is asked for are passed over.
         if not (pa.types.is_integer(numbers) or pa.types.is_floating(numbers)):
@@ -199,6 +206,9 @@ def _parquet(path: Path) -> dict[str, Array]:
         dtype = np.dtype(numbers.to_pandas_dtype())
         found[field.name] = Array(path, field.name, (count, *width), dtype, read)
     return found
+
+
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def _read_column(path: Path, name: str, width: tuple[int, ...], rows: int) -> Iterator[Rows]:
@@ -231,8 +241,7 @@ def _hdf5(path: Path) -> dict[str, Array]:
 
     def visit(name: str, node: Any) -> None:
         if isinstance(node, h5py.Dataset) and node.shape:
-            array = Array(path, name, node.shape, node.dtype, partial(read, name))
-            found[name] = array
+            found[name] = Array(path, name, node.shape, node.dtype, partial(read, name))
 
     with h5py.File(path, "r") as file:
         file.visititems(visit)

@@ -1,6 +1,6 @@
 """Features and logits that others made: the arrays of a split, and whether they can be such."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,18 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tune_calib.data.arrays import CHUNK, Array, Rows
+from tune_calib.data.arrays import CHUNK, Array
+from tune_calib.data.numbers import finite, refuse_no_probs, refuse_probs, refuse_unlike
 from tune_calib.data.roles import HEAD_ROLES, ROLES, by_role, names_of
 from tune_calib.errors import UserError
 
 SMALLEST = 1e-12
 """A probability below it is taken as this: the logarithm of 0 is no number."""
-
-UNEVEN = 1e-3
-"""By how much probabilities of a sample may miss a sum of one; half precision has 3 digits."""
-
-UNLIKE = 0.01
-"""By how much logits may differ from those of the head, over the largest of them."""
 
 SPLITS = ("train", "select", "calib", "test")
 
@@ -101,12 +96,12 @@ class GivenSplit:
             yield from ((values[:, :0], values) for values in outputs)
             return
         for number, values in enumerate(self.features.chunks(rows)):
-            features = _finite(values, self.features, number * rows)
+            features = finite(values, self.features, number * rows)
             if outputs is None:
                 yield features, features[:, :0]
                 continue
             found = next(outputs)
-            _refuse_unlike(self._own_head.logits(features), found, self.name, number * rows)
+            refuse_unlike(self._own_head.logits(features), found, self.name, number * rows)
             yield features, found
 
     def chunks(self, kept: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -129,11 +124,11 @@ class GivenSplit:
     def _outputs(self, rows: int) -> Iterator[Tensor]:
         assert self.outputs is not None
         for number, values in enumerate(self.outputs.chunks(rows)):
-            found = _finite(values, self.outputs, number * rows)
+            found = finite(values, self.outputs, number * rows)
             if self.has_probs:
-                _refuse_no_probs(found, self.outputs, number * rows)
+                refuse_no_probs(found, self.outputs, number * rows)
             elif number == 0:
-                _refuse_probs(found, self.outputs)
+                refuse_probs(found, self.outputs)
             yield found
 
 
@@ -149,31 +144,11 @@ def split_of(name: str, files: Sequence[str], head: OwnHead | None = None) -> Gi
         UserError: labels are absent, there are neither logits nor features, or shapes are wrong.
         DamagedFileError: a file cannot be read.
     """
-    found = by_role(f"`{name}`", files, ROLES)
-    if "labels" not in found:
-        raise UserError(f"`{name}`: {', '.join(files)} has no labels; {names_of(ROLES)}")
-    if "logits" in found and "probs" in found:
-        raise UserError(
-            f"`{name}`: {', '.join(files)} has logits and probabilities; name one, e.g. "
-            "logits=FILE:KEY"
-        )
-    features, outputs = found.get("features"), found.get("logits") or found.get("probs")
-    if outputs is None and (features is None or head is None):
-        raise UserError(
-            f"`{name}`: {', '.join(files)} has no logits or probabilities; give them, or features "
-            f"and the last layer by `head`; {names_of(ROLES)}"
-        )
-    if features is not None and head is None:
-        raise UserError(
-            f"`{name}`: {', '.join(files)} has features, which need the last layer of their "
-            "network: give a file with weight (classes, features) and bias by `head`, or name "
-            "the logits alone: logits=FILE:KEY"
-        )
-    if features is not None and "probs" in found:
-        raise UserError(
-            f"`{name}`: beside features and `head` probabilities say nothing; leave them out"
-        )
-    labels = found["labels"]
+    told = f"`{name}`"
+    found = by_role(told, files, ROLES)
+    _refuse_roles(f"{told}: {', '.join(files)}", found, head)
+    labels, features = found["labels"], found.get("features")
+    outputs = found.get("logits") or found.get("probs")
     if len(labels.shape) != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise UserError(
             f"{labels.told} is {labels.shape} of {labels.dtype}; labels are whole numbers, "
@@ -209,7 +184,7 @@ def head_of(files: Sequence[str]) -> OwnHead:
     found = by_role("`head`", files, HEAD_ROLES)
     if "weight" not in found:
         raise UserError(f"`head`: {', '.join(files)} has no weight; {names_of(HEAD_ROLES)}")
-    tensors = {name: _finite(array.whole(), array, 0) for name, array in found.items()}
+    tensors = {name: finite(array.whole(), array, 0) for name, array in found.items()}
     weight = tensors["weight"]
     bias = tensors.get("bias", torch.zeros(weight.shape[:1]))
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
@@ -257,6 +232,30 @@ def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
     return first, ~first
 
 
+def _refuse_roles(told: str, found: Mapping[str, Array], head: OwnHead | None) -> None:
+    """Refuse arrays that are too few for a split, or say one thing twice."""
+    if "labels" not in found:
+        raise UserError(f"{told} has no labels; {names_of(ROLES)}")
+    if "logits" in found and "probs" in found:
+        raise UserError(f"{told} has logits and probabilities; name one, e.g. logits=FILE:KEY")
+    if not found.keys() & {"logits", "probs"} and ("features" not in found or head is None):
+        raise UserError(
+            f"{told} has no logits or probabilities; give them, or features and the last layer by "
+            f"`head`; {names_of(ROLES)}"
+        )
+    if "features" in found and head is None:
+        raise UserError(
+            f"{told} has features, which need the last layer of their network: give a file with "
+            "weight (classes, features) and bias by `head`, or name the logits alone: "
+            "logits=FILE:KEY"
+        )
+    if "features" in found and "probs" in found:
+        raise UserError(
+            f"{told} has probabilities beside features and `head`, which say all of them; leave "
+            "them out"
+        )
+
+
 def _refuse_shape(array: Array, samples: int) -> None:
     if len(array.shape) != 2 or not np.issubdtype(array.dtype, np.floating):
         raise UserError(
@@ -280,51 +279,3 @@ def _refuse_classes(given: GivenSplit, labels: Array) -> None:
                 f"{labels.told} has the label {wrong}, and there are {given.classes} classes: "
                 f"labels are 0 to {given.classes - 1}"
             )
-
-
-def _finite(values: Rows, array: Array, first: int) -> Tensor:
-    """As float32."""
-    if not np.issubdtype(values.dtype, np.floating):
-        raise UserError(f"{array.told} holds {values.dtype}; it must be floating-point numbers")
-    with np.errstate(over="ignore"):
-        tensor = torch.from_numpy(np.array(values, np.float32))
-    wrong = ~tensor.isfinite()
-    if bool(wrong.any()):
-        row = first + int(wrong.nonzero()[0, 0])
-        raise UserError(f"{array.told}: row {row} holds a value that is not finite (NaN or inf)")
-    return tensor
-
-
-def _refuse_no_probs(probs: Tensor, array: Array, first: int) -> None:
-    even = 10 * UNEVEN if array.dtype.itemsize < 4 else UNEVEN
-    sums = probs.double().sum(1)
-    wrong = ((probs < 0) | (probs > 1 + even)).any(1) | ((sums - 1).abs() > even)
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        raise UserError(
-            f"{array.told}: row {first + row} is no probabilities ({float(probs[row].min()):g} to "
-            f"{float(probs[row].max()):g}, their sum is {float(sums[row]):g}); if these are "
-            "logits, name them so: logits=FILE:KEY"
-        )
-
-
-def _refuse_probs(logits: Tensor, array: Array) -> None:
-    """Logits of which every row sums to one are probabilities by another name."""
-    sums = logits.double().sum(1)
-    if bool((logits >= 0).all()) and bool(((sums - 1).abs() < UNEVEN).all()):
-        raise UserError(
-            f"{array.told}: every row sums to one, so these are probabilities; name them so: "
-            "probs=FILE:KEY"
-        )
-
-
-def _refuse_unlike(own: Tensor, logits: Tensor, name: str, first: int) -> None:
-    far = (own - logits).abs().amax(1)
-    wrong = far > UNLIKE * max(1.0, float(logits.abs().max()))
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        raise UserError(
-            f"`{name}`: the logits of row {first + row} are not those that `head` gives of its "
-            f"features (they differ by {float(far[row]):g}); are the features those that the last "
-            "layer sees?"
-        )

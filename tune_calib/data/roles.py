@@ -5,10 +5,10 @@ as ``ROLE=FILE:KEY``; several make one split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from tune_calib.data.arrays import Array, arrays_in
 from tune_calib.errors import UserError
+from tune_calib.places import own_path
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "logits": ("logits", "logit"),
@@ -35,7 +35,8 @@ def by_role(
         roles: what they may be, and the names by which it is known.
 
     Raises:
-        UserError: two arrays are one thing, or one that is named is not there.
+        UserError: two arrays are one thing, one that is named is not there, or holds Python
+            objects.
         DamagedFileError: a file cannot be read.
     """
     found: dict[str, Array] = {}
@@ -46,6 +47,7 @@ def by_role(
                     f"{setting}: {found[role].told} and {array.told} are both {role}; name one, "
                     f"e.g. {role}=FILE:KEY"
                 )
+            array.refuse_objects()
             found[role] = array
     return found
 
@@ -55,14 +57,14 @@ def _named(
 ) -> Iterator[tuple[str, Array]]:
     role, equals, rest = text.partition("=")
     if not equals or role not in roles:
-        arrays = arrays_in(Path(text).expanduser())
+        arrays = arrays_in(own_path(text))
         for known, names in roles.items():
             yield from ((known, arrays[name]) for name in names if name in arrays)
         return
     path, colon, key = rest.rpartition(":")
-    if not colon or Path(rest).expanduser().exists():
+    if not colon or own_path(rest).exists():
         path, key = rest, ""
-    arrays = arrays_in(Path(path).expanduser())
+    arrays = arrays_in(own_path(path))
     if not key and len(arrays) == 1:
         key = next(iter(arrays))
     if key not in arrays:

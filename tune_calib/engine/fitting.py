@@ -56,6 +56,7 @@ def fit(
     """
     own = network.state_dict()
     tensors = _of_network(tensors)
+    _refuse_rounded(tensors, told)
     last = last_layer_of(network.backbone)
     given = _renamed(tensors, own, (last, *_HEADS) if last else _HEADS, told)
     if wrong := _misfits(own, given):
@@ -73,6 +74,16 @@ def fit(
     if is_given:
         raise _other_classes(own, head, told)
     return body, "its last layer is of other classes: the network's own stays as it is drawn"
+
+
+def _refuse_rounded(tensors: Mapping[str, Tensor], told: str) -> None:
+    """Refuse weights of whole numbers, whose scales nobody here knows."""
+    for name, tensor in tensors.items():
+        if name.endswith(".weight") and not tensor.is_floating_point():
+            raise UserError(
+                f"network.weights: {told} is of a quantised network ({name} is {tensor.dtype}); "
+                "give its weights as floating-point numbers"
+            )
 
 
 def _of_network(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

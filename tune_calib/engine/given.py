@@ -87,7 +87,8 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
     gap = right / count - right_of_test / tested
     if gap <= NormalDist().inv_cdf(1 - CHANCE) * spread:
         return
-    if trained_spec(network.weights, store) is not None:
+    made = trained_spec(network.weights, store)
+    if made is not None and made.network.weights is None:  # else it began with others' weights
         return
     raise RefusedError(
         f"the given network is right on {right / count:.2%} of select and calib, which are of the "

@@ -4,19 +4,16 @@
 which of them a name means, and may say another later.
 """
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from torch import Tensor
 
-from tune_calib.data.given import GivenSplit, OwnHead, halves, head_of, refuse_unequal, split_of
+from tune_calib.data.given import GivenSplit
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
+from tune_calib.engine.import_files import Import
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
@@ -26,161 +23,9 @@ from tune_calib.wording import shown
 
 KIND, NAMES = "imports", "import_names"
 
-LAYOUT = 1
-"""Of what an import keeps; part of the digest."""
-
-SHARED = 0.01
-"""Share of a split's samples that may be in another one, as in published data sets; more is a
-mistake."""
-
-SATURATED = 0.99
-"""A probability from which on its sample is not told from others by it."""
-
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
-
-
-@dataclass(frozen=True)
-class Import:
-    """What is to be imported, checked.
-
-    Attributes:
-        record: what a spec says of it.
-        splits: train (if given), select, calib and test: files, and who of them belongs to it.
-        head: the network's own, where features are given.
-        stamps: of every file, when it was looked at.
-    """
-
-    record: ImportedData
-    splits: Mapping[str, tuple[GivenSplit, Tensor | None]]
-    head: OwnHead | None
-    stamps: Mapping[Path, tuple[int, int]]
-
-
-def checked(
-    train: Sequence[str],
-    select: Sequence[str],
-    calib: Sequence[str],
-    test: Sequence[str],
-    head: Sequence[str],
-) -> Import:
-    """Read everything once: is it what it must be, and which digest has it.
-
-    Args:
-        train: files of the split (``tune_calib.data.roles``); none if it is not known.
-        select: likewise; none cuts ``calib`` in two.
-        calib: likewise.
-        test: likewise.
-        head: files of the last layer; none without features.
-
-    Raises:
-        UserError: something is missing, does not fit, or is no number.
-        DamagedFileError: a file cannot be read.
-    """
-    files = {"train": train, "select": select, "calib": calib, "test": test}
-    for name in ("calib", "test"):
-        if not files[name]:
-            raise UserError(f"`{name}` is missing: give the file of the split")
-    own = head_of(head) if head else None
-    given = {name: split_of(name, each, own) for name, each in files.items() if each}
-    refuse_unequal(list(given.values()))
-    stamps = {path: _stamp(path) for split in given.values() for path in split.paths}
-    first = given["calib"]
-    if own is not None and not first.width:
-        raise UserError("`head` is of no use without features; leave it out, or give them")
-    sums = {name: _Sums.of(split) for name, split in given.items()}
-    _refuse_shared(sums)
-    splits: dict[str, tuple[GivenSplit, Tensor | None]] = {n: (s, None) for n, s in given.items()}
-    is_cut = "select" not in given
-    if is_cut:
-        if len(first.labels) < 2:
-            raise UserError("`calib` has one sample, too few for select and calib")
-        for name, kept in zip(("select", "calib"), halves(first.labels), strict=True):
-            splits[name] = (first, kept)
-    counts = {
-        name: len(split.labels) if kept is None else int(kept.sum())
-        for name, (split, kept) in splits.items()
-    }
-    record = ImportedData(
-        digest=_digest(sums, own, is_cut, first.kind),
-        classes=first.classes,
-        width=first.width,
-        is_cut=is_cut,
-        outputs=first.kind,
-        **{"train": 0, **counts},
-    )
-    return Import(record, splits, own, stamps)
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """What is kept of a split's numbers.
-
-    Attributes:
-        digest: of all of them.
-        samples: how many there are.
-        rows: a sum of each sample that can be told from others, (M,) uint64.
-    """
-
-    digest: str
-    samples: int
-    rows: Any
-
-    @classmethod
-    def of(cls, split: GivenSplit) -> "_Sums":
-        digests = {name: hashlib.sha256() for name in ("features", "outputs")}
-        digests["outputs"].update(split.labels.numpy().tobytes())
-        rows = []
-        for features, outputs in split.numbers():
-            for name, values in (("features", features), ("outputs", outputs)):
-                digests[name].update(values.contiguous().numpy().data)
-            row_sums = _row_sums(features if split.features else outputs)
-            # Of saturated probabilities many samples have the same.
-            told = (outputs.amax(1) < SATURATED).numpy() if split.has_probs else slice(None)
-            rows.append(row_sums[told])
-        joined = "+".join(each.hexdigest() for each in digests.values())
-        return cls(joined, len(split.labels), np.concatenate(rows))
-
-
-def _row_sums(values: Tensor) -> Any:
-    """A number of 64 bits for each row: equal rows have equal ones, others hardly ever."""
-    bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
-    odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
-    return (bits * odd).sum(1, dtype=np.uint64)
-
-
-def _refuse_shared(sums: Mapping[str, _Sums]) -> None:
-    """Refuse splits of which more than a few samples are in another split too."""
-    single = {}
-    for name, found in sums.items():
-        # What several samples of a split have says nothing of who they are.
-        rows, counts = np.unique(found.rows, return_counts=True)
-        single[name] = rows[counts == 1]
-    names = list(sums)
-    for index, one in enumerate(names):
-        for two in names[index + 1 :]:
-            shared = len(np.intersect1d(single[one], single[two], assume_unique=True))
-            if shared > SHARED * min(sums[one].samples, sums[two].samples):
-                raise UserError(
-                    f"`{one}` and `{two}` share {shared} samples, to the last digit; splits must "
-                    "be disjoint"
-                )
-
-
-def _digest(sums: Mapping[str, _Sums], head: OwnHead | None, is_cut: bool, kind: str) -> str:
-    """What stands for the import in specs, 16 hexadecimal digits."""
-    own = hashlib.sha256()
-    for tensor in (head.weight, head.bias) if head else ():
-        own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
-    told = {
-        "layout": LAYOUT,
-        "splits": {name: each.digest for name, each in sums.items()},
-        "head": own.hexdigest(),
-        "is_cut": is_cut,
-        "outputs": kind,
-    }
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def keep(name: str, given: Import, store: Store, replaces: bool) -> None:
@@ -227,9 +72,7 @@ def _write(given: Import, store: Store) -> None:
         if given.head is not None:
             head = {"weight": given.head.weight, "bias": given.head.bias[:, None]}
             write_arrow(path / "head.arrow", head)
-        for path_of_file, stamp in given.stamps.items():
-            if _stamp(path_of_file) != stamp:  # its digest was that of other numbers
-                raise UserError(f"{path_of_file} was changed while it was read; import it again")
+        given.refuse_changed()
         about["accuracy"] = {name: found["accuracy"] for name, found in regimes.items()}
         about["regime"] = regimes.get("train", {})
 
@@ -242,12 +85,6 @@ def _write(given: Import, store: Store) -> None:
         "history": [],
     }
     write_folder(store.folder(KIND, record.digest), fill, about)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Size and time of modification of a file."""
-    told = path.stat()
-    return told.st_size, told.st_mtime_ns
 
 
 def _judged(

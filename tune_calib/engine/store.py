@@ -111,8 +111,9 @@ def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, A
             shutil.rmtree(folder)
         temporary.replace(folder)
     except (OSError, RuntimeError, SafetensorError) as error:
-        shutil.rmtree(temporary, ignore_errors=True)
         raise UserError(f"cannot write {folder}: {error}; free space or mend it") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)  # what is whole has its name by now
 
 
 def opened(folder: Place) -> tuple[Path, dict[str, Any]]:

@@ -21,6 +21,7 @@ from tune_calib.engine.store import (
     Store,
     artifact_manifest,
     opened,
+    read_or_remove,
     write_folder,
 )
 from tune_calib.errors import DamagedFileError, UserError
@@ -50,16 +51,22 @@ def keep(path: Path, store: Store) -> str:
     """
     read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
     identity = hash_of(path)
-    if not store.holds(KIND, identity):
-        folder = store.folder(KIND, identity)
-        spec = trained_by(path)
-        about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
-        write_folder(folder, lambda at: _copied(path, at), about)
+    folder = store.folder(KIND, identity)
+    with contextlib.suppress(DamagedFileError):
+        artifact_manifest(folder)
+        return identity
+
+    def fill(at: Path) -> None:
+        shutil.copyfile(path, at / FILE)
+        if hash_of(at / FILE) != identity:
+            raise UserError(f"network.weights: {path} was changed while it was read; once more")
+
+    with store.lock(KIND, identity):  # others may read what they have put there meanwhile
+        if read_or_remove(folder, artifact_manifest) is None:
+            spec = trained_by(path)
+            about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
+            write_folder(folder, fill, about)
     return identity
-
-
-def _copied(path: Path, folder: Path) -> None:
-    shutil.copyfile(path, folder / FILE)
 
 
 def trained_by(path: Path) -> TrialSpec | None:
@@ -111,16 +118,22 @@ def read(path: Path) -> dict[str, Tensor]:
     """Read a file of weights.
 
     Raises:
-        UserError: there is no such file, or it is no safetensors file.
+        UserError: there is no such file, it is no safetensors file, or it holds NaN.
     """
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"network.weights: {path} is no safetensors file that can be read ({reason}); files of "
             "torch.save must be converted, since to read them runs what is in them"
         ) from None
+    for name, tensor in tensors.items():
+        if bool(tensor.isnan().any()):
+            raise UserError(
+                f"network.weights: {path}: {name} holds NaN; was the training diverged?"
+            )
+    return tensors
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:

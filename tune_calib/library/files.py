@@ -16,6 +16,7 @@ from torch import Tensor
 from tune_calib import plugins
 from tune_calib.data.base import DatasetInfo
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.places import own_path
 from tune_calib.wording import shown
 
 FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
@@ -104,10 +105,7 @@ def files_of(file: str | Path) -> Files:
     Raises:
         UserError: it is no name of a file.
     """
-    try:
-        path = Path(file).expanduser()
-    except RuntimeError:
-        raise UserError(f"{file}: there is no such home folder") from None
+    path = own_path(file)
     stem = path.name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending)

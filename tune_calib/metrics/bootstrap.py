@@ -13,7 +13,8 @@ and all metrics of many draws are sums of weights (``resampled``). Two kinds of 
   ones: s = 0 is calibrated, s = 1 as observed. The ends are the distances of the two classifiers
   that would show a distance as large as the observed one, or as small, with 2.5 % (quantiles at s =
   0, 1 and 2, in between by a straight line). The lower end is 0 where chance alone explains the
-  distance; the upper one is at least the observed distance, so that what is printed is within.
+  distance. The observed distance is always within: where confidences are tied, the ends alone might
+  leave it out.
 
 The calibration parts of NLL and Brier score, percentiles too, are in truth never below 0: their
 upper end is at least 0.
@@ -159,7 +160,7 @@ def _debiased(value: Tensor, whole: Tensor, drawn: Tensor) -> tuple[Tensor, Tens
     """
     low, high = torch.stack([torch.stack(_ends(numbers)) for numbers in drawn], -1)
     least, most = _reached(high, value, whole), _passed(low, value, whole)
-    return least * whole, torch.maximum(most * whole, value)
+    return torch.minimum(least * whole, value), torch.maximum(most * whole, value)
 
 
 def _share_at(quantiles: Tensor, value: Tensor, whole: Tensor, after: int) -> Tensor:

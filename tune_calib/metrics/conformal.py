@@ -39,7 +39,7 @@ def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tens
 
 def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:
     """Classes in the set of each sample: (..., N, C) and the threshold (...) to (..., N)."""
-    return (1 - probs <= limit[..., None, None]).to(probs.dtype).sum(-1)
+    return (1 - probs <= limit[..., None, None]).sum(-1).to(probs.dtype)
 
 
 def covered(probs: Tensor, labels: Tensor, limit: Tensor) -> Tensor:

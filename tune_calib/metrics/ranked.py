@@ -75,6 +75,11 @@ class Ranked:
         return cumulated(self._weights)
 
     @cached_property
+    def after(self) -> Tensor:
+        """(..., N), sum of the weights up to each rank, as it is searched."""
+        return self.count[..., 1:].contiguous()
+
+    @cached_property
     def right(self) -> Tensor:
         """(..., N + 1), sum of the hits below each rank."""
         return cumulated(self._weights * self._hits)
@@ -101,7 +106,7 @@ class Ranked:
     def at(self, ranks: Tensor) -> "Cuts":
         """Where the samples are cut at ranks (B,) of all that count, each in [0, N]."""
         edges = ranks.to(self.count.dtype).expand(*self.count.shape[:-1], -1).contiguous()
-        place = torch.searchsorted(self.count[..., 1:].contiguous(), edges)
+        place = torch.searchsorted(self.after, edges)
         first, end = pick(self.ranking.first, place), pick(self.ranking.end, place)
         below, above = pick(self.count, first), pick(self.count, end)
         return Cuts(first, end, (edges - below) / (above - below).clamp(min=1))

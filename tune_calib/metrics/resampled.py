@@ -29,7 +29,7 @@ from tune_calib.metrics.kolmogorov import ks_of
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking, pick
 from tune_calib.metrics.refinement import cross_fitted, scores
-from tune_calib.metrics.selective import aurc_of, error_auroc_of, least_aurc_of
+from tune_calib.metrics.selective import aurc_of, e_aurc_of, error_auroc_of
 from tune_calib.metrics.smooth import GRID, neighbours, smooth_of
 from tune_calib.metrics.validation import check
 
@@ -96,7 +96,7 @@ class Resampled:
             "ks_error": ks_of(ranked),
             "smooth_ece": smooth_of(_each(self._grid_over(weights), self._over_once[1])),
             "aurc": area,
-            "e_aurc": (area - least_aurc_of(ranked)).clamp(min=0),
+            "e_aurc": e_aurc_of(ranked, area),
             "error_auroc": error_auroc_of(ranked),
         }
 
@@ -192,9 +192,8 @@ class Resampled:
 
     def _drawn(self, ranked: Ranked, places: Tensor) -> Tensor:
         """The confidences at places (B,), from 0, among those drawn: (R, B)."""
-        after = ranked.count[..., 1:].contiguous()
-        wanted = places.expand(len(after), -1).contiguous()
-        return self._ranking.scores[torch.searchsorted(after, wanted, right=True)]
+        wanted = places.expand(len(ranked.after), -1).contiguous()
+        return self._ranking.scores[torch.searchsorted(ranked.after, wanted, right=True)]
 
 
 def _shares(like: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from tune_calib.metrics.validation import check
 
+_CHUNK = 2**21  # probabilities of one classifier that are worked on at once
+
 
 def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
     """Share of right predictions, in [0, 1]; arguments as ``brier``."""
@@ -57,6 +59,15 @@ def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] =
         normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` (TST, BalCAL).
     """
     check(probs, labels)
-    target = torch.nn.functional.one_hot(labels, probs.shape[-1]).to(probs.dtype)
-    squares = (probs - target).square()
-    return (squares.sum(-1) if normalisation == "sum" else squares.mean(-1)).mean(-1)
+    width = max(1, _CHUNK // probs.shape[-1])
+    parts = zip(probs.split(width, -2), labels.split(width), strict=True)
+    each = torch.cat([_squares(part, own, normalisation) for part, own in parts], -1)
+    return each.mean(-1)
+
+
+def _squares(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"]) -> Tensor:
+    """Of each sample, (..., N): without a one-hot label, which is larger than the probabilities."""
+    targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
+    gaps = probs.scatter(-1, targets, probs.gather(-1, targets) - 1)
+    squares = gaps.square()
+    return squares.sum(-1) if normalisation == "sum" else squares.mean(-1)

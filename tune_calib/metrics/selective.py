@@ -29,7 +29,7 @@ def aurc(probs: Tensor, labels: Tensor) -> Tensor:
 def e_aurc(probs: Tensor, labels: Tensor) -> Tensor:
     """AURC minus that of a confidence that puts all right samples first; arguments as ``aurc``."""
     ranked = top_ranked(probs, labels)
-    return aurc_of(ranked) - least_aurc_of(ranked)
+    return e_aurc_of(ranked, aurc_of(ranked))
 
 
 def error_auroc(probs: Tensor, labels: Tensor) -> Tensor:
@@ -65,7 +65,13 @@ def aurc_of(ranked: Ranked) -> Tensor:
     return _summed(ranked, areas) / total
 
 
-def least_aurc_of(ranked: Ranked) -> Tensor:
+def e_aurc_of(ranked: Ranked, area: Tensor) -> Tensor:
+    """As ``e_aurc``, of ranked samples, given their ``aurc_of``."""
+    # Both sums are rounded: an ideal order would fall below 0.
+    return (area - _least_aurc_of(ranked)).clamp(min=0)
+
+
+def _least_aurc_of(ranked: Ranked) -> Tensor:
     """The AURC of the best order, of ranked samples."""
     total, right = ranked.samples, ranked.right[..., -1]
     harmonic = _harmonic(ranked)

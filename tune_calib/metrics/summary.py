@@ -24,7 +24,7 @@ from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
-from tune_calib.metrics.selective import aurc_of, error_auroc_of, least_aurc_of, mean_where
+from tune_calib.metrics.selective import aurc_of, e_aurc_of, error_auroc_of, mean_where
 from tune_calib.metrics.smooth import on_grid, smooth_of
 from tune_calib.names import METRICS
 
@@ -78,8 +78,7 @@ def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tenso
         "debiased_ece": debiased_of(ranked),
         "ks_error": ks_of(ranked),
         "aurc": area,
-        # Both sums are rounded: an ideal order would fall below 0.
-        "e_aurc": (area - least_aurc_of(ranked)).clamp(min=0),
+        "e_aurc": e_aurc_of(ranked, area),
     }
     if in_search:
         return found

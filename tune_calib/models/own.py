@@ -64,7 +64,7 @@ def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any
     """Do some work of the user's code; its errors are one line that names theirs."""
     try:
         return work()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         file = function.__code__.co_filename
         told = traced(error, lambda path: path == file)
         raise UserError(f"{name}: {told}") from None
@@ -79,7 +79,10 @@ def _cut(
     calls: list[tuple[str, Tensor, Tensor]] = []
     hooks = [
         part.register_forward_hook(
-            lambda _, given, made, path=path: calls.append((path, given[0], made))
+            lambda _, given, named, made, path=path: calls.append(
+                (path, *given, *named.values(), made)
+            ),
+            with_kwargs=True,
         )
         for path, part in module.named_modules()
         if isinstance(part, nn.Linear) and path

@@ -113,7 +113,7 @@ def ablate(job: LadderJob) -> list[str]:
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)
-            tell_recipe(job.asked, site.out)
+            tell_recipe(job.asked, site.out, planned)
             circumstances = site.circumstances(
                 manifest.sweep, job.ladder.name, job.asked.recipe_told, used
             )

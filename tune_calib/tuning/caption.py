@@ -81,6 +81,8 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
         whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
         epochs = counted(heads[0].epochs, "epoch")
         parts.append(f"heads {epochs}{whose}{_recipe(heads)}")
+    if not _is_trained(planned):
+        return "; ".join([*parts, "nothing is trained"])
     if asked.recipe_described:
         parts.append(asked.recipe_described)
     return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
@@ -127,9 +129,20 @@ def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
         sys.stderr.write(f"{out}: {told}\n")
 
 
-def tell_recipe(asked: Asked, out: Place) -> None:
-    """Say on stderr by which recipe a folder is run, and what of it was changed."""
-    if asked.recipe_described:
+def _is_trained(planned: Sequence[PlannedTrial]) -> bool:
+    """Whether some network or head is: transforms of a given network follow no recipe."""
+    return any(trial.spec.head or not trial.spec.network.is_given for trial in planned)
+
+
+def tell_recipe(asked: Asked, out: Place, planned: Sequence[PlannedTrial] | None = None) -> None:
+    """Say on stderr by which recipe a folder is run, and what of it was changed.
+
+    Args:
+        asked: what is run.
+        out: the folder.
+        planned: its trials, where they are known; nothing is said where they train nothing.
+    """
+    if asked.recipe_described and (planned is None or _is_trained(planned)):
         own = "; each method by its authors' recipe" if asked.own_recipes else ""
         sys.stderr.write(f"{out}: {asked.recipe_described}{own}\n")
 

@@ -21,7 +21,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.base import BackboneInfo
-from tune_calib.places import Place
+from tune_calib.places import Place, own_path
 from tune_calib.registry import BACKBONES, METHODS
 from tune_calib.slots.data import OWN_NORM, DataSlot
 from tune_calib.spec import TrialSpec
@@ -51,7 +51,7 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
     path = network.get("weights")
     if not isinstance(path, str) or weights.is_hash(path):
         return asked
-    file = Path(path).expanduser()
+    file = own_path(path)
     tensors = weights.read(file)
     made = weights.trained_by(file)
     network = {**network, "weights": weights.hash_of(file)}

@@ -60,7 +60,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
         (["--metric", "ks_error"], "no result here has KS error on test"),
-        (["--metric", "auroc"], "no result here has AUROC on test"),
+        (["--metric", "auroc"], "AUROC is not of the test split alone"),
         (["--intervals"], "no result here has intervals; run the sweep's command again with"),
     ],
 )

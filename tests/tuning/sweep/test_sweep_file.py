@@ -257,6 +257,25 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
             "nothing is left to search",
         ),
         ("entries:", "entries: must be keys with values, got None"),
+        (
+            "backbones: [small_cnn]\nset:\n  network: {weights: w, epochs: 0}\n  data:\n"
+            "    holdout: tst\nentries: {a: {methods: [ce]}}",
+            "line 5: set.data.holdout: ",
+        ),
+        (
+            "backbones: [small_cnn]\nset:\n  network: {weights: w, epochs: 0, threads: 0}\n"
+            "entries: {a: {methods: [ce]}}",
+            "line 3: set.network.threads: ",
+        ),
+        (
+            "datasets: [imported]\nentries: {a: {methods: [ce]}}",
+            "line 2: entries.a: data set imported needs the name of what is imported: set.data.im",
+        ),
+        (
+            "backbones: [small_cnn]\nset: {network: {weights: w, epochs: 0}}\n"
+            "entries: {a: {methods: [ce], seeds: {networks: 2}}}",
+            "line 3: entries.a: a given network is one",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
@@ -377,6 +396,7 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     (work,) = planned_works(read_sweep_file(path))
     labels = [trial.label for trial in work.planned()]
     assert labels[0] == "vanilla"
+    assert work.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
     found = {trial.label: trial.spec.posthoc for trial in work.planned()}
     assert found["histogram"].params.bins == 5

@@ -94,7 +94,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     position: Position = ("entries", name)
     ladder = _ladder(file, position, entry)
     counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
-    seeds, own_recipes = _seeds(file, position, counts), _own_recipes(file, entry)
+    seeds = _seeds(file, position, counts)
     gpus = (entry.resources or whole.resources or TrialResources()).gpus
     look = CloserLook(
         entry.shift if entry.shift is not None else whole.shift or (),
@@ -105,8 +105,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
             tail = "-".join([dataset, *([backbone] if backbone else [])])
             if entry.search is None:
                 given = _given(file, entry, _rungs(entry), dataset, backbone)
-                asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
-                asked = _suited(file, position, entry, asked)
+                asked = _asked(file, position, entry, given, seeds)
                 yield Work(f"{name}-{tail}", position, asked, gpus, ladder, look=look)
                 continue
             for index, method in enumerate(entry.methods or ()):
@@ -115,17 +114,22 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
                 yield Work(
                     name=f"{name}-{method.method}-{tail}",
                     position=(*position, "methods", index),
-                    asked=_suited(
-                        file, position, entry, Asked(given, seeds, own_recipes=own_recipes)
-                    ),
+                    asked=_asked(file, position, entry, given, seeds),
                     gpus=gpus,
                     method=method.method,
                     search=entry.search,
                 )
 
 
-def _suited(file: ReadFile, position: Position, entry: Entry, asked: Asked) -> Asked:
-    """With the recipe of an entry, or of the file."""
+def _asked(
+    file: ReadFile, position: Position, entry: Entry, given: Settings, seeds: Seeds
+) -> Asked:
+    """What an entry asks for, with its recipe, or that of the file."""
+    own_recipes = _own_recipes(file, entry)
+    try:
+        asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
+    except UserError as error:
+        raise file.error(position, str(error)) from None
     at: Position = (*position, "recipe") if entry.recipe else ("recipe",)
     try:
         return asked.suited(entry.recipe or file.content.recipe)
@@ -271,7 +275,7 @@ def _blamed(
     position: Position,
     always: Settings | None = None,
 ) -> None:
-    """Build something from settings; what fails alone is named with its position in the file.
+    """Build something from settings; what fails alike alone is named with its position in the file.
 
     Args:
         file: the sweep file.
@@ -294,5 +298,7 @@ def _blamed(
                 try:
                     build(_merged(always or {}, {slot: {key: asked[key]}}))
                 except UserError as error:
-                    raise file.error((*below, "set", slot, key), str(error)) from None
+                    # What is wrong alone may be right beside others, e.g. epochs=0 and weights.
+                    if str(error) == str(whole):
+                        raise file.error((*below, "set", slot, key), str(error)) from None
     raise file.error(position, str(whole)) from None
