@@ -28,6 +28,11 @@ SEVERITIES = ("1", "2", "3", "4", "5")
 _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
+def kind_title(kind: str) -> str:
+    """A kind of corruption as it is printed, e.g. ``JPEG compression``."""
+    return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
+
+
 def is_of_corruption(column: str) -> bool:
     """Whether a column of the trials is of corrupted images."""
     return column.partition("/")[0] in FAMILIES

@@ -10,8 +10,8 @@ from analysis.ladder.means import mean_over
 from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
 from analysis.published import published_titles
-from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES
-from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
+from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, kind_title
+from analysis.text import NOTHING, Cell, Record, best_two, capital, number_cell, rounded, title
 from tune_calib.names import METRICS, NOT_GENERATED, column, is_chance, legend
 
 OOD_SHOWN = ("auroc", "aupr_in", "aupr_out", "fpr95", "auroc_entropy", "fpr95_entropy")
@@ -96,7 +96,8 @@ def _by_kind(sweep: Sweep, family: str) -> list[ShiftTable]:
     tables = []
     for metric in CORRUPTION_SHOWN:
         columns = [
-            Column(title(metric), _head(kind), f"{family}/{kind}/{MEAN}", metric) for kind in kinds
+            Column(title(metric), kind_title(kind), f"{family}/{kind}/{MEAN}", metric)
+            for kind in kinds
         ]
         there = _there(sweep, columns)
         about = (
@@ -110,14 +111,10 @@ def _by_kind(sweep: Sweep, family: str) -> list[ShiftTable]:
 def _not_looked_at(family: str, there: Sequence[Column]) -> str:
     """A sentence on kinds of the benchmark that a table of kinds lacks, if it lacks some."""
     heads = {each.head for each in there}
-    lacking = [head for kind in FAMILIES[family] if (head := _head(kind)) not in heads]
+    lacking = [head for kind in FAMILIES[family] if (head := kind_title(kind)) not in heads]
     if not lacking:
         return ""
     return f" Not looked at: {', '.join(lacking)}; so there is no mean over kinds."
-
-
-def _head(kind: str) -> str:
-    return kind.replace("_", " ")
 
 
 def _of_family(family: str) -> str:
@@ -188,7 +185,7 @@ def records(sweep: Sweep, table: ShiftTable) -> list[Record]:
 def caption(sweep: Sweep, table: ShiftTable) -> str:
     """What the numbers of a table are of."""
     told = legend(sweep.flags())
-    parts = [f"{sweep.manifest.title}. {table.about} {mean_over(sweep)}", *told]
+    parts = [f"{sweep.manifest.title}. {table.about} {capital(mean_over(sweep))}", *told]
     return f"{'. '.join(parts)}. Best bold, second underlined."
 
 

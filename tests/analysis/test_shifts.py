@@ -4,9 +4,9 @@ import pytest
 
 from analysis.compare.ranks import collect
 from analysis.ladder.report import write_report
-from analysis.ladder.shift_tables import means, records, shift_tables
+from analysis.ladder.shift_tables import caption, means, records, shift_tables
 from analysis.load import load
-from analysis.shifts import FAMILIES, read_shifts
+from analysis.shifts import FAMILIES, kind_title, read_shifts
 from analysis.tidy import check_metric, default_split, parted, tidy
 from tests import fake_results
 from tests.support import here
@@ -70,10 +70,15 @@ def test_a_table_says_which_kinds_it_lacks(out):
         assert [each.head for each in table.columns] == ["fog", "speckle noise"]
         assert "(frost is not generated)" in table.about
         lacking = table.about.partition("Not looked at: ")[2].partition(";")[0].split(", ")
-        wanted = [kind.replace("_", " ") for kind in FAMILIES["generated"] if kind != "fog"]
+        wanted = [kind_title(kind) for kind in FAMILIES["generated"] if kind != "fog"]
         assert lacking == wanted
     fake_results.add_shifts(out, [f"generated/{kind}" for kind in FAMILIES["generated"]])
-    assert not any("Not looked at" in table.about for table in shift_tables(load(out)))
+    sweep = load(out)
+    for table in shift_tables(sweep):
+        assert "Not looked at" not in table.about
+        assert ". Mean ± sd over 3 seeds" in caption(sweep, table)
+        heads = [each.head for each in table.columns]
+        assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
 
 
 def test_a_mean_over_some_of_the_trials_says_so(out):

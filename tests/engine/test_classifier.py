@@ -14,8 +14,10 @@ from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import KIND, keep, load_classifier, tensors_of_trial, train_again
 from tune_calib.engine.evaluate import evaluate_one, population_logits
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
+from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
+from tune_calib.places import RemotePlace
 from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 
@@ -130,6 +132,14 @@ def test_a_store_that_cannot_be_written_breaks_no_trial(store, tmp_path):
     told = run_trials(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
     assert told["status"] == "done"
     assert len(rows(tmp_path / "out")) == 1
+
+
+def test_a_store_out_of_reach_breaks_no_trial(store):
+    spec = spec_of("retrain", "temperature")
+    tensors = load_classifier(spec, store, never, CPU).tensors
+    with pytest.raises(UserError, match="cannot read nowhere://bucket"):
+        artifact_manifest(RemotePlace("nowhere://bucket/store"))
+    keep(Store(RemotePlace("nowhere://bucket/store")), spec, tensors, {})
 
 
 def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):

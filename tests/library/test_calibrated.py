@@ -16,12 +16,8 @@ from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.network import build
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import (
-    FORMAT,
-    CalibratedNetwork,
-    load_calibrated,
-    write_calibrated,
-)
+from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated, write_calibrated
+from tune_calib.library.files import FORMAT
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.export import Wanted, export
 
@@ -209,6 +205,8 @@ def test_a_damaged_file_is_one_line(how, ending, exported, tmp_path):
 def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
     with pytest.raises(UserError, match="cannot read"):
         load_calibrated(tmp_path / "nothing")
+    with pytest.raises(UserError, match="nobody is named so"):
+        load_calibrated("~nobody-at-all/x")
     path = copied(exported, tmp_path)
     about = json.loads(path.read_text())
     assert about["format"] == FORMAT
@@ -218,6 +216,8 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
         ("plugins", {"own": "0123456789abcdef"}, "name it: plugin='own.py'"),
         ("images", {**about["images"], "mean": [0.5]}, "other sizes or constants"),
         ("spec", {**about["spec"], "further": 1}, "further"),
+        ("spec", {**about["spec"], "posthoc": None}, "its spec is not that of"),
+        ("trial", "0123456789abcdef", "its spec is not that of 0123456789abcdef"),
     ):
         path.write_text(json.dumps({**about, key: value}))
         with pytest.raises(UserError, match=told) as found:

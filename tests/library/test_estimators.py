@@ -182,6 +182,7 @@ def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank
     assert np.array_equal(probs, expected.softmax(-1).numpy())
     assert again.epoch_ == head.epoch_
     assert len(head.history_["train/loss"]) == spec.head.epochs
+    assert min(head.history_["select/nll"]) > 0
     assert torch.equal(
         pickle.loads(pickle.dumps(head)).predict_proba(test.features), torch.from_numpy(probs)
     )
@@ -198,6 +199,7 @@ def test_a_head_starts_from_that_of_the_network_and_asks_for_what_it_needs(bank)
     with pytest.raises(ValueError, match="start=continued needs own_head"):
         head.fit(train.features, train.labels)
     head.fit(train.features, train.labels, own_head=bank.own_head())
+    assert not any(name.startswith("select/") for name in head.history_)
     assert torch.equal(head.decision_function(select.features), trainer.predict(select)[0].double())
     ratio = tune_calib.RetrainedHead("mac_cal", gamma="val_ratio", epochs=1)
     with pytest.raises(ValueError, match="val_ratio needs own_head"):

@@ -34,6 +34,18 @@ def top(logits, labels):
 SIZES = [(600, 5), (1003, 3), (2000, 30)]
 
 
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("samples", range(350, 362))
+def test_one_classifier_has_the_digits_that_it_has_in_a_batch(samples, ties):
+    logits, labels = case(samples, ties=ties)
+    calib = case(samples + 1, ties=ties)
+    alone = evaluate(logits, labels, calib)
+    batch = evaluate(logits[None], labels, (calib[0][None], calib[1]))
+    assert {name: float(v) for name, v in alone.items()} == pytest.approx(
+        {name: float(v) for name, v in batch.items()}, rel=0, abs=0, nan_ok=True
+    )
+
+
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
 def test_debiased_ece_equals_the_code_of_its_authors(size, scale):

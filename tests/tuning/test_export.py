@@ -19,7 +19,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated
 from tune_calib.library.onnx_file import CLOSE
-from tune_calib.manifests import SearchOutcome
+from tune_calib.manifests import RungRecord, SearchOutcome, SweepManifest
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results import write_results
 from tune_calib.spec import TrialSpec
@@ -174,3 +174,35 @@ def test_of_a_search_it_is_the_choice(tmp_path):
     (copy / "outcome.json").unlink()
     with pytest.raises(UserError, match="no outcome yet"):
         _chosen(copy, Wanted())
+    (copy / "trials").rename(copy / "elsewhere")
+    shutil.copy(search / "outcome.json", copy)
+    write_results(copy, "a", {"trials": [{**row, "spec_hash": "another"}]})
+    with pytest.raises(UserError, match="has lost the rows of its choice"):
+        _chosen(copy, Wanted())
+
+
+@pytest.mark.parametrize("done", [["baseline"], ["baseline", "chosen"], []])
+@pytest.mark.parametrize("asked", [["baseline", "chosen"], ["baseline"]])
+def test_the_baseline_is_taken_for_the_choice_of_a_search_only_where_it_is(asked, done, tmp_path):
+    copy = shutil.copytree(EXAMPLE / "search", tmp_path / "search")
+    searched = _chosen(copy, Wanted())
+    manifest = SweepManifest.read(EXAMPLE / "ladder")
+    rungs = [
+        RungRecord(index=number, label=label, published=None, kind="variant")
+        for number, label in enumerate(asked)
+    ]
+    (copy / "evaluation").mkdir()
+    manifest.model_copy(update={"rungs": rungs, "planned": []}).write(copy / "evaluation")
+    of_sweep = rows(EXAMPLE / "ladder")[0]
+    table = [{**of_sweep, "rung_label": label} for label in done if label in asked]
+    if table:
+        write_results(copy / "evaluation", "a", {"trials": table})
+    found = _chosen(copy, Wanted())["rung_label"]
+    assert found == (asked[-1] if asked[-1] in done else searched["rung_label"])
+
+
+def test_of_files_that_cannot_all_be_written_none_stays(sweep, tmp_path, refusal):
+    # With the longest of its endings it is no name of a file.
+    told = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")
+    assert "cannot write" in told
+    assert not list(tmp_path.iterdir())

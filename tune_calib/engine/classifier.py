@@ -253,19 +253,21 @@ def keep(
     if not tensors:
         return
     folder = store.folder(KIND, spec.hash)
-    # What is there stays, as all artifacts do: rows of an earlier sweep are of it.
-    with suppress(DamagedFileError):
-        artifact_manifest(folder)
-        return
     about = {
         "layout": LAYOUT,
         "spec": spec.canonical_json(),
         "select": {name: value for name, value in metrics.items() if name.startswith("select/")},
     }
-    with suppress(OSError, UserError), store.lock("classifier", spec.hash):
-        # Another process may have written it meanwhile.
-        if read_or_remove(folder, artifact_manifest) is None:
-            write_tensors(folder, dict(tensors), about)
+    # Nor may a store out of reach cost a trial its row.
+    with suppress(OSError, UserError):
+        # What is there stays, as all artifacts do: rows of an earlier sweep are of it.
+        with suppress(DamagedFileError):
+            artifact_manifest(folder)
+            return
+        with store.lock("classifier", spec.hash):
+            # Another process may have written it meanwhile.
+            if read_or_remove(folder, artifact_manifest) is None:
+                write_tensors(folder, dict(tensors), about)
 
 
 def load_classifier(

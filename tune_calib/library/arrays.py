@@ -26,11 +26,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return dict(self.settings)
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings; ``fit`` must follow.
-
-        Raises:
-            ValueError: there is no such setting.
-        """
+        """Change settings; ``fit`` must follow, and refuses what is unknown."""
         self.settings = {**self.settings, **params}
         return self
 

@@ -1,18 +1,15 @@
-"""A calibrated network as a module and as two files, without a folder of results.
+"""A calibrated network as a module, written and loaded without a folder of results.
 
-``NAME.safetensors`` holds all tensors, ``NAME.json`` says what they are. Neither runs code: what a
-plug-in did for a trial is needed once more, and named by whoever loads the files.
+What a plug-in did for a trial is needed once more, and named by whoever loads the files.
 """
 
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from tune_calib import plugins
@@ -22,82 +19,18 @@ from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import build, evaluation_batch, outputs_of
 from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.library.files import (
+    Exported,
+    InputRecord,
+    files_of,
+    read_about,
+    read_tensors,
+    refuse_absent_plugins,
+    refuse_there,
+)
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.places import own_path
 from tune_calib.results import atomic_write
 from tune_calib.spec import TrialSpec
-from tune_calib.wording import shown
-
-FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
-VERSION: Literal[1] = 1
-ENDINGS = (".safetensors", ".json", ".onnx")
-
-
-class InputRecord(BaseModel):
-    """What a network takes.
-
-    Attributes:
-        channels: of an image.
-        size: height and width that the network sees.
-        stored: height and width of an image that it takes; the middle of it is cut out.
-        mean: subtracted from pixels scaled to [0, 1], per channel.
-        std: they are divided by it, per channel.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    channels: int
-    size: int
-    stored: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    @classmethod
-    def of(cls, info: DatasetInfo) -> "InputRecord":
-        """Of the network of a data set."""
-        test = info.of_test()
-        stored = info.stored or info.size
-        return cls(
-            channels=info.channels, size=info.size, stored=stored, mean=test.mean, std=test.std
-        )
-
-
-class Exported(BaseModel):
-    """``NAME.json``: what the tensors are.
-
-    Attributes:
-        format: always ``FORMAT``.
-        version: of the format.
-        sha256: of ``NAME.safetensors``.
-        trial: spec hash.
-        spec: of the trial, every default written out.
-        classes: C.
-        width: D of the features that its head takes; None where it takes none.
-        images: what its network takes; None without one.
-        samples: of the training split, which some methods keep numbers of.
-        metrics: of the trial, ``test/ece`` and so on; fractions in [0, 1].
-        flags: warnings beside them.
-        trained_on: data set and fingerprints of its splits.
-        plugins: names and content hashes of the plug-ins behind it.
-        circumstances: device, threads, processor and versions of the trial.
-    """
-
-    model_config = ConfigDict(frozen=True, strict=True)
-
-    format: Literal["tune-calib calibrated network"] = FORMAT
-    version: Literal[1] = VERSION
-    sha256: str
-    trial: str
-    spec: dict[str, Any]
-    classes: int
-    width: int | None
-    images: InputRecord | None
-    samples: int
-    metrics: dict[str, float]
-    flags: list[str]
-    trained_on: dict[str, Any]
-    plugins: dict[str, str]
-    circumstances: dict[str, Any]
 
 
 class CalibratedNetwork(nn.Module):
@@ -170,8 +103,9 @@ class CalibratedNetwork(nn.Module):
                 "give images"
             )
         _refuse_rows(features, network.width, "features")
+        own = features.to(network.head.weight)
         with torch.no_grad():
-            return self._calibrated(features, network.head(features.float())).softmax(-1)
+            return self._calibrated(own, network.head(own)).softmax(-1)
 
     def from_logits(self, logits: Tensor) -> Tensor:
         """Calibrated probabilities (N, C), float64, of logits (N, C) of the network's own head.
@@ -245,10 +179,14 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         images=InputRecord.of(info_of(network.spec.data)) if has_images else None,
         **about,
     )
+    text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
     # The tensors first: a JSON without them would be told to be whole.
     atomic_write(files.tensors, content)
-    text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
-    atomic_write(files.about, f"{text}\n".encode())
+    try:
+        atomic_write(files.about, f"{text}\n".encode())
+    except UserError:
+        files.tensors.unlink(missing_ok=True)
+        raise
 
 
 def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
@@ -268,12 +206,15 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         DamagedFileError: a file is damaged or foreign, or they are not of one export.
     """
     files = files_of(file)
-    about = _read_about(files.about)
-    tensors = _read_tensors(files.tensors, about)
+    about = read_about(files.about)
+    tensors = read_tensors(files.tensors, about)
     if plugin is not None:
         plugins.load(str(plugin))
-    _refuse_absent(about, files.about)
+    refuse_absent_plugins(about, files.about)
     spec = TrialSpec.build(**about.spec)
+    # Of another reading of the same tensors nothing else would tell.
+    if spec.hash != about.trial:
+        raise DamagedFileError(f"{files.about} is damaged: its spec is not that of {about.trial}")
     info = info_of(spec.data)
     if about.images is not None and about.images != InputRecord.of(info):
         raise UserError(
@@ -298,86 +239,6 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     loaded = CalibratedNetwork(spec, classifier, trained)
     loaded.about = about
     return loaded
-
-
-class Files(NamedTuple):
-    """The files of a calibrated network."""
-
-    tensors: Path
-    about: Path
-    onnx: Path
-
-
-def files_of(file: str | Path) -> Files:
-    """The files that one name stands for.
-
-    Raises:
-        UserError: it is no name of a file.
-    """
-    path = own_path(file)
-    stem = path.name
-    for ending in ENDINGS:
-        stem = stem.removesuffix(ending)
-    if not stem.strip("."):
-        raise UserError(f"{file} names no file; take e.g. calibrated.safetensors")
-    return Files(*(path.with_name(stem + ending) for ending in ENDINGS))
-
-
-def refuse_there(*paths: Path) -> None:
-    """Refuse to write over what is there.
-
-    Raises:
-        UserError: one of the files is there.
-    """
-    for path in paths:
-        if path.exists():
-            raise UserError(f"{path} is there already; name another file, or remove it")
-
-
-def _read_about(path: Path) -> Exported:
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise DamagedFileError(f"{path} is not whole") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFileError(f"{path} was not written by tune-calib export")
-    version = content.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            f"{path} is of format {shown(version)}, which a later tune-calib wrote: update it"
-        )
-    try:
-        # As JSON, in which a tuple is a list.
-        return Exported.model_validate_json(json.dumps(content))
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise DamagedFileError(f"{path} is damaged: see {where}") from None
-
-
-def _read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
-    try:
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != about.sha256:
-            raise DamagedFileError(f"{path} is damaged, or is not the file that its JSON tells of")
-        return load(content)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (SafetensorError, ValueError) as error:
-        raise DamagedFileError(f"{path} is no safetensors file ({error})") from None
-
-
-def _refuse_absent(about: Exported, path: Path) -> None:
-    """A slot of a plug-in that is not in use would name something unknown, or something else."""
-    in_use = {own.content for own in plugins.in_use()}
-    for name, content in about.plugins.items():
-        if content not in in_use:
-            raise UserError(
-                f"{path}: its trial was run with plug-in {name} ({content}), which is code and not "
-                "in the file; get it from whoever made the file, read it, and name it: "
-                f"plugin={shown(name + '.py')}"
-            )
 
 
 def _refuse_rows(rows: Tensor, width: int, name: str) -> None:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tune_calib.data.augment import normalise
 from tune_calib.errors import UserError
-from tune_calib.library.calibrated import CalibratedNetwork, refuse_there
+from tune_calib.library.calibrated import CalibratedNetwork
+from tune_calib.library.files import refuse_there
 from tune_calib.results import atomic_write
 
 CLOSE = 1e-5

@@ -35,7 +35,7 @@ class RetrainedHead(Estimator):
         classes_: 0 to C - 1.
         n_features_in_: D.
         epoch_: that was selected, 1-based.
-        history_: what each epoch recorded, by name.
+        history_: what each epoch recorded, by name; of ``select`` where it was given.
         classifier_: the head.
     """
 
@@ -91,7 +91,8 @@ class RetrainedHead(Estimator):
                 f"the loss of epoch {epoch + 1} is not finite: take a smaller lr, or scale the "
                 "features"
             )
-        names = reports[0].keys()
+        # Without a split of its own, `select` stands for train: nothing may be read off it.
+        names = [n for n in reports[0] if held_out is not None or not n.startswith("select/")]
         self.history_ = {name: [float(report[name][0]) for report in reports] for name in names}
         self.epoch_ = int(trainer.best_epoch[0]) + 1
         self.classifier_ = Classifier(slot, None, tensors_of_trial(trainer, 0, None))

@@ -95,7 +95,9 @@ class Ranked:
     @cached_property
     def with_errors(self) -> Tensor:
         """Ranks of the last of equal scores, of those at least with which not all are hits."""
-        if self.ranking.order.ndim > 1:  # of each classifier others
+        # Of each classifier others, and one alone is summed as among them, to the last digit; of
+        # thousands of weights the sums are long, and their order is alike.
+        if self.ranking.order.ndim > 1 or self._weights.ndim == 1:
             return torch.arange(self.samples, device=self._hits.device)
         wrong = cumulated(1 - self._hits)
         is_wrong = wrong[self.ranking.end] > wrong[self.ranking.first]

@@ -12,20 +12,16 @@ import torch
 from tune_calib import plugins
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.again import network_behind
-from tune_calib.engine.artifacts import ensure_development_bank
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_development_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.folders import is_search
-from tune_calib.library.calibrated import (
-    CalibratedNetwork,
-    files_of,
-    refuse_there,
-    write_calibrated,
-)
+from tune_calib.folders import is_search, sweep_of
+from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
+from tune_calib.library.files import files_of, refuse_there
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.manifests import SearchOutcome
 from tune_calib.names import METRICS, NO_BEST, SLOTS, column, is_chance
@@ -89,8 +85,10 @@ def export(
     row = _chosen(out, wanted)
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
-    artifacts, cpu = Store(store), torch.device("cpu")
-    take_up(spec.network, cpu)
+    # Where it was trained, if that is here: a head that is trained again has its numbers there.
+    is_gpu = row["device"] == "cuda" and torch.cuda.is_available()
+    artifacts, device = Store(store), torch.device("cuda" if is_gpu else "cpu")
+    take_up(spec.network, device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
 
     def development() -> Development:
@@ -98,15 +96,27 @@ def export(
 
     try:
         is_imported = spec.data.import_record is not None
-        trained = None if is_imported else network_behind(spec, artifacts, development, cpu)
-        classifier = _of_trial(row, spec, artifacts, development)
+        trained = None if is_imported else network_behind(spec, artifacts, development, device)
+        classifier = _of_trial(row, spec, artifacts, development, device)
     except DamagedFileError as error:
         raise UserError(f"{error}; name the `store` of the sweep") from None
-    network = CalibratedNetwork(spec, classifier, trained)
+    network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
-        # First, since it may be refused: all files are written, or none.
+        # First, since it may be refused.
         write_onnx(network, files.onnx)
-    about = {
+    try:
+        write_calibrated(network, file, _about(row, spec, trained))
+    except UserError:
+        # All files are written, or none: else the next try would find one in its way.
+        if is_onnx:
+            files.onnx.unlink(missing_ok=True)
+        raise
+    return _said(row, files if is_onnx else files[:2])
+
+
+def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
+    """What ``NAME.json`` says that the network does not say itself."""
+    return {
         "samples": trained.about["samples"] if trained else 0,
         "metrics": _metrics(row),
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
@@ -117,8 +127,6 @@ def export(
         },
         "circumstances": {name: row[name] for name in _TOLD if row.get(name) is not None},
     }
-    write_calibrated(network, file, about)
-    return _said(row, files if is_onnx else files[:2])
 
 
 def _chosen(out: Place, wanted: Wanted) -> Row:
@@ -153,11 +161,13 @@ def _done(out: Place) -> list[Row]:
     Raises:
         UserError: there is none.
     """
+    if rows := _done_of(out):
+        return rows
+    raise UserError(f"{out} holds no finished trial; name the folder of one sweep or one search")
+
+
+def _done_of(out: Place) -> list[Row]:
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
-    if not rows:
-        raise UserError(
-            f"{out} holds no finished trial; name the folder of one sweep or one search"
-        )
     return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
 
 
@@ -190,14 +200,8 @@ def _best(out: Place, rows: list[Row], given: str) -> Row:
 
 def _of_search(out: Place) -> Row:
     """The chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
-    evaluation = out / EVALUATION
-    if (evaluation / "trials").exists():
-        evaluated = _done(evaluation)
-        # Where it is cross entropy with its defaults, the baseline is the choice.
-        for label in (CHOSEN, BASELINE):
-            for row in evaluated:
-                if row["rung_label"] == label:
-                    return row
+    if (row := _evaluated(out / EVALUATION)) is not None:
+        return row
     try:
         outcome = SearchOutcome.read(out)
     except FileNotFoundError:
@@ -206,27 +210,48 @@ def _of_search(out: Place) -> Row:
     if outcome.chosen is None or outcome.chosen not in own:
         raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use `trial`")
     rows = {row["spec_hash"]: row for row in _done(out)}
-    return next(rows[spec] for spec in own[outcome.chosen].specs if spec in rows)
+    for spec in own[outcome.chosen].specs:
+        if spec in rows:
+            return rows[spec]
+    raise UserError(f"{out} has lost the rows of its choice, trial {outcome.chosen}; use `trial`")
+
+
+def _evaluated(evaluation: Place) -> Row | None:
+    """The choice of a search as it was evaluated; None where it is not, or not yet."""
+    manifest = sweep_of(evaluation)
+    if manifest is None:
+        return None
+    # By what was asked and not by what is done: of an evaluation that was broken off, the baseline
+    # is not the choice. Where that is cross entropy with its defaults, it is.
+    is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
+    label = CHOSEN if is_own else BASELINE
+    rows = [row for row in _done_of(evaluation) if row["rung_label"] == label]
+    return rows[0] if rows else None
 
 
 def _of_trial(
-    row: Row, spec: TrialSpec, store: Store, development: Callable[[], Development]
+    row: Row,
+    spec: TrialSpec,
+    store: Store,
+    development: Callable[[], Development],
+    device: torch.device,
 ) -> Classifier:
     """The classifier that has the numbers of a row, on ``select``.
 
     Raises:
         UserError: none has; it cannot be told of an earlier program or of another machine.
     """
-    cpu, key = torch.device("cpu"), bank_key(spec, spec.head)
-    classifier = load_classifier(spec, store, development, cpu)
+    key = bank_key(spec, spec.head)
+    classifier = load_classifier(spec, store, development, device)
     found = classifier.select
     if found and store.holds("banks", key.identity):
         # Looked at and not believed: a plug-in's method may keep less than it predicts by.
-        bank = ensure_development_bank(spec, key, store, development, cpu, spec.head is not None)
+        is_head = spec.head is not None
+        bank = ensure_development_bank(spec, key, store, development, device, is_head)
         found = judged(classifier, bank)
     if not _is_of(found, row):
         # Kept by a sweep of another machine, which shares the store.
-        classifier = train_again(spec, store, development, cpu)
+        classifier = train_again(spec, store, development, device)
         found = classifier.select
     if not _is_of(found, row):
         raise UserError(

@@ -11,7 +11,7 @@ from analysis.figure import Figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from analysis.shifts import FAMILIES, MEAN, TITLES
+from analysis.shifts import FAMILIES, MEAN, TITLES, kind_title
 from tune_calib.manifests import RungRecord
 from tune_calib.names import CORRUPTION_KINDS
 from tune_calib.registry import LADDER_FIGURES
@@ -122,7 +122,7 @@ def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
                 is_own = (table["kind"] == kind) & (table["rung"] == rung.index)
                 _line(axis, table[is_own], metric, rung.index, rung.label)
     for axis, kind in zip(axes[0], kinds, strict=True):
-        axis.set_title(kind.replace("_", " "), fontsize=8)
+        axis.set_title(kind_title(kind), fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("severity (0: clean)")
     handles, labels = axes[0, 0].get_legend_handles_labels()

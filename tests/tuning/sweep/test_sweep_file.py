@@ -8,12 +8,13 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
+from tests.classifiers import TOLD, classifier_of, spec_of
 from tests.docs.test_pages import blocks, page
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.tuning.dry_run.forecast import forecast
+from tune_calib.tuning.dry_run.forecast import _bytes_of_head, forecast
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.driver import search
@@ -399,3 +400,11 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert "beta" not in labels
     found = {trial.label: trial.spec.posthoc for trial in work.planned()}
     assert found["histogram"].params.bins == 5
+
+
+@pytest.mark.parametrize("told", TOLD)
+def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
+    spec = spec_of(told, epochs=1)
+    kept = classifier_of(spec, bank).tensors.values()
+    # But for a number of the network beside them.
+    assert sum(tensor.nbytes for tensor in kept) - 8 == _bytes_of_head(spec, spec.head)

@@ -12,8 +12,11 @@ from torch import Tensor
 from tune_calib.data.base import info_of
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
+from tune_calib.engine.population import tensors_of
 from tune_calib.engine.store import Store
 from tune_calib.gpus import GPUS, Gpu
+from tune_calib.methods._base import HeadContext
+from tune_calib.registry import METHODS
 from tune_calib.slots.head import HeadSlot
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.dry_run.clock import Clock, Rate, kind_of
@@ -41,6 +44,7 @@ class Forecast:
         in_store: networks that are there already, by id.
         banks: bytes of the feature banks to build, by identity.
         network_bytes: of all networks to train.
+        head_bytes: of the heads that are kept: those of searches are not.
         checkpoint_bytes: of the networks in training at one time, at most.
         network_s: seconds, those side by side counted once; None if a rate is unknown.
         head_s: as ``network_s``, with the feature banks.
@@ -55,6 +59,7 @@ class Forecast:
     in_store: set[str] = field(default_factory=set)
     banks: dict[str, int] = field(default_factory=dict)
     network_bytes: int = 0
+    head_bytes: int = 0
     checkpoint_bytes: int = 0
     network_s: float | None = 0.0
     head_s: float | None = 0.0
@@ -74,6 +79,8 @@ class Forecast:
         for spec, slots in needs.populations:
             self._add_bank(spec, slots[0], needs, clock)
             self._add_heads(spec, slots, needs, clock)
+            if needs.question is None:
+                self.head_bytes += len(slots) * _bytes_of_head(spec, slots[0])
         self.searching_s += 3600 * (needs.hours or 0.0)
         return sum(spec is not None and not spec.network.is_given for spec in trained)
 
@@ -193,8 +200,9 @@ def _totals(
         lines.append("GPU slots: none asked for")
     banks = sum(sums.banks.values())
     lines.append(
-        f"disk: {_size(sums.network_bytes + banks)} = networks {_size(sums.network_bytes)} + "
-        f"{len(sums.banks)} feature banks {_size(banks)}; while networks train, checkpoints "
+        f"disk: {_size(sums.network_bytes + banks + sums.head_bytes)} = networks "
+        f"{_size(sums.network_bytes)} + {len(sums.banks)} feature banks {_size(banks)} + heads "
+        f"{_size(sums.head_bytes)}; while networks train, checkpoints "
         f"{_size(sums.checkpoint_bytes)} more"
     )
     if any(needs.planned is None for needs in all_needs):
@@ -268,6 +276,20 @@ def _bytes(spec: TrialSpec, samples: int) -> tuple[int, int]:
     trained = _size_of([*network.parameters(), *method.parameters()])
     best = 0 if spec.network.select == "last" else weights
     return weights, weights + moments * trained + best
+
+
+def _bytes_of_head(spec: TrialSpec, slot: HeadSlot) -> int:
+    """Bytes of a kept classifier: the head, and what it knows of the network's own."""
+    record = spec.data.import_record
+    width = made(spec, 1)[0].width if record is None else record.width
+    weight = torch.zeros(info_of(spec.data).classes, width)
+    own = weight, weight[:, 0]
+    context = HeadContext(width, len(weight), slot.epochs, *own, 1.0, weight.device)
+    method = METHODS[slot.method].implementation([slot], context)
+    # What a method draws while it trains is kept too.
+    method.begin_epoch(0)
+    method.begin_batch(0)
+    return _size_of([*own, *tensors_of(method).values()])
 
 
 def _size_of(tensors: Sequence[Tensor]) -> int:
