@@ -213,8 +213,8 @@ FLAGS: dict[str, Flag] = {
         Flag(
             "posthoc_unconverged",
             "#",
-            "the fit of the post-hoc transform did not reach its optimum, or there is none: its "
-            "numbers say where the solver stopped",
+            "the fit of the post-hoc transform did not reach its optimum, or there is none, as "
+            "where a class is missing from calib",
         ),
     )
 }
