@@ -33,16 +33,6 @@ def kind_title(kind: str) -> str:
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
-def is_of_corruption(column: str) -> bool:
-    """Whether a column of the trials is of corrupted images."""
-    return column.partition("/")[0] in FAMILIES
-
-
-def is_shifted(split: str) -> bool:
-    """Whether a split is one of shifted images."""
-    return split.partition("/")[0] in (OOD, *FAMILIES)
-
-
 def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
     """What trials do on shifted images, a row each.
 

@@ -29,7 +29,7 @@ def range_of(field: FieldInfo) -> str:
     numbers = [part for part in parts if part in ("number", "whole number")]
     if interval and numbers:
         parts[parts.index(numbers[0])] = interval + (", whole" if "whole" in numbers[0] else "")
-    return " or ".join(dict.fromkeys(parts))
+    return " or ".join(dict.fromkeys(filter(None, parts)))
 
 
 def first_paragraph(field: FieldInfo) -> str:
@@ -62,6 +62,8 @@ def _plain(annotation: Any) -> str:
         return ", ".join(code(value) for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         return "list of numbers"
+    if issubclass(annotation, BaseModel):  # what the program makes of a name: nobody writes it
+        return ""
     words = {bool: "`true`, `false`", int: "whole number", float: "number", str: "name"}
     return "`none`" if annotation is NoneType else words[annotation]
 

@@ -21,21 +21,22 @@ from typing import Any
 
 import pandas as pd
 import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.cache import load_source
+from tune_calib.data.constants import NORMS
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_development_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
+from tune_calib.engine.fitting import fit
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
+from tune_calib.engine.weights import read
 from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
-from tune_calib.models.network import Network
+from tune_calib.models.build import build_network
 from tune_calib.registry import DATASETS, METHODS
 from tune_calib.slots.head import HeadSlot
 from tune_calib.spec import TrialSpec
@@ -78,53 +79,15 @@ class Frozen:
     batch_size: int
 
 
-class PublishedBlock(nn.Module):
-    """Basic block whose shortcut, where a stage begins, is option A: no weights."""
-
-    def __init__(self, channels_in: int, channels: int) -> None:
-        super().__init__()
-        stride = 1 if channels_in == channels else 2
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.added = (channels - channels_in) // 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
-        if self.added:
-            x = F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.added, self.added))
-        return F.relu(branch + x)
-
-
-class PublishedResNet(nn.Module):
-    """ResNet-(6n + 2) of He et al. for CIFAR-10, (N, 3, 32, 32) to features (N, 64)."""
-
-    def __init__(self, depth: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        for stage, (channels_in, channels) in enumerate(((16, 16), (16, 32), (32, 64)), start=1):
-            widths = [channels_in, *[channels] * ((depth - 2) // 6)]
-            blocks = [PublishedBlock(*pair) for pair in itertools.pairwise(widths)]
-            setattr(self, f"layer{stage}", nn.Sequential(*blocks))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn1(self.conv1(x)))
-        return self.layer3(self.layer2(self.layer1(x))).mean((2, 3))
-
-
 def published(name: str, development: Development) -> Frozen:
     """A published network, its bank made once."""
     folder = FOLDER / "published" / name
     if not (folder / "manifest.json").exists():
-        network = Network(PublishedResNet(int(name.removeprefix("resnet"))), 64, 10)
-        weights = load_file(PUBLISHED / f"{name}.safetensors")
-        network.backbone.load_state_dict(
-            {key: value for key, value in weights.items() if not key.startswith("linear.")}
-        )
-        network.head.load_state_dict({key: weights[f"linear.{key}"] for key in ("weight", "bias")})
-        info = replace(DATASETS["cifar10"], mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+        file = PUBLISHED / f"{name}.safetensors"
+        network = build_network(f"{name}_he", "reference", 3, 32, 10, seed=0)
+        network.load_state_dict(fit(network, read(file), str(file), is_given=True)[0])
+        mean, std = NORMS["imagenet"]
+        info = replace(DATASETS["cifar10"], mean=mean, std=std)
         record = METHODS["ce"]
         context = NetworkContext(10, 64, len(development.train), 1, 0)
         method = record.implementation(record.params(), context)

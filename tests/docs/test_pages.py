@@ -10,6 +10,8 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from docs.generate import INSERTED
+from docs.generate import pages as made_pages
 from tune_calib.cli import app
 from tune_calib.names import METRICS
 from tune_calib.registry import LADDERS, METHODS
@@ -94,6 +96,18 @@ def test_the_table_of_methods_names_every_method_by_its_page():
     for name in METHODS:
         assert f"[`{name}`]({name}.md)" in methods.overview()
     assert f"{len(list(METHODS))} methods" in PAGES["README.md"]
+
+
+@pytest.mark.parametrize("name", INSERTED)
+def test_whatever_a_written_page_asks_for_can_be_made(name):
+    assert INSERTED[name]().strip()
+    assert any(f"<!-- made: {name} -->" in text for text in PAGES.values())
+
+
+def test_every_made_page_has_a_text_and_a_path_of_its_own():
+    made = made_pages()
+    assert len({made_page.path for made_page in made}) == len(made) > len(list(METHODS))
+    assert all(made_page.text.strip() for made_page in made)
 
 
 def test_tables_of_columns_and_metrics_are_whole():

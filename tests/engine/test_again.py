@@ -21,8 +21,13 @@ def test_split():
     return load_test(small_spec().data, None)
 
 
-def finished(spec, store, test):
-    return FinishedTrial(spec, store, load_development(spec.data, None), test)
+def finished(spec, store):
+    return FinishedTrial(spec, store, load_development(spec.data, None), CPU)
+
+
+def judged(spec, store, test):
+    trial = finished(spec, store)
+    return trial.judge(trial.logits(test))
 
 
 @pytest.mark.parametrize("posthoc", [None, "temperature"])
@@ -39,14 +44,14 @@ def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test
     for _ in trainer:
         pass
     before = evaluate_one(population_logits(trainer, bank), spec.posthoc)
-    again = finished(spec, trained, test_split).evaluate(test_split)
+    again = judged(spec, trained, test_split)
     assert again.metrics == before.metrics
     assert again.fitted == before.fitted
 
 
 def test_batch_statistics_that_drift_make_another_classifier(trained, test_split):
     logits = {
-        mode: finished(small_spec(method="retrain", bn_mode=mode), trained, test_split).logits
+        mode: finished(small_spec(method="retrain", bn_mode=mode), trained).logits
         for mode in ("eval", "train")
     }
     calm, drifted = (told(test_split).logits for told in logits.values())
@@ -70,7 +75,7 @@ def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
     trained, test_split, tmp_path
 ):
     spec = small_spec()
-    metrics = finished(spec, trained, test_split).evaluate(test_split).metrics
+    metrics = judged(spec, trained, test_split).metrics
     for name, value in {"test/ece": 0.9, "test/accuracy": metrics["test/accuracy"] + 1e-5}.items():
         write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, name: value})]})
         with pytest.raises(UserError, match=f"now and was {value:.6f} in its trial"):

@@ -47,8 +47,8 @@ def finished(tmp_path_factory):
 
 def again(trial, store):
     spec = trial.spec
-    splits = load_development(spec.data, None), load_test(spec.data, None)
-    return FinishedTrial(spec, store, *splits), splits[1]
+    trial = FinishedTrial(spec, store, load_development(spec.data, None), CPU)
+    return trial, load_test(spec.data, None)
 
 
 def found_by(rows, where):
@@ -63,7 +63,8 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
     assert len(looked) == 5 * len(CORRUPTION_METRICS)
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
-        wanted = trial.evaluate(type(test)(images, test.labels, test.indices)).metrics
+        logits = trial.logits(type(test)(images, test.labels, test.indices))
+        wanted = trial.judge(logits).metrics
         found = found_by(looked, f"generated/contrast/{severity}")
         assert found == pytest.approx(
             {m: wanted[f"test/{m}"] for m in CORRUPTION_METRICS}, abs=1e-5

@@ -127,10 +127,7 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
         DataNotFoundError: the root does not hold the data set.
         DamagedFileError: a file is damaged.
     """
-    info = info_of(slot)
-    source = load_source(info, root, cache)
-    places = info.cut(source.train.labels, source.test.labels).test
-    return relabelled(source.test if places is None else source.test.take(places), info)
+    return relabelled(*_tested(slot, root, cache))
 
 
 def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
@@ -145,12 +142,17 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
         DataNotFoundError: the root does not hold the data set.
         DamagedFileError: a file is damaged.
     """
+    test, info = _tested(slot, root, cache)
+    is_held_out = torch.tensor(info.relabel or ())[test.labels] == HELD_OUT
+    return test.take(is_held_out.nonzero().squeeze(1))
+
+
+def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
+    """The test images that the rule in force leaves, labels as they are stored; the data set."""
     info = info_of(slot)
     source = load_source(info, root, cache)
     places = info.cut(source.train.labels, source.test.labels).test
-    test = source.test if places is None else source.test.take(places)
-    is_held_out = torch.tensor(info.relabel or ())[test.labels] == HELD_OUT
-    return test.take(is_held_out.nonzero().squeeze(1))
+    return (source.test if places is None else source.test.take(places)), info
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:

@@ -27,17 +27,16 @@ class FinishedTrial:
         spec: of the trial.
         store: holds its network.
         development: train, select and calib, on the device.
-        test: the test split, on the device.
+        device: where the classifier lives.
 
     Raises:
         DamagedFileError: the store does not hold the network, or not whole.
     """
 
     def __init__(
-        self, spec: TrialSpec, store: Store, development: Development, test: Split
+        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
     ) -> None:
-        self.spec, self.development, self.test = spec, development, test
-        device = test.images.device
+        self.spec, self.development = spec, development
         self.info: DatasetInfo = info_of(spec.data)
         self.trained = network_behind(spec, store, lambda: development, device)
         self.classifier = load_classifier(spec, store, lambda: development, device)
@@ -58,12 +57,8 @@ class FinishedTrial:
         told = FeatureSplit(features, logits, split.labels)
         return SplitLogits(self.classifier.uncalibrated(told), split.labels)
 
-    def evaluate(self, split: Split) -> Evaluation | None:
-        """Metrics of some images as ``test/<name>``; None if a logit is not finite."""
-        return self.judge(self.logits(split))
-
     def judge(self, logits: SplitLogits) -> Evaluation | None:
-        """As ``evaluate``, of images whose ``logits`` are known."""
+        """Metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
 

@@ -166,15 +166,15 @@ def evaluate_one(
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
     calib = None if in_search else _applied(transform, logits["calib"])
-    for name in (name for name in REPORTED if name in logits):
-        values, labels = _applied(transform, logits[name])
+    judged = {name: _applied(transform, logits[name]) for name in REPORTED if name in logits}
+    for name, (values, labels) in judged.items():
         scores = evaluate(values, labels, calib, in_search)
         found = {column(name, key): float(score) for key, score in scores.items()}
         metrics |= {key: score for key, score in found.items() if not math.isnan(score)}
         bins[name] = bin_table(values.softmax(-1), labels)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
-    return Evaluation(metrics, bins, plain, _flags(logits["select"], transform), transform)
+    return Evaluation(metrics, bins, plain, _flags(*judged["select"], transform), transform)
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
@@ -185,10 +185,9 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
     return (logits if transform is None else transform.transform(logits)), split.labels
 
 
-def _flags(select: SplitLogits, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Flags of one classifier; its transform may change what it names."""
+def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
+    """Flags of one classifier, given its logits on ``select`` behind its transform."""
     # On select, since at chance a trial may not be chosen, and nothing may be chosen on test.
-    logits, labels = _applied(transform, select)
     found = {} if transform is None else transform.flags()
     at_chance = is_at_chance(logits[0].softmax(-1), labels)
     return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))

@@ -1,6 +1,6 @@
 """All metrics of ``names.METRICS`` that need one labelled split."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -52,7 +52,7 @@ def evaluate(
     """
     probs, samples = logits.softmax(-1), len(labels)
     table = bin_table(probs, labels)
-    return {
+    found = {
         **_regime(logits, probs, labels, table),
         "aece": aece(probs, labels),
         "mce": mce_of(table),
@@ -63,10 +63,12 @@ def evaluate(
         "u_ece": u_ece_of(table, samples),
         "brier": brier(probs, labels),
         **_of_ranks(probs, labels, in_search),
-        **({} if in_search else _costly(logits, probs, labels)),
-        **({} if in_search or calib is None else _conformal(probs, labels, calib)),
         **given(logits, labels),
     }
+    if in_search:
+        return found
+    conformal_sets = {} if calib is None else _conformal(probs, labels, calib)
+    return {**found, **_costly(logits, probs, labels, found), **conformal_sets}
 
 
 def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
@@ -89,13 +91,14 @@ def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tenso
     }
 
 
-def _costly(logits: Tensor, probs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """What would slow a search of small trials."""
+def _costly(
+    logits: Tensor, probs: Tensor, labels: Tensor, found: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """What would slow a search of small trials; of what is found, the NLL and the Brier score."""
     parts: dict[str, Tensor] = {}
-    whole = (nll_from_logits(logits, labels), brier(probs, labels))
     left = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
-    for name, value, rest in zip(("nll", "brier"), whole, left, strict=True):
-        parts |= {f"{name}_calibration": value - rest, f"{name}_refinement": rest}
+    for name, rest in zip(("nll", "brier"), left, strict=True):
+        parts |= {f"{name}_calibration": found[name] - rest, f"{name}_refinement": rest}
     correct = top_label(probs, labels)[1]
     entropies = entropy(probs)
     return parts | {

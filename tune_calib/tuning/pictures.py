@@ -75,7 +75,7 @@ def _picture(
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
-    trial = FinishedTrial(spec, store, development, test)
+    trial = FinishedTrial(spec, store, development, torch.device(device))
     found = trial.logits(test)
     _refuse_other(row, trial.judge(found))
     positions = spread_out(len(test), SAMPLES)
