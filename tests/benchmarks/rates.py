@@ -13,11 +13,11 @@ from tune_calib.asked import Asked, Seeds
 from tune_calib.ladder import PlannedTrial, expand
 from tune_calib.pipelines import side_by_side
 from tune_calib.tuning.backend.feed import run_plan
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, ray_session
 from tune_calib.tuning.backend.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.backend.pool import Pool
 from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import HeadTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5

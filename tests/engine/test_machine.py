@@ -23,8 +23,9 @@ from tune_calib.pipelines import side_by_side
 from tune_calib.portable import PORTABLE
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.resumed import tell_other_machine
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}

@@ -14,7 +14,8 @@ from tune_calib.engine.store import Store
 from tune_calib.metrics.summary import evaluate, regime
 from tune_calib.names import BASE, REGIME
 from tune_calib.registry import DATASETS
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 HEAD = {"method": "retrain", "epochs": 1}
 SLOTS = {

@@ -21,8 +21,9 @@ from tune_calib.registry import LADDERS
 from tune_calib.settings import effective
 from tune_calib.slots.data import ImportedData
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import lacking, make_plan
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.taken_in import taken_in
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}

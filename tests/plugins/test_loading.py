@@ -17,8 +17,8 @@ from tune_calib.errors import UserError
 from tune_calib.plugins import Plugin
 from tune_calib.registry import DATASETS, METHODS, REGISTRIES
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import NetworkTrainable
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 GOOD = """

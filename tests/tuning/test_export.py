@@ -23,7 +23,8 @@ from tune_calib.manifests import RungRecord, SearchOutcome, SweepManifest
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results import write_results
 from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.export import Wanted, _chosen, export
 
 # Trained until it is better than chance.

@@ -13,8 +13,9 @@ from tests import fake_results
 from tests.support import drive, small_spec
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table, write_results
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 RIVALS = ("base", "variant", "variant", "variant")
 

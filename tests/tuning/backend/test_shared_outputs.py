@@ -13,8 +13,9 @@ from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 HEAD = {"method": "retrain", "epochs": 1, "augment": "none"}
 

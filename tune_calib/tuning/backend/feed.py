@@ -9,10 +9,11 @@ from ray.tune.search import Searcher
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.store import Store
 from tune_calib.places import place
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, fit, last_line
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import Plan, RayTrial
 from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import HeadTrainable, NetworkTrainable
 
 _KINDS: dict[str, type[NetworkTrainable] | type[HeadTrainable]] = {
     "network": NetworkTrainable,

@@ -16,6 +16,7 @@ from tune_calib.columns import TableName
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.classifier import keep, tensors_of_trial
+from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.precision import take_up
@@ -155,3 +156,25 @@ class SpecTrainable(tune.Trainable):
 
 def _trial(plain: Mapping[str, Any]) -> PlannedTrial:
     return PlannedTrial(TrialSpec.build(**plain["spec"]), plain["rung"], plain["label"])
+
+
+def evaluated(
+    logits: dict[str, SplitLogits],
+    trial: PlannedTrial,
+    epoch: int,
+    curves: list[dict[str, float]],
+    known: Mapping[str, float],
+) -> TrialResult:
+    """The result of a trial from the logits of its classifier before the post-hoc method."""
+    evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc, known)
+    if evaluation is None:
+        return TrialResult("diverged", epoch, curves, message="the logits are not finite")
+    return TrialResult("done", epoch, curves, evaluation=evaluation)
+
+
+def summary(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
+    """What a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
+    result = results[0][1]
+    metrics = result.evaluation.metrics if result.evaluation else {}
+    seen = {name: value for name, value in metrics.items() if name.startswith("select/")}
+    return {"status": result.status, "flags": result.flags or "", **seen}

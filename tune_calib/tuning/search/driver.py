@@ -13,6 +13,7 @@ from tune_calib.places import Place, environment, require_writable
 from tune_calib.plugin_folders import keep, take_up
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.backend.feed import run_plan
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.launch import (
     ALL_EPOCHS,
     Resources,
@@ -21,7 +22,6 @@ from tune_calib.tuning.backend.launch import (
 )
 from tune_calib.tuning.backend.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.backend.pool import Pool
-from tune_calib.tuning.backend.trainables import HeadTrainable
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.resumed import tell_other_machine

@@ -15,9 +15,9 @@ from tune_calib.places import place, remove_folder
 from tune_calib.results import write_results
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import RayTrial
 from tune_calib.tuning.backend.rows import Circumstances, TrialResult, curve_rows, trial_row
-from tune_calib.tuning.backend.trainables import NetworkTrainable
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
