@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer.main
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests import fake_results
 from tests.support import command_line, run_of, small_spec
 from tune_calib.cli import app, main
 from tune_calib.errors import UserError
 from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.sweep.entries import works_of
 from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.run import Ended, run_sweep
@@ -99,14 +99,14 @@ def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monke
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out):
-    import analysis.ladder.report
+    import analysis.load
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
 
         def broken(*_, defect=defect):
             raise defect
 
-        monkeypatch.setattr(analysis.ladder.report, "load", broken)
+        monkeypatch.setattr(analysis.load, "load", broken)
         with pytest.raises(type(defect)):
             main(["status", str(out)])
 
