@@ -2,21 +2,19 @@
 
 import base64
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib.pyplot as plt
-from rich.console import Console
-from rich.progress import Progress
 
 from analysis import style
 from analysis.figure import Figure
 from analysis.page.kept import Kept
 from analysis.page.side_by_side import side_by_side
+from tune_calib.activity import activity
 from tune_calib.errors import DamagedFileError, UserError, traced
 from tune_calib.registry import Registry
 
@@ -90,15 +88,17 @@ def draw_all(
     def draw(number: int) -> int:
         return _draw(left[number], results, folder, failures)
 
-    with _bar(len(left)) as tell:
-        answers = side_by_side(len(left), draw, tell)
+    def tell(done: int) -> None:
+        activity("drawing figures", done, len(left))
+
+    answers = side_by_side(len(left), draw, tell)
     became = {figure.name: answers[number] for number, figure in enumerate(left)}
     gallery = Gallery()
     for figure in figures:
         if became.get(figure.name) == _FAILED and figure.name not in failures:
             _draw(figure, results, folder, failures)  # it failed in a copy, which told no error
         if figure.name not in failures:
-            with _failing_alone(figure, failures):
+            with _failing_alone(figure, failures), _closing():
                 _hang(figure, results, folder, gallery, became.get(figure.name, _DRAWN))
         if figure.name in failures:
             gallery.remarks.append(f"{figure.name}: FAILED, {failures[figure.name]}")
@@ -137,19 +137,6 @@ def _failing_alone(figure: Figure[R], failures: dict[str, str]) -> Iterator[None
         raise  # of the folder and the disk, not of the figure: the user has to mend it
     except Exception as error:
         failures[figure.name] = _told(error)
-
-
-@contextmanager
-def _bar(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar of the figures that are drawn, where somebody looks on; gives what moves it."""
-    if not total or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    # It has no thread of its own, which would not let this process be copied.
-    with Progress(console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task("drawing figures", total=total)
-        bar.refresh()
-        yield lambda done: bar.update(task, completed=done, refresh=True)
 
 
 def _paths(figure: Figure[R], folder: Path) -> list[Path]:

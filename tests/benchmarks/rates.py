@@ -7,13 +7,13 @@ from pathlib import Path
 
 import optuna
 from ray import tune
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
 
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.asked import Asked, Seeds
 from tune_calib.ladder import PlannedTrial, expand
 from tune_calib.pipelines import side_by_side
 from tune_calib.tuning.backend.feed import run_plan
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, ray_session
 from tune_calib.tuning.backend.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.backend.pool import Pool

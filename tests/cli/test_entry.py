@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer.main
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests import fake_results
 from tests.support import command_line, run_of, small_spec
 from tune_calib.cli import app, main
 from tune_calib.errors import UserError
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.sweep.entries import works_of
 from tune_calib.tuning.sweep.file import read_sweep_file
 from tune_calib.tuning.sweep.run import Ended, run_sweep

@@ -7,8 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.classifiers import TOLD, run_trials, spec_of
 from tests.support import CPU, rows
@@ -20,6 +18,8 @@ from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
 from tune_calib.places import RemotePlace
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 
 def never():

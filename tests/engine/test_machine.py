@@ -9,8 +9,6 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.support import CPU, QUICK, cli, drive, small_spec
 from tune_calib.asked import Asked
@@ -25,6 +23,8 @@ from tune_calib.pipelines import side_by_side
 from tune_calib.portable import PORTABLE
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.resumed import tell_other_machine
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
 
 from tests.support import CPU, rows, run_of, small_spec
 from tune_calib.engine import parts
@@ -19,6 +18,7 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import write_folder
 from tune_calib.engine.views import Views
 from tune_calib.ladder import PlannedTrial
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.plan import make_plan
 
 CLASSES = 10

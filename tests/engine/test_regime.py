@@ -5,8 +5,6 @@ import shutil
 
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.support import CPU, drive, rows, run_of, small_spec
 from tune_calib.data.splits import load_development, load_test
@@ -16,6 +14,8 @@ from tune_calib.engine.store import Store
 from tune_calib.metrics.summary import evaluate, regime
 from tune_calib.names import BASE, REGIME
 from tune_calib.registry import DATASETS
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 HEAD = {"method": "retrain", "epochs": 1}
 SLOTS = {

@@ -4,8 +4,6 @@ import json
 
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.support import small_spec
 from tune_calib.asked import Asked, Seeds
@@ -17,6 +15,8 @@ from tune_calib.registry import LADDERS
 from tune_calib.results import read_table, write_results
 from tune_calib.spec import TrialSpec, canonical_json
 from tune_calib.tuning.backend.feed import resources_of
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import HEAD_THREADS, make_plan
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.dry_run.clock import Clock

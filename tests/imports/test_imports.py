@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
@@ -23,6 +21,8 @@ from tune_calib.registry import LADDERS
 from tune_calib.settings import effective
 from tune_calib.slots.data import ImportedData
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import lacking, make_plan
 from tune_calib.tuning.taken_in import taken_in
 

@@ -3,13 +3,13 @@
 import shutil
 
 import pytest
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
 from tests.support import small_spec
 from tune_calib.engine.store import Store
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.support import CPU, drive, here, rows, run_of
 from tune_calib import plugins
@@ -18,6 +17,7 @@ from tune_calib.errors import UserError
 from tune_calib.plugins import Plugin
 from tune_calib.registry import DATASETS, METHODS, REGISTRIES
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"

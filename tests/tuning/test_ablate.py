@@ -8,7 +8,6 @@ import time
 
 import pytest
 from ray import tune
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
 
 from tests.support import (
     CIRCUMSTANCES,
@@ -23,6 +22,7 @@ from tests.support import (
 )
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.launch import ray_session
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.backend.trainables import trainable

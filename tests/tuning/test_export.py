@@ -8,8 +8,6 @@ from pathlib import Path
 import onnxruntime
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.classifiers import run_trials, spec_of
 from tests.imports.test_imports import bank_of, with_features
@@ -25,6 +23,8 @@ from tune_calib.manifests import RungRecord, SearchOutcome, SweepManifest
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results import write_results
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.export import Wanted, _chosen, export
 
 # Trained until it is better than chance.

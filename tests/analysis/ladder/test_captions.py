@@ -2,8 +2,6 @@
 
 import pandas as pd
 import pytest
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.means import ladder_table, mean_over
@@ -15,6 +13,8 @@ from tests import fake_results
 from tests.support import drive, small_spec
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table, write_results
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
 
 RIVALS = ("base", "variant", "variant", "variant")

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.support import CPU, drive, rows, run_of
 from tune_calib.data.base import info_of
@@ -15,6 +13,8 @@ from tune_calib.engine.store import Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import make_plan
 
 HEAD = {"method": "retrain", "epochs": 1, "augment": "none"}

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 
 from tests.support import drive, rows
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
@@ -18,6 +16,8 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results import read_table
+from tune_calib.tuning.backend.head_trainable import HeadTrainable
+from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
