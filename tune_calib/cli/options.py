@@ -13,6 +13,7 @@ from tune_calib import plugins
 from tune_calib.errors import UserError, as_option
 from tune_calib.names import CRASHES, IMPORTED, NOT_SETTINGS, SLOTS
 from tune_calib.registry import nearest
+from tune_calib.settings import refuse_unknown_names
 from tune_calib.wording import counted
 from tune_calib.yaml_text import UnfoldedError, value_of
 
@@ -100,7 +101,8 @@ def settings(
     """Settings by slot that were asked for, from the options that give any.
 
     Raises:
-        UserError: a ``--set`` is not ``slot.key=value``, or a setting is given twice.
+        UserError: a ``--set`` is not ``slot.key=value``, or a setting is given twice, or a name is
+            unknown.
     """
     if weights is not None and epochs is not None:
         raise UserError(
@@ -134,6 +136,7 @@ def settings(
     network = given.get("network", {})
     if isinstance(named := network.get("backbone"), str):
         network["backbone"] = plugins.backbone(named)
+    refuse_unknown_names(given)
     return given
 
 
