@@ -42,7 +42,7 @@ _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a 
 
 @dataclass(frozen=True)
 class _Listing(Generic[T]):
-    """A registry, and what is told of a record besides its name, of sources and registries alone."""
+    """A registry, and what its records tell of themselves besides their names."""
 
     registry: Registry[T]
     told: Callable[[T], Entry]
