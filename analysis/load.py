@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from analysis.shifts import read_shifts
 from tune_calib.columns import TableName
-from tune_calib.errors import UserError
-from tune_calib.folders import sweep_of
-from tune_calib.manifests import SWEEP_MANIFEST, RungRecord, SweepManifest
+from tune_calib.folders import no_sweep, sweep_of
+from tune_calib.manifests import RungRecord, SweepManifest
 from tune_calib.names import BASE, STATUSES, signed
 from tune_calib.places import Place
 from tune_calib.results import read_table
@@ -225,11 +224,6 @@ def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:
 
 def _manifest(out: Place) -> SweepManifest:
     found = sweep_of(out)
-    if found is not None:
-        return found
-    path = out / SWEEP_MANIFEST
-    if path.exists():
-        raise UserError(
-            f"{path} is not whole and there is no result; run the sweep's command again"
-        )
-    raise UserError(f"{out} holds no {SWEEP_MANIFEST}; name the --out folder of a sweep")
+    if found is None:
+        raise no_sweep(out)
+    return found

@@ -49,6 +49,30 @@ def sweep_of(out: Place) -> SweepManifest | None:
     return None
 
 
+def no_sweep(out: Place) -> UserError:
+    """The error of a folder of which ``sweep_of`` knows nothing."""
+    path = out / SWEEP_MANIFEST
+    if path.exists():
+        return UserError(
+            f"{path} is not whole and there is no result; run the sweep's command again"
+        )
+    return UserError(f"{out} holds no {SWEEP_MANIFEST}; name the `out` folder of a sweep")
+
+
+def refuse_empty(out: Place) -> None:
+    """Refuse a folder that holds neither a manifest nor a row, before anything is imported.
+
+    Raises:
+        UserError: it does not.
+    """
+    if not is_search(out) and not (out / SWEEP_MANIFEST).exists() and not _has_rows(out):
+        raise no_sweep(out)
+
+
+def _has_rows(out: Place) -> bool:
+    return next(iter(out.glob("trials/*.parquet")), None) is not None
+
+
 def search_of(out: Place) -> SearchManifest:
     """What ``search.json`` says of a folder.
 
@@ -70,6 +94,14 @@ def search_of(out: Place) -> SearchManifest:
     raise DamagedFileError(
         f"{damage}; run the command of the search again ({command} ... --out {out}): it restores "
         "the file, and what is done is not done again"
+    )
+
+
+def foreign_search(out: Place, manifest: SearchManifest) -> UserError:
+    """The error of a manifest that another version of the program wrote."""
+    return UserError(
+        f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
+        f"search in a new `out` ({manifest.command})"
     )
 
 

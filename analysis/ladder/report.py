@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from analysis.ladder.options import Options
 from analysis.page.kept import basis_of, kept
-from tune_calib.folders import LOST
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.wording import counted
 
@@ -47,21 +46,3 @@ def write_report(
         from analysis.ladder.files import write_files
 
         return write_files(out, options, before)
-
-
-def sweep_status(out: Place) -> str:
-    """Say what of a sweep is done.
-
-    Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged.
-    """
-    from analysis.load import load
-
-    sweep = load(out)
-    planned = len(sweep.manifest.planned)
-    counts = ", ".join(f"{count} {status}" for status, count in sweep.counts().items())
-    lines = [f"{out}: {counted(planned, 'trial')} planned: {counts}"]
-    lines += [f"  {rung.label}: {sweep.statuses(rung.index)}" for rung in sweep.rungs]
-    if sweep.manifest.is_lost:
-        lines.append(LOST)
-    return "\n".join([*lines, f"again or go on: {sweep.manifest.command}"])

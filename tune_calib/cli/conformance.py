@@ -11,12 +11,15 @@ def check_method(
     name: Annotated[str, typer.Argument(help="of a method, mostly of a --plugin")],
 ) -> None:
     """Try a method by what every method must do, and say what it fails and why."""
+    from tune_calib.registry import METHODS
+
+    METHODS.require(name)
+
     import torch
 
     from tune_calib.conformance.bench import Bench
     from tune_calib.conformance.suite import results
     from tune_calib.engine.store import Store
-    from tune_calib.registry import METHODS
 
     kind = METHODS[name].kind
     # As trials run: the digits of a head depend on the number of threads.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import typer
 
 from tune_calib.errors import UserError, as_option
-from tune_calib.folders import is_search
+from tune_calib.folders import is_search, refuse_empty
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place, place
@@ -29,9 +29,11 @@ def opened(out: str) -> Place:
     """A folder of results, and the plug-ins behind it registered.
 
     Raises:
-        UserError: one of them is not there any more, or has changed.
+        UserError: there are none, or a plug-in is not there any more, or has changed.
     """
     folder = place(out)
+    if not entries(folder):
+        refuse_empty(folder)
     take_up(folder)
     return folder
 
@@ -44,6 +46,7 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     """
     below = entries(folder)
     if not below:
+        refuse_empty(folder)
         take_up(folder)
         typer.echo(as_option(describe(folder)))
         return

@@ -32,13 +32,14 @@ def report(
     study_storage: searches.Storage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
-    from analysis.ladder.report import write_report
     from tune_calib.cli.folders import tell
     from tune_calib.folders import is_search
     from tune_calib.places import place
 
     def written(folder: "Place") -> str:
         if not is_search(folder):
+            from analysis.ladder.report import write_report
+
             searches.refuse_storage(folder, study_storage)
             return write_report(folder, published, test, regime, metric or (), intervals)
         given = {
@@ -143,7 +144,6 @@ def status(
     study_storage: searches.Storage = None,
 ) -> None:
     """Say what of a sweep or a search is done."""
-    from analysis.ladder.report import sweep_status
     from tune_calib.cli.folders import tell
     from tune_calib.folders import is_search
     from tune_calib.places import place
@@ -151,8 +151,10 @@ def status(
     def described(folder: "Place") -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
+            from analysis.ladder.status import sweep_status
+
             return sweep_status(folder)
-        from tune_calib.tuning.search.summary import search_status as of_search
+        from tune_calib.tuning.search.status import search_status as of_search
 
         return of_search(folder, study_storage)
 

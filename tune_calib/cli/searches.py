@@ -138,10 +138,11 @@ def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
 ) -> None:
     """Go on with a search; what is done is not done again."""
-    from tune_calib.places import place
+    folder = _opened(out)
+
     from tune_calib.tuning.search.job import job_of
 
-    job = job_of(place(out), study_storage)
+    job = job_of(folder, study_storage)
     site = replace(job.site, command=_command())
     _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
 
@@ -157,9 +158,9 @@ def evaluate(
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
+    folder = _opened(out)
 
     from analysis.ladder.report import write_report
-    from tune_calib.places import place
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
@@ -168,11 +169,21 @@ def evaluate(
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
     evaluated = stoppable(
-        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
+        again, lambda: evaluate_choice(folder, seeds, study_storage, again, extend, look)
     )
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     tell_crashed(evaluated.crashed, again, evaluated.folder)
+
+
+def _opened(out: str) -> "Place":
+    """The folder of a search, refused before what takes seconds is imported if it is none."""
+    from tune_calib.folders import search_of
+    from tune_calib.places import place
+
+    folder = place(out)
+    search_of(folder)
+    return folder
 
 
 def report(out: "Place", study_storage: str | None = None) -> str:

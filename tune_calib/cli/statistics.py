@@ -1,12 +1,15 @@
 """Commands that read results and print. The imports stand inside, as in ``cli``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tune_calib.cli.options import one_format
 from tune_calib.errors import UserError
+
+if TYPE_CHECKING:
+    from tune_calib.places import Place
 
 Metric = Annotated[str, typer.Option(help="a metric, e.g. ece, nll, ood/svhn/auroc")]
 Split = Annotated[str | None, typer.Option(help="test unless given; all OOD sets for auroc, fpr95")]
@@ -40,15 +43,14 @@ def ranks(
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
     # Before the imports, which take a while: a wrong option is told at once.
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
-    given = _of_latex(form, caption, label)
+    given, folders = _of_latex(form, caption, label), _opened(dirs)
 
     from analysis.compare.rank_tables import RENDERERS, latex
     from analysis.compare.ranks import collect, rank
     from analysis.tidy import choose, parted
-    from tune_calib.cli.folders import opened
 
     metric, split = parted(metric, split)
-    found = collect([opened(each) for each in dirs or []], published, metric, split)
+    found = collect(folders, published, metric, split)
     chosen = choose(found.frame, **_wanted(where or []))
     table = rank(chosen, metric, ranking, found.notes, found.titles)
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
@@ -75,16 +77,15 @@ def averages(
 ) -> None:
     """Average metrics over (data set, backbone) columns, a row a method."""
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given = _of_latex(form, caption, label)
+    given, folders = _of_latex(form, caption, label), _opened(dirs)
 
     from analysis import style
     from analysis.compare.averages import average
     from analysis.compare.averages_tables import RENDERERS, draw, latex
     from analysis.compare.ranks import collect
     from analysis.tidy import choose, parted
-    from tune_calib.cli.folders import opened
 
-    folders, wanted = [opened(each) for each in dirs or []], _wanted(where or [])
+    wanted = _wanted(where or [])
     collected = {}
     for text in dict.fromkeys(metric.split(",")):
         name, of_split = parted(text.strip(), split)
@@ -122,7 +123,7 @@ def significance(
 ) -> None:
     """Carry a declared test out: over the seeds of one sweep, else over the columns of several."""
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given = _of_latex(form, caption, label)
+    given, folders = _of_latex(form, caption, label), _opened(dirs)
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
@@ -132,15 +133,14 @@ def significance(
     from analysis.compare.significance_tables import RENDERERS, latex
     from analysis.load import load
     from analysis.tidy import check_metric, default_split, parted
-    from tune_calib.cli.folders import opened
 
     metric, split = parted(metric, split)
     check_metric(metric)
-    if dirs and len(dirs) == 1 and published is None:
-        sweep = load(opened(dirs[0]))
+    if len(folders) == 1 and published is None:
+        sweep = load(folders[0])
         matched = over_seeds(sweep, metric, split or default_split(sweep, metric))
     else:
-        found = collect([opened(each) for each in dirs or []], published, metric, split)
+        found = collect(folders, published, metric, split)
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
@@ -151,6 +151,13 @@ def significance(
         if drawn is None:
             raise UserError("no diagram: only --test friedman with a p-value has one")
         style.save(drawn, figure, "critical_difference")
+
+
+def _opened(dirs: list[str] | None) -> "list[Place]":
+    """Folders of sweeps, refused before what takes seconds is imported if one is none."""
+    from tune_calib.cli.folders import opened
+
+    return [opened(each) for each in dirs or []]
 
 
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:

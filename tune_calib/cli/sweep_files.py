@@ -40,9 +40,7 @@ def run(
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
-    from tune_calib.tuning.dry_run.forecast import forecast
     from tune_calib.tuning.sweep.file import read_sweep_file
-    from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
     again = _again(file, address)
     with _in_keys():
@@ -51,6 +49,10 @@ def run(
             read = read.at_address(address)
         if gpu_model is not None:
             read = read.for_gpu(gpu_model)
+
+        from tune_calib.tuning.dry_run.forecast import forecast
+        from tune_calib.tuning.sweep.run import planned_works, run_sweep
+
         works = planned_works(read, needs_data=not (dry_run and read.content.gpu_model))
         if dry_run:
             typer.echo(forecast(read, works))

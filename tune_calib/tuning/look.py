@@ -7,19 +7,21 @@ question knows of it, so that it may be asked for later, of what is finished.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from tune_calib.data.shift import sets_asked
 from tune_calib.errors import UserError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import column
 from tune_calib.places import Place
 from tune_calib.results import read_table
 from tune_calib.slots.data import DataSlot
-from tune_calib.tuning.backend.launch import Resources
-from tune_calib.tuning.backend.look import Look, in_looks
+
+# torch and Ray, which nobody needs to read what was asked for, or that nothing is left to do.
+if TYPE_CHECKING:
+    from tune_calib.tuning.backend.launch import Resources
+    from tune_calib.tuning.backend.look import Look
 
 LEAST_DRAWS = 100
 """Draws below which the ends of a 95 % interval are single draws."""
@@ -50,12 +52,14 @@ class CloserLook:
             raise UserError(
                 f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
             )
+        from tune_calib.data.shift import sets_asked
+
         return sets_asked(self.shift, slot, root)
 
 
 def lacking(
     asked: CloserLook, sets: Sequence[str], planned: Sequence[PlannedTrial], out: Place
-) -> list[Look]:
+) -> "list[Look]":
     """What of a closer look is left to do: of trials that are done, and have no such rows.
 
     Args:
@@ -66,6 +70,8 @@ def lacking(
     """
     if not sets and not asked.bootstrap:
         return []
+    from tune_calib.tuning.backend.look import in_looks
+
     rows = _done(out)
     trials = [(trial, rows[trial.spec.hash]) for trial in planned if trial.spec.hash in rows]
     looked = _looked(out) if sets else set()
@@ -81,8 +87,10 @@ def lacking(
     return sorted(looks, key=lambda look: look.trials[0][0].spec.network_id)
 
 
-def needs(looks: Sequence[Look], gpus: float) -> list[Resources]:
+def needs(looks: "Sequence[Look]", gpus: float) -> "list[Resources]":
     """What the Ray trials of some looks need."""
+    from tune_calib.tuning.backend.launch import Resources
+
     kinds = {(look.threads, look.precision) for look in looks}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 

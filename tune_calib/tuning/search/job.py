@@ -7,13 +7,9 @@ from typing import Literal
 
 from tune_calib import plugins
 from tune_calib.asked import Asked, Seeds
-from tune_calib.errors import UserError
-from tune_calib.folders import search_of
-from tune_calib.manifests import (
-    QuestionRecord,
-    SearchManifest,
-)
-from tune_calib.names import METRICS, SEARCH_MANIFEST
+from tune_calib.folders import foreign_search, search_of
+from tune_calib.manifests import QuestionRecord
+from tune_calib.names import METRICS
 from tune_calib.places import Place, place
 from tune_calib.plugin_folders import take_up
 from tune_calib.plugins import Plugin
@@ -21,7 +17,7 @@ from tune_calib.settings import as_begun
 from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.storage import STARS
+from tune_calib.tuning.search.storage import known_storage
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
 
@@ -151,11 +147,11 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
     take_up(out)
     manifest = search_of(out)
     if not manifest.can_go_on:
-        raise _unknown(out, manifest)
+        raise foreign_search(out, manifest)
     try:
         question = Question.of(manifest.question)
     except (KeyError, TypeError):
-        raise _unknown(out, manifest) from None
+        raise foreign_search(out, manifest) from None
     return SearchJob(
         question=question,
         suggestions=manifest.trials,
@@ -168,18 +164,5 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
             command=manifest.command,
         ),
         at_once=manifest.at_once,
-        study_storage=study_storage or _known_storage(out, manifest.study_storage),
+        study_storage=known_storage(out, study_storage, manifest.study_storage),
     )
-
-
-def _unknown(out: Place, manifest: SearchManifest) -> UserError:
-    return UserError(
-        f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
-        f"search in a new `out` ({manifest.command})"
-    )
-
-
-def _known_storage(out: Place, url: str | None) -> str | None:
-    if url is not None and STARS in url:
-        raise UserError(f"the study of {out} lies in {url}: name it with `study_storage` URL")
-    return url

@@ -14,9 +14,8 @@ from tune_calib.results import read_table
 from tune_calib.tuning.backend.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
-from tune_calib.tuning.search.study import SearchStudy, Suggestion
+from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
 
-OPEN = ("running", "waiting")
 KEPT = ("spec_hash", "status", "epoch", "network_seed", "flags")
 
 

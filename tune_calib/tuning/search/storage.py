@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from optuna.exceptions import StorageInternalError
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from sqlalchemy.exc import SQLAlchemyError
 
 from tune_calib.errors import UserError
 from tune_calib.places import Place
@@ -51,9 +50,11 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
                 "not done again"
             ) from None
     _refuse_shared_sqlite(url)
+    from optuna.storages import RDBStorage
+
     try:
         return RDBStorage(url, skip_table_creation=is_read_only)
-    except (SQLAlchemyError, ImportError, ValueError, RuntimeError) as error:
+    except (*_of_databases(), ImportError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"cannot open `study_storage` {without_password(url)}: {without_password(reason)}"
@@ -73,6 +74,13 @@ def journal_file(out: Place) -> Path:
     return out / JOURNAL
 
 
+def _of_databases() -> tuple[type[Exception], ...]:
+    """What a database raises; asked for when something is raised, since most searches have none."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return SQLAlchemyError, StorageInternalError
+
+
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
     """Tell in one line that the study's database went away.
@@ -82,13 +90,29 @@ def lost_database(url: str | None) -> Iterator[None]:
     """
     try:
         yield
-    except (SQLAlchemyError, StorageInternalError) as error:
+    except _of_databases() as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"`study_storage` {without_password(url or JOURNAL)} does not answer any more "
             f"({without_password(reason)}); nothing that ended is lost: when it is back, run the "
             "same command again"
         ) from None
+
+
+def known_storage(out: Place, given: str | None, kept: str | None) -> str | None:
+    """URL of a study's database, or None for a journal file.
+
+    Args:
+        out: folder of the search.
+        given: by the user.
+        kept: by its manifest, without its password.
+
+    Raises:
+        UserError: it has a password that nobody gave.
+    """
+    if given is None and kept is not None and STARS in kept:
+        raise UserError(f"the study of {out} lies in {kept}: name it with `study_storage` URL")
+    return given or kept
 
 
 class _Journal(JournalFileBackend):

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -28,6 +27,7 @@ from tune_calib.tuning.search.recent_tpe import RecentTPESampler
 SamplerName = Literal["tpe", "random", "nsga2", "grid"]
 STATUS = "status"
 WORST = "worst"
+OPEN = ("running", "waiting")
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
 
@@ -261,6 +261,9 @@ class SearchStudy:
             index: of the objective.
             quantile: share of the trials with values that are the best, in (0, 1).
         """
+        # These bring scikit-learn and pandas, and most who open a study only count in it.
+        from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
         sign = 1 if self._objective.directions[index] == "minimize" else -1
         tried = {name for trial in self._trials() if trial.values for name in trial.params}
         with warnings.catch_warnings():

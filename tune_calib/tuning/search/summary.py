@@ -1,20 +1,13 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
-from collections import Counter
 from typing import Any
 
 from tabulate import tabulate
 
-from tune_calib.errors import UserError
-from tune_calib.folders import search_of
-from tune_calib.names import METRICS, SEARCH_EVALUATED
-from tune_calib.places import Place
+from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
-from tune_calib.results import read_table
-from tune_calib.tuning.search.driver import Found, study_so_far
-from tune_calib.tuning.search.ledger import OPEN, Ledger
-from tune_calib.tuning.search.storage import lost_database
-from tune_calib.wording import counted
+from tune_calib.tuning.search.driver import Found
+from tune_calib.tuning.search.ledger import Ledger
 
 
 def summarise(found: Found) -> str:
@@ -57,40 +50,6 @@ def _table(ledger: Ledger, front: list[int]) -> str:
         rows, headers=["", *titles, "accuracy lost"], disable_numparse=True, stralign="right"
     )
     return text
-
-
-def search_status(out: Place, study_storage: str | None = None) -> str:
-    """What of a search is done; its driver may be at work, and nothing is written.
-
-    Args:
-        out: its folder.
-        study_storage: URL of its study, where that is a database.
-    """
-    counts = Counter(read_table(out, "trials")["status"].to_pylist())
-    rows = f"{counted(counts.total(), 'trial')} with a result ({_told(counts)})"
-    asked = search_of(out).trials
-    try:
-        with lost_database(study_storage):
-            study = study_so_far(out, study_storage)
-            assert study is not None  # the manifest was read
-            states = Counter(state for state in study.states() if state not in OPEN)
-            ended, planned = states.total(), study.planned(asked)
-    except UserError as error:
-        return f"{out}: {rows}; how many suggestions ended is not known: {error}"
-    lines = [f"{out}: {ended} of {planned} suggestions ended ({_told(states)}); {rows}"]
-    if planned < asked:
-        lines.append(f"{asked} were asked for, and there are no more points")
-    if (out / SEARCH_EVALUATED).exists():
-        lines.append(f"evaluated on test: {out / 'evaluation'}")
-    elif ended < planned:
-        lines.append(f"go on: tune-calib resume {out}")
-    else:
-        lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
-    return "\n".join(lines)
-
-
-def _told(counts: Counter[str]) -> str:
-    return ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
 
 
 def shown(value: Any) -> str:

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
 from tune_calib.names import NOT_SETTINGS
-from tune_calib.registry import BACKBONES, DATASETS, METHODS, nearest
+from tune_calib.registry import BACKBONES, DATASETS, METHODS, Registry
 from tune_calib.slots.data import DataSlot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
@@ -63,7 +63,7 @@ class Name:
     """
 
     what: str
-    known: Any
+    known: Registry[Any]
     joint: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
@@ -81,10 +81,7 @@ class Name:
             if self.joint and not name.strip():
                 raise ValueError(f"{value!r} has an empty part")
             try:
-                _ = self.known[name]
-            except KeyError:
-                hint = nearest(name, list(self.known))
-                raise ValueError(f"unknown {self.what} {name!r}{hint}") from None
+                self.known.require(name)
             except UserError as error:
                 raise ValueError(str(error)) from None
         return value

@@ -1,0 +1,75 @@
+"""What of a search is done, without what it takes to go on with it: no torch, no Ray."""
+
+from collections import Counter
+
+from tune_calib.errors import UserError
+from tune_calib.folders import foreign_search, search_of
+from tune_calib.manifests import SearchManifest
+from tune_calib.names import SEARCH_EVALUATED
+from tune_calib.places import Place
+from tune_calib.registry import SPACES
+from tune_calib.results import read_table
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.storage import known_storage, lost_database, open_storage
+from tune_calib.tuning.search.study import OPEN, SearchStudy
+from tune_calib.wording import counted
+
+
+def search_status(out: Place, study_storage: str | None = None) -> str:
+    """What of a search is done; its driver may be at work, and nothing is written.
+
+    Args:
+        out: its folder.
+        study_storage: URL of its study, where that is a database.
+    """
+    rows = read_table(out, "trials", keep=lambda name: name == "status")
+    counts = Counter(rows["status"].to_pylist())
+    told = f"{counted(counts.total(), 'trial')} with a result ({_told(counts)})"
+    manifest = search_of(out)
+    asked = manifest.trials
+    try:
+        with lost_database(study_storage):
+            study = _study(out, manifest, study_storage)
+            states = Counter(state for state in study.states() if state not in OPEN)
+            ended, planned = states.total(), study.planned(asked)
+    except UserError as error:
+        return f"{out}: {told}; how many suggestions ended is not known: {error}"
+    lines = [f"{out}: {ended} of {planned} suggestions ended ({_told(states)}); {told}"]
+    if planned < asked:
+        lines.append(f"{asked} were asked for, and there are no more points")
+    if (out / SEARCH_EVALUATED).exists():
+        lines.append(f"evaluated on test: {out / 'evaluation'}")
+    elif ended < planned:
+        lines.append(f"go on: tune-calib resume {out}")
+    else:
+        lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
+    return "\n".join(lines)
+
+
+def _study(out: Place, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
+    """The study, to be counted and not to be asked."""
+    question = manifest.question
+    if question.sampler == "grid" or not manifest.search:
+        # Its points rest on the method's defaults, which import the method.
+        from tune_calib.tuning.search.driver import study_so_far
+
+        study = study_so_far(out, study_storage)
+        assert study is not None  # the manifest was read
+        return study
+    if not manifest.can_go_on:
+        raise foreign_search(out, manifest)
+    fixed = {f"{slot}.{key}": v for slot, own in question.given.items() for key, v in own.items()}
+    return SearchStudy(
+        open_storage(known_storage(out, study_storage, manifest.study_storage), out, True),
+        f"tune-calib {manifest.search}",
+        SPACES[question.method].without(fixed),
+        Objective(tuple(question.objective.metrics), question.objective.guard),
+        question.sampler,  # type: ignore[arg-type]
+        question.sampler_seed,
+        (),
+        is_read_only=True,
+    )
+
+
+def _told(counts: Counter[str]) -> str:
+    return ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
