@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from analysis.ladder.options import Options
 from analysis.page.kept import basis_of, kept
 from tune_calib.places import Place, folder_to_fill
-from tune_calib.wording import counted
 
 
 def write_report(

@@ -13,8 +13,8 @@ from analysis.ladder.figures.sparsity import adaptive_rungs, draw_sparsity, traj
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
 from analysis.ladder.means import ladder_table, published_columns, spread_over
 from analysis.ladder.report import write_report
-from analysis.ladder.status import sweep_status
 from analysis.ladder.results import LadderResults
+from analysis.ladder.status import sweep_status
 from analysis.load import load
 from analysis.published import published
 from analysis.text import best_two, rounded

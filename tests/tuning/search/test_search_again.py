@@ -23,8 +23,8 @@ from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.objective import Standing
-from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.status import search_status
+from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.sweep.run import planned_works, search_job
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
 from tune_calib.names import NOT_SETTINGS
-from tune_calib.registry import BACKBONES, DATASETS, METHODS, Registry
+from tune_calib.registry import BACKBONES, DATASETS, METHODS, Registry, nearest
 from tune_calib.slots.data import DataSlot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot

@@ -1,0 +1,141 @@
+"""What a quick command may not import: names, states and refusals need neither torch nor Ray."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests import fake_results
+from tests.support import here
+from tune_calib.cli.registries import _LISTS
+from tune_calib.registry import BACKBONES, DATASETS, METHODS
+
+ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
+SLOW = ("torch", "ray", "pandas", "matplotlib", "timm", "sklearn", "statsmodels", "torchvision")
+QUICK = {
+    "help": ["--help"],
+    "help of a command": ["ablate", "--help"],
+    **{f"list {what}": ["list", what] for what in _LISTS},
+    "list one": ["list", "methods", "mac_cal"],
+    "list one of a family": ["list", "backbones", "resnet18"],
+    "cite": ["cite", "ls+mac_cal"],
+    "schema": ["schema"],
+    "status of a sweep": ["status", "SWEEP"],
+    "status of a search": ["status", "made/search"],
+    "status of an evaluation": ["status", "made/search/evaluation"],
+    "status of a sweep file": ["status", "ALL"],
+}
+REFUSED = {
+    "no command": ["nope"],
+    "no option": ["ablate", "mac_cal", "--nope"],
+    "no list": ["list", "nope"],
+    "no entry": ["list", "methods", "nope"],
+    "no ladder": ["ablate", "nope"],
+    "no method": ["search", "nope"],
+    "no method to compare": ["compare", "ls+nope"],
+    "no kind": ["compare", "--all", "nope"],
+    "no method to cite": ["cite", "nope"],
+    "no method to check": ["check-method", "nope"],
+    "no data set": ["compare", "ls", "--dataset", "nope"],
+    "no backbone": ["ablate", "mac_cal", "--backbone", "nope"],
+    "no recipe": ["search", "fl", "--recipe", "nope"],
+    "no setting": ["ablate", "mac_cal", "--set", "head.gama=1"],
+    "no metric": ["search", "fl", "--metric", "nope"],
+    "no sampler": ["search", "fl", "--sampler", "nope"],
+    **{
+        f"nothing to {command}": [command, "NOTHING", *further]
+        for command, *further in (
+            ["report"], ["status"], ["pictures"], ["export", "x.safetensors"], ["resume"],
+            ["evaluate"], ["ranks"], ["averages"], ["significance"], ["run"],
+        )
+    },
+    "no method in a file": ["run", "wrong.yaml"],
+}  # fmt: skip
+SCRIPT = """
+import json, sys
+slow, path, commands = json.loads(sys.argv[1])
+import tune_calib
+found = {"import": sorted({"pydantic", "numpy", *slow} & sys.modules.keys())}
+from tune_calib.cli import main
+before = set()
+for name, words in commands.items():
+    try:
+        main(words)
+    except SystemExit as ended:
+        loaded = sys.modules.keys() & set(slow)
+        found[name] = [ended.code, sorted(loaded - before)]
+        before |= loaded
+with open(path, "w") as file:
+    json.dump(found, file)
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Exit code and slow modules of each command, in a process that finds all remembered."""
+    folder = tmp_path_factory.mktemp("start")
+    fake_results.write(folder / "SWEEP")
+    fake_results.write(folder / "ALL" / "one")
+    (folder / "wrong.yaml").write_text("entries: {a: {methods: [nope]}}")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(folder / "made", filter="data")
+    given = json.dumps([SLOW, str(folder / "found.json"), QUICK | REFUSED])
+    environment = {"TUNE_CALIB_CACHE": str(folder / "cache")}
+    for _ in range(2):  # the first works out what the second is told
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT, given],
+            cwd=folder,
+            env=os.environ | environment,
+            check=True,
+            capture_output=True,
+        )
+    return json.loads((folder / "found.json").read_text())
+
+
+def test_the_package_alone_imports_nothing(found):
+    assert found["import"] == []
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_what_is_told_at_once_imports_nothing_slow(found, name):
+    assert found[name] == [0, []]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_at_once_imports_nothing_slow(found, name):
+    assert found[name] == [2, []]
+
+
+@pytest.mark.parametrize("what", _LISTS)
+def test_a_list_that_is_remembered_is_that_of_the_registry(what):
+    listing = _LISTS[what]
+    anew = [listing._entry(name) for name in listing.registry]
+    assert listing.entries(None) == json.loads(json.dumps(anew))
+    first = listing.entries(None)[0]
+    assert listing.entries(first["name"]) == [first]
+
+
+def test_a_plug_in_is_listed_beside_what_is_remembered():
+    plugin = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
+    before = json.loads(here("list", "methods", "--json").stdout)
+    beside = json.loads(here("list", "methods", "--json", "--plugin", plugin).stdout)
+    assert len(beside) == len(before) + 1
+    assert json.loads(here("list", "methods", "--json").stdout) == before
+
+
+@pytest.mark.parametrize(
+    ("registry", "known"),
+    [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
+     (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],
+    ids=lambda value: getattr(value, "kind", ""),
+)  # fmt: skip
+def test_what_is_remembered_of_families_is_what_they_resolve(registry, known):
+    for name in known:
+        registry.require(name)
+        assert registry[name].name == name
+    families = registry._find_family_names()
+    assert not any(registry[name] is None for name in families[:20])
