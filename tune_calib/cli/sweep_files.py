@@ -39,7 +39,7 @@ def run(
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
-    from tune_calib.tuning.dry_run.forecast import forecast
+    from tune_calib.tuning.dry_run.told import forecast
     from tune_calib.tuning.sweep.file import read_sweep_file
     from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
