@@ -20,6 +20,9 @@ from tune_calib.tuning.search.driver import study_so_far
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.study import points_of
+from tune_calib.tuning.sweep.entries import Work
+from tune_calib.tuning.sweep.file import ReadFile
+from tune_calib.tuning.sweep.run import ladder_job, search_job
 
 Job = LadderJob | SearchJob
 
@@ -94,6 +97,13 @@ def needs_of(job: Job, hours: float | None = None) -> Needs:
         UserError: the study cannot be opened.
     """
     return _of_ladder(job) if isinstance(job, LadderJob) else _of_search(job, hours)
+
+
+def needs_of_work(file: ReadFile, work: Work) -> Needs:
+    """What is left to do of one ladder or search of a sweep file."""
+    if work.search is None:
+        return needs_of(ladder_job(file, work, ""))
+    return needs_of(search_job(file, work, ""), work.search.hours)
 
 
 def refuse(job: Job) -> None:

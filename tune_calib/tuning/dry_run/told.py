@@ -19,12 +19,11 @@ from tune_calib.tuning.caption import data_told, heads_told, is_trained, network
 from tune_calib.tuning.dry_run.clock import Clock
 from tune_calib.tuning.dry_run.cost import SHARE
 from tune_calib.tuning.dry_run.forecast import Forecast
-from tune_calib.tuning.dry_run.needs import Job, Needs, needs_of
+from tune_calib.tuning.dry_run.needs import Job, Needs, needs_of, needs_of_work
 from tune_calib.tuning.dry_run.stated import StatedClock
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
-from tune_calib.tuning.sweep.run import ladder_job, search_job
 from tune_calib.wording import counted
 
 NOTHING = "nothing was started"
@@ -59,7 +58,7 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> str:
     gpu = GPUS[content.gpu_model] if content.gpu_model else None
     sums, table = Forecast(store, _clocks(file, store, gpu)), []
     counts: list[tuple[int, int, int]] = []
-    all_needs = [_needs_of_work(file, work) for work in works]
+    all_needs = [needs_of_work(file, work) for work in works]
     if gpu is not None:  # trials that share it share its rates too
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     for needs in all_needs:
@@ -84,12 +83,6 @@ def _clocks(file: ReadFile, store: Store, gpu: Gpu | None) -> dict[str, Clock]:
     if gpu is not None:
         return dict.fromkeys(("cpu", "cuda"), StatedClock(*where, torch.device("cuda"), gpu=gpu))
     return {kind: Clock(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
-
-
-def _needs_of_work(file: ReadFile, work: Work) -> Needs:
-    if work.search is None:
-        return needs_of(ladder_job(file, work, ""))
-    return needs_of(search_job(file, work, ""), work.search.hours)
 
 
 def _block(job: Job, needs: Needs, trained: int, sums: Forecast) -> str:
@@ -134,7 +127,7 @@ def _settings(job: Job, needs: Needs) -> dict[str, str]:
         "heads": _with_augment(heads_told(trials, head_recipe), heads),
         "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
         "searched": _searched(job),
-        "seeds": _seeds(asked.seeds),
+        "seeds": _seeds(asked.seeds, has_heads=any(trial.spec.head for trial in trials)),
     }
 
 
@@ -150,22 +143,25 @@ def _with_augment(told: str, slots: Iterable[NetworkSlot | HeadSlot]) -> str:
 def _searched(job: Job) -> str:
     if isinstance(job, LadderJob):
         return ""
-    settings = job.question.candidates().space.settings
-    return ", ".join(f"{name} in {setting}" for name, setting in settings.items())
+    return ", ".join(job.question.candidates().space.settings)
 
 
-def _seeds(seeds: Seeds) -> str:
+def _seeds(seeds: Seeds, has_heads: bool) -> str:
+    first, last = seeds.network[0], seeds.network[-1]
+    numbers = f"{first} to {last}" if last > first else str(first)
+    if not has_heads:
+        return numbers
     if seeds.is_paired:
-        numbers = ", ".join(map(str, seeds.network[:10])) + ", ..." * (len(seeds.network) > 10)
-        return f"{numbers} of network and head together"
-    networks, heads = counted(len(seeds.network), "network"), counted(len(seeds.head), "head")
-    return f"{networks}, {heads} on each"
+        return f"{numbers}, network and head together"
+    return f"{numbers} of networks, {counted(len(seeds.head), 'head')} on each"
 
 
 def _machine(job: Job, needs: Needs) -> str:
     gpus = torch.cuda.device_count()
-    names = f" ({torch.cuda.get_device_name()})" if gpus else ""
-    found = f"{counted(os.cpu_count() or 1, 'CPU core')}, {counted(gpus, 'GPU')}{names}"
+    names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
+    found = (
+        f"{counted(os.cpu_count() or 1, 'CPU core')}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
+    )
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
     used = f"{' or '.join(map(str, threads))} threads a network"
     if threads == [1]:
@@ -185,7 +181,7 @@ def _to_do(needs: Needs, trained: int) -> str:
         return f"nothing: {needs.done} of {planned} {what} are done"
     parts = [
         f"{planned - needs.done} of {planned} {what}",
-        f"{trained} networks and {needs.heads} heads to train",
+        f"{counted(trained, 'network')} and {counted(needs.heads, 'head')} to train",
         counted(needs.ray_trials, "Ray trial"),
     ]
     looks = counted(len(needs.looks), "closer look")
