@@ -1,15 +1,18 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tune_calib import plugins
+from tune_calib.activity import activity
 from tune_calib.asked import Asked
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, rungs_of
+from tune_calib.live.screen import at_work
 from tune_calib.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -74,8 +77,17 @@ class LadderJob:
         return expand(self.ladder, self.asked)
 
 
-def ablate(job: LadderJob) -> list[str]:
+def tell_recipe_of(job: LadderJob) -> None:
+    """Say on stderr by which recipe a ladder is run."""
+    tell_recipe(job.asked, job.site.out, job.planned())
+
+
+def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) -> list[str]:
     """Run what is missing of a ladder.
+
+    Args:
+        job: the ladder.
+        begin: says what is about to be done, where something is.
 
     Returns:
         One line for each Ray trial that crashed.
@@ -85,6 +97,7 @@ def ablate(job: LadderJob) -> list[str]:
     """
     site = job.site
     take_up(site.out)
+    activity("planning trials")
     planned = job.planned()
     used = _plugins(job, planned)
     data = planned[0].spec.data
@@ -96,7 +109,7 @@ def ablate(job: LadderJob) -> list[str]:
     needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
     needs += needs_of_looks(lacking_looks(job.look, sets, planned, site.out), site.gpus)
     refuse_here(site.address, needs)
-    with only_driver(site.out):
+    with only_driver(site.out), at_work(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = sweep_manifest(job, planned)
         store = Store(site.store)
@@ -110,10 +123,10 @@ def ablate(job: LadderJob) -> list[str]:
         keep(site.out, used)
         if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
             return []
+        begin(job)
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)
-            tell_recipe(job.asked, site.out, planned)
             circumstances = site.circumstances(
                 manifest.sweep, job.ladder.name, job.asked.recipe_told, used
             )
