@@ -23,6 +23,7 @@ from tests.benchmarks import (
     ray_trials,
     search,
     shift,
+    start,
     studies,
     threads,
 )
@@ -45,6 +46,7 @@ PARTS = {
     "growth": growth.main,
     "studies": studies.main,
     "threads": threads.main,
+    "start": start.main,
 }
 
 
