@@ -111,7 +111,7 @@ def is_search(out: Place) -> bool:
         return True
     if (out / SWEEP_MANIFEST).exists():
         return False
-    return _is_of_search(read_table(out, "trials"))
+    return _has_rows(out) and _is_of_search(read_table(out, "trials"))
 
 
 def _is_of_search(rows: pa.Table) -> bool:

@@ -180,11 +180,12 @@ class Registry(Generic[T]):
     def _is_of_family(self, name: str) -> bool:
         if any(resolve(name) for resolve, _ in self._families):
             return True
-        return not self.is_loaded and name in self._own("families", self._find_family_names)
+        # Also where that was the answer already: the next process need not load any.
+        return name in self._remembered("families", self._find_family_names)
 
-    def _own(self, what: str, find: Callable[[], list[str]]) -> list[str]:
-        """Names of the program's own records or families, without importing them if that goes."""
-        return find() if self.is_loaded else self._remembered(what, find)
+    def _own(self) -> list[str]:
+        """Names of the program's own records, without importing them if that goes."""
+        return self._find_names() if self.is_loaded else self._remembered("names", self._find_names)
 
     def _remembered(self, what: str, find: Callable[[], list[str]]) -> list[str]:
         if self._package.partition(".")[0] not in caches.PACKAGES:
@@ -224,11 +225,11 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         """Whether the name is registered."""
-        return name in self._records or name in self._own("names", self._find_names)
+        return name in self._records or name in self._own()
 
     def __iter__(self) -> Iterator[str]:
         """Names in alphabetical order."""
-        return iter(sorted({*self._records, *self._own("names", self._find_names)}))
+        return iter(sorted({*self._records, *self._own()}))
 
 
 REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()

@@ -67,7 +67,7 @@ for name, words in commands.items():
         main(words)
     except SystemExit as ended:
         loaded = sys.modules.keys() & set(slow)
-        found[name] = [ended.code, sorted(loaded - before)]
+        found[name] = [ended.code or 0, sorted(loaded - before)]
         before |= loaded
 with open(path, "w") as file:
     json.dump(found, file)
