@@ -28,6 +28,11 @@ def apply() -> None:
     """Set the style; called before a figure is drawn."""
     # Reports are made where there is no screen.
     mpl.use("Agg")
+    theme()
+
+
+def theme() -> None:
+    """Set the style alone, where a notebook draws in its own way."""
     sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
     # Without a salt the names inside an SVG are drawn by chance: its bytes would differ each time.
     # Fonts of type 42, since many conferences refuse matplotlib's default, type 3.

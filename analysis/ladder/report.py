@@ -63,7 +63,7 @@ def write_report(
     if sweep.trials.empty:
         return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
     _check_test(sweep, test)
-    _check_shown(sweep)
+    check_shown(sweep)
     results = LadderResults(sweep, test or PAIRED_TESTS[0])
     options = [] if test is None else ["--test", test]
     if published is not None:
@@ -87,7 +87,12 @@ def _check_test(sweep: Sweep, test: str | None) -> None:
         raise UserError("--test is of methods side by side; the steps of a ladder are no rivals")
 
 
-def _check_shown(sweep: Sweep) -> None:
+def check_shown(sweep: Sweep) -> None:
+    """Refuse metrics and intervals of the table that no result has.
+
+    Raises:
+        UserError: none has one that is asked for.
+    """
     for metric in sweep.shown:
         if metric not in METRICS:
             raise UserError(f"unknown metric {metric!r}{nearest(metric, metrics_of_trials())}")
