@@ -11,8 +11,6 @@ import pytest
 from PIL import Image
 
 import tune_calib
-from analysis.ladder.report import write_report
-from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.support import Reader
 from tune_calib.errors import UserError
@@ -35,7 +33,7 @@ def test_a_sweep_gives_its_rows_and_the_table_of_its_report(folder):
     assert isinstance(sweep.rows, pd.DataFrame)
     assert len(sweep.rows) == 12
     assert sweep.rows["test/ece"].dropna().between(0, 1).all()
-    write_report(folder / "sweep")
+    assert sweep.report().stat().st_size > 10_000
     assert sweep.table() == (folder / "sweep/tables/ladder.md").read_text()
     assert "9 done" in repr(sweep)
     assert "3 crashed" in repr(sweep)
@@ -75,7 +73,7 @@ def test_a_search_gives_its_suggestions_and_the_choice(folder):
     search = tune_calib.open_results(folder / "tuned")
     assert list(search.suggestions["number"]) == [0, 1]
     assert search.chosen == POINTS[1]
-    write_search_report(folder / "tuned")
+    assert search.report().stat().st_size > 10_000
     assert search.table() == (folder / "tuned/tables/best.md").read_text()
     assert str(search) == search.table()
     assert len(search.rows) >= 2
@@ -100,16 +98,12 @@ def test_a_sweep_file_gives_its_entries(folder):
     assert next(iter(rows)) == "entry"
     assert set(rows["entry"]) == {"sweep", "tuned"}
     assert len(rows) == sum(len(each.rows) for each in whole.values())
+    html, table, told = whole._repr_html_(), whole.table(), str(whole)
     for name in whole:
-        assert f"## {name}" in whole.table()
-        assert f"== {name} ==" in str(whole)
-        assert f"<h3>{name}</h3>" in whole._repr_html_()
-    assert Reader(whole._repr_html_()).open == []
-
-
-def test_the_report_is_written_beside_the_results(folder):
-    for page in tune_calib.open_results(folder).report():
-        assert page.stat().st_size > 10_000
+        assert f"## {name}" in table
+        assert f"== {name} ==" in told
+        assert f"<h3>{name}</h3>" in html
+    assert Reader(html).open == []
 
 
 def test_the_figures_that_are_drawn_unless_named_are_there():
