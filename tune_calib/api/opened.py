@@ -2,18 +2,19 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from analysis.ladder import page_tables, tables
-from analysis.ladder.report import check_shown, write_report
+from analysis.ladder.files import sweep_of
+from analysis.ladder.options import Options
+from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.inline import drawn, html_table, image
-from analysis.published import beside
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.search.report import write_search_report
@@ -71,16 +72,10 @@ class OpenSweep:
         Raises:
             UserError: no result has what is asked for.
         """
-        shown = [metric] if isinstance(metric, str) else metric
+        metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+        options = Options(published, None, regime, metrics, intervals)
         with _known(self.out):
-            sweep = replace(
-                load(self.out),
-                shows_regime=regime,
-                shown=tuple(shown),
-                shows_intervals=intervals,
-            )
-            check_shown(sweep)
-            return tables.markdown(sweep if published is None else beside(sweep, published))
+            return tables.markdown(sweep_of(self.out, options))
 
     def figure(self, name: str = "reliability") -> "Figure":
         """A figure of the report, for matplotlib.
