@@ -181,7 +181,7 @@ def search(
     """
     given = locals()
     with _registered(plugin):
-        _ = METHODS[method]
+        METHODS.require(method)
         chosen, pairs = _settings(given), _seeds(given)
 
         from tune_calib.tuning.search.driver import search as run_search

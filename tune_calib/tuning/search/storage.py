@@ -54,7 +54,7 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
 
     try:
         return RDBStorage(url, skip_table_creation=is_read_only)
-    except (*_of_databases(), ImportError, ValueError, RuntimeError) as error:
+    except _of_databases(ImportError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(
             f"cannot open `study_storage` {without_password(url)}: {without_password(reason)}"
@@ -74,11 +74,14 @@ def journal_file(out: Place) -> Path:
     return out / JOURNAL
 
 
-def _of_databases() -> tuple[type[Exception], ...]:
-    """What a database raises; asked for when something is raised, since most searches have none."""
+def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """What a database raises, and others.
+
+    Asked for when something is raised: SQLAlchemy takes its time, and most searches have none.
+    """
     from sqlalchemy.exc import SQLAlchemyError
 
-    return SQLAlchemyError, StorageInternalError
+    return SQLAlchemyError, StorageInternalError, *others
 
 
 @contextlib.contextmanager
