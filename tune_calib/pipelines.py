@@ -22,9 +22,7 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
         UserError: a method or a setting is unknown, two of a pipeline are of one kind, or one is
             named twice with equal settings.
     """
-    for name in pipelines:
-        for part in _parts(name):
-            METHODS.require(part)
+    require_methods(pipelines)
     given = list(settings) or [{}] * len(pipelines)
     rungs = tuple(
         pipeline(name, own, "variant" if index else "base")
@@ -36,6 +34,17 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
             raise UserError(f"{label!r} is named twice")
     name = "compare " + " ".join(labels)
     return Ladder(name, "Methods side by side", rungs, is_named=True)
+
+
+def require_methods(pipelines: Sequence[str]) -> None:
+    """Refuse pipelines of unknown methods, before any method is imported.
+
+    Raises:
+        UserError: a method is unknown; the message suggests the nearest.
+    """
+    for name in pipelines:
+        for part in _parts(name):
+            METHODS.require(part)
 
 
 def all_of(kind: str) -> Ladder:

@@ -43,6 +43,7 @@ REFUSED = {
     "no data set": ["compare", "ls", "--dataset", "nope"],
     "no backbone": ["ablate", "mac_cal", "--backbone", "nope"],
     "no recipe": ["search", "fl", "--recipe", "nope"],
+    "no recipe to compare by": ["compare", "ls", "--recipe", "nope"],
     "no setting": ["ablate", "mac_cal", "--set", "head.gama=1"],
     "no metric": ["search", "fl", "--metric", "nope"],
     "no sampler": ["search", "fl", "--sampler", "nope"],

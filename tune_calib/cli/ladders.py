@@ -42,7 +42,7 @@ from tune_calib.cli.results import report
 from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, refuse_unused
 from tune_calib.options import chosen_seeds
-from tune_calib.pipelines import all_of, side_by_side
+from tune_calib.pipelines import all_of, require_methods, side_by_side
 from tune_calib.registry import LADDERS
 
 if TYPE_CHECKING:
@@ -127,13 +127,14 @@ def compare(
     """Run methods beside each other, network methods as such, the others on a CE network."""
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
-    record = side_by_side(methods) if methods else all_of(str(all_))
+    require_methods(methods or [])
     given = settings(
         dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
     )
-    refuse_unused(record.rungs, given)
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
+    record = side_by_side(methods) if methods else all_of(str(all_))
+    refuse_unused(record.rungs, given)
     folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     look = (tuple(shift or ()), bootstrap)
