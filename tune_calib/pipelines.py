@@ -47,15 +47,24 @@ def require_methods(pipelines: Sequence[str]) -> None:
             METHODS.require(part)
 
 
+def require_kind(kind: str) -> None:
+    """Refuse what is no kind of methods, before any method is imported.
+
+    Raises:
+        UserError: it is none; the message suggests the nearest.
+    """
+    kinds = told("kinds of methods", lambda: sorted({METHODS[name].kind for name in METHODS}))
+    if kind not in kinds:
+        raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+
+
 def all_of(kind: str) -> Ladder:
     """Every method of a kind at its defaults, beside the network as it is.
 
     Raises:
         UserError: there is no such kind.
     """
-    kinds = told("kinds of methods", lambda: sorted({METHODS[name].kind for name in METHODS}))
-    if kind not in kinds:
-        raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+    require_kind(kind)
     # Plain cross entropy is the network as it is.
     names = [name for name in METHODS if METHODS[name].kind == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")

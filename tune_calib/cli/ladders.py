@@ -42,7 +42,7 @@ from tune_calib.cli.results import report
 from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, refuse_unused
 from tune_calib.options import chosen_seeds
-from tune_calib.pipelines import all_of, require_methods, side_by_side
+from tune_calib.pipelines import all_of, require_kind, require_methods, side_by_side
 from tune_calib.registry import LADDERS
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def compare(
     """Run methods beside each other, network methods as such, the others on a CE network."""
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
-    require_methods(methods or [])
+    require_methods(methods) if methods else require_kind(str(all_))
     given = settings(
         dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
     )
