@@ -43,7 +43,7 @@ def ranks(
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
     # Before the imports, which take a while: a wrong option is told at once.
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
-    given, folders = _of_latex(form, caption, label), _opened(dirs)
+    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
 
     from analysis.compare.rank_tables import RENDERERS, latex
     from analysis.compare.ranks import collect, rank
@@ -77,7 +77,7 @@ def averages(
 ) -> None:
     """Average metrics over (data set, backbone) columns, a row a method."""
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, folders = _of_latex(form, caption, label), _opened(dirs)
+    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.averages import average
@@ -123,7 +123,7 @@ def significance(
 ) -> None:
     """Carry a declared test out: over the seeds of one sweep, else over the columns of several."""
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, folders = _of_latex(form, caption, label), _opened(dirs)
+    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
@@ -153,11 +153,13 @@ def significance(
         style.save(drawn, figure, "critical_difference")
 
 
-def _opened(dirs: list[str] | None) -> "list[Place]":
+def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
     """Folders of sweeps, refused before what takes seconds is imported if one is none."""
     from tune_calib.cli.folders import opened
+    from tune_calib.places import place
 
-    return [opened(each) for each in dirs or []]
+    # Folders beside a published table are another mistake.
+    return [opened(each) if published is None else place(each) for each in dirs or []]
 
 
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
