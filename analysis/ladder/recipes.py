@@ -10,6 +10,7 @@ from tabulate import tabulate
 from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import NOTHING, Cell, Record, cell, texts
+from tune_calib import console
 from tune_calib.slots.base import Slot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
@@ -96,6 +97,14 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
     return Cell("none") if value == "null" else cell(value)
+
+
+def plain(sweep: Sweep) -> str:
+    """The table of ``differing`` for the screen; empty where nothing differs."""
+    rows = texts(records(sweep))
+    if not rows:
+        return ""
+    return console.table(list(rows[0]), [list(row.values()) for row in rows], first=("rungs",))
 
 
 def render(sweep: Sweep, table_format: str) -> str:

@@ -73,7 +73,7 @@ def write_report(
     options += ["--intervals"] * intervals
     with folder_to_fill(out) as folder:
         names, remarks = _write_all(results, folder, options)
-    differ = [recipes.NOTE, told] if (told := recipes.render(sweep, "simple")) else []
+    differ = [recipes.NOTE, told] if (told := recipes.plain(sweep)) else []
     lines = [tables.console_table(sweep), *differ, *_troubles(sweep), *remarks, "Written:"]
     return "\n".join([*lines, *(f"  {out / name}" for name in names)])
 

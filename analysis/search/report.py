@@ -13,6 +13,7 @@ from analysis.page.page import Section, render
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, load_search
 from analysis.text import texts
+from tune_calib import console
 from tune_calib.names import SEARCH_EVALUATED, legend
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.registry import SEARCH_FIGURES
@@ -38,13 +39,11 @@ def write_search_report(out: Place) -> str:
     with folder_to_fill(out) as folder:
         names, remarks = _write_all(search, folder)
     rows = texts(search_tables.best_rows(search))
-    best = tabulate(rows, headers="keys", disable_numparse=True)
+    best = console.table(list(rows[0]), [list(row.values()) for row in rows], is_main=True)
+    told = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     lines = [
         best,
-        *legend(search.trials["flags"]),
-        f"{of_baseline(search.trials).sentence}.",
-        _state(search),
-        *_troubles(search),
+        *map(console.paragraph, [*told, _state(search), *_troubles(search)]),
         *remarks,
         "Written:",
     ]

@@ -3,8 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from tabulate import tabulate
-
+from tune_calib import console
 from tune_calib.errors import UserError
 from tune_calib.folders import search_of
 from tune_calib.names import METRICS, SEARCH_EVALUATED
@@ -53,10 +52,7 @@ def _table(ledger: Ledger, front: list[int]) -> str:
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
         rows.append([name, *told, shown_metric("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
-    text: str = tabulate(
-        rows, headers=["", *titles, "accuracy lost"], disable_numparse=True, stralign="right"
-    )
-    return text
+    return console.table(["", *titles, "accuracy lost"], rows, numbers="right")
 
 
 def search_status(out: Place, study_storage: str | None = None) -> str:
