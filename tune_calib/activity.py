@@ -5,7 +5,7 @@ Anything may say it, at no cost where nobody listens: ``activity("reading CIFAR-
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 
@@ -24,7 +24,7 @@ class Activity:
     doing: str
     at: int = 0
     of: int = 0
-    metrics: Mapping[str, float] = MappingProxyType({})
+    metrics: Mapping[str, float] = field(default_factory=dict)
     at_once: bool = False
 
 
