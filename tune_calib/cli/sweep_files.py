@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib import plugins
+from tune_calib.cli.completion import names
 from tune_calib.cli.options import known, stoppable
+from tune_calib.cli.panels import WHERE
 from tune_calib.cli.searches import Retry
+from tune_calib.gpus import GPUS
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -19,9 +22,15 @@ if TYPE_CHECKING:
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and start nothing")]
 GpuModel = Annotated[
-    str | None, typer.Option(help="with --dry-run: the hours on this GPU, e.g. A100-80GB")
+    str | None,
+    typer.Option(
+        help="with --dry-run: the hours on this GPU, e.g. A100-80GB",
+        autocompletion=names(lambda: GPUS),
+    ),
 ]
-Cluster = Annotated[str | None, typer.Option(help="a Ray cluster, instead of the file's")]
+Cluster = Annotated[
+    str | None, typer.Option(help="a Ray cluster", show_default="the file's", rich_help_panel=WHERE)
+]
 
 
 def run(
@@ -31,7 +40,13 @@ def run(
     address: Cluster = None,
     retry: Retry = None,
 ) -> None:
-    """Carry a sweep file out; what is done already is not done again."""
+    """Carry a sweep file out; what is done already is not done again.
+
+    Examples:
+        tune-calib run sweep.yaml --dry-run
+        tune-calib run sweep.yaml
+        tune-calib run sweep.yaml --address auto --retry crashed
+    """
     from tune_calib.errors import UserError
 
     if retry is not None:
@@ -107,7 +122,11 @@ def _told(ended: "Ended") -> str:
 
 
 def schema() -> None:
-    """Print the JSON schema of sweep files, for an editor."""
+    """Print the JSON schema of sweep files, for an editor.
+
+    Examples:
+        tune-calib schema > sweep.schema.json
+    """
     from tune_calib.tuning.sweep.format import SweepFile
 
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
