@@ -9,10 +9,10 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tabulate import MIN_PADDING, SEPARATING_LINE, tabulate
@@ -35,12 +35,12 @@ class Screen:
     Attributes:
         width: in characters; None: as wide as it takes.
         columns: names of those columns of the main table that are shown; none: those that fit.
-        way_out: how to see those that are left out.
+        has_options: a user may ask for others by options of the command.
     """
 
     width: int | None = None
     columns: tuple[str, ...] = ()
-    way_out: str = "a wider window or a pipe shows all"
+    has_options: bool = False
 
 
 WIDE = Screen()
@@ -66,55 +66,114 @@ def shown_on(screen: Screen) -> Iterator[None]:
         _screen.reset(token)
 
 
-def paragraph(text: str) -> str:
-    """Sentences in lines of the screen's width."""
-    width = _screen.get().width
-    return "\n".join(_wrapped(text, width)) if width else text
+@dataclass(frozen=True)
+class Table:
+    """A table that is laid out when it is shown.
 
-
-def table(
-    heads: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    first: Sequence[str] = (),
-    rules: Collection[int] = (),
-    is_main: bool = False,
-    numbers: Literal["left", "right"] = "left",
-) -> str:
-    """A table for the screen.
-
-    Args:
+    Attributes:
         heads: of the columns; that of the first column, which names the rows, always stands.
         rows: their cells, as printed.
         first: heads of the columns that matter most, the most important one first; the others
             follow as they stand.
         rules: numbers of the rows before which a rule stands.
-        is_main: the columns that a user asked for are of this table.
+        is_main: the columns that a user asks for are of this table.
         numbers: how the columns behind the first are aligned.
+    """
+
+    heads: list[str]
+    rows: list[list[str]]
+    first: list[str] = field(default_factory=list)
+    rules: list[int] = field(default_factory=list)
+    is_main: bool = False
+    numbers: Literal["left", "right"] = "left"
+
+    def on(self, screen: Screen) -> str:
+        """The table as a screen has room for it.
+
+        Raises:
+            UserError: a column that was asked for is not there.
+        """
+        columns = [_Column.of(h, [row[i] for row in self.rows]) for i, h in enumerate(self.heads)]
+        if self.is_main and screen.columns:
+            places, missing = _asked(self.heads, screen.columns), []
+        else:
+            places = sorted(_that_fit(columns, self._by_need(), screen.width))
+            missing = [column_key(head) for i, head in enumerate(self.heads) if i not in places]
+        body = self._laid_out(places, _widths([columns[i] for i in places], screen.width))
+        note = Prose(f"Not shown: {', '.join(missing)}; {self._way_out(screen)}.")
+        return f"{body}\n{note.on(screen)}" if missing else body
+
+    def _way_out(self, screen: Screen) -> str:
+        if not screen.has_options:
+            return "a wider window or a pipe shows all"
+        return "--wide shows all" + (", --columns NAME,NAME some" if self.is_main else "")
+
+    def _by_need(self) -> list[int]:
+        ranks = {head: rank for rank, head in enumerate(self.first)}
+        places = range(len(self.heads))
+        return sorted(places, key=lambda i: (i > 0, ranks.get(self.heads[i], len(ranks))))
+
+    def _laid_out(self, places: Sequence[int], widths: Sequence[int]) -> str:
+        kept = list(zip(places, widths, strict=True))
+        lines: list[Any] = []
+        for number, row in enumerate(self.rows):
+            lines += [SEPARATING_LINE] if number in self.rules else []
+            lines.append([_folded(row[place], width) for place, width in kept])
+        return str(
+            tabulate(
+                lines,
+                [_title(self.heads[place], width) for place, width in kept],
+                colalign=["left", *[self.numbers] * (len(kept) - 1)],
+                # Else it prints 4.50 as 4.5, and strips what is indented.
+                disable_numparse=True,
+                preserve_whitespace=True,
+            )
+        )
+
+
+@dataclass(frozen=True)
+class Prose:
+    """Sentences, in lines of the screen's width."""
+
+    sentences: str
+
+    def on(self, screen: Screen) -> str:
+        """The sentences as a screen has room for them."""
+        return "\n".join(_wrapped(self.sentences, screen.width)) if screen.width else self.sentences
+
+
+Part = Table | Prose | str
+"""A line of a text or several; one that is a plain text stands as it is, however long."""
+
+
+class Text(str):
+    """What is printed: as wide as it takes, until it is laid out for a screen.
+
+    Attributes:
+        parts: of which it is made.
+    """
+
+    parts: tuple[Part, ...]
+
+    def __new__(cls, parts: Iterable[Part]) -> "Text":
+        """The text of some parts."""
+        kept = tuple(parts)
+        text = super().__new__(cls, _joined(kept, WIDE))
+        text.parts = kept
+        return text
+
+
+def shown(text: str) -> str:
+    """A text as the command's screen has room for it.
 
     Raises:
         UserError: a column that was asked for is not there.
     """
-    screen = _screen.get()
-    columns = [_Column.of(head, [row[i] for row in rows]) for i, head in enumerate(heads)]
-    if is_main and screen.columns:
-        shown, missing = _asked(heads, screen.columns), []
-    else:
-        by_need = sorted(range(len(heads)), key=lambda i: (i > 0, _rank(heads[i], first)))
-        shown = sorted(_that_fit(columns, by_need, screen.width))
-        missing = [column_key(head) for i, head in enumerate(heads) if i not in shown]
-    widths = _widths([columns[i] for i in shown], screen.width)
-    lines: list[Any] = []
-    for number, row in enumerate(rows):
-        lines += [SEPARATING_LINE] if number in rules else []
-        lines.append([_folded(row[i], width) for i, width in zip(shown, widths, strict=True)])
-    titles = [_title(heads[i], width) for i, width in zip(shown, widths, strict=True)]
-    align = ["left", *[numbers] * (len(shown) - 1)]
-    # tabulate would read the cells as numbers and print 4.50 as 4.5, and strip what is indented.
-    body = str(
-        tabulate(lines, titles, disable_numparse=True, preserve_whitespace=True, colalign=align)
-    )
-    note = f"Not shown: {', '.join(missing)}; {screen.way_out}."
-    return f"{body}\n{paragraph(note)}" if missing else body
+    return _joined(text.parts, _screen.get()) if isinstance(text, Text) else text
+
+
+def _joined(parts: Iterable[Part], screen: Screen) -> str:
+    return "\n".join(part if isinstance(part, str) else part.on(screen) for part in parts)
 
 
 def entries(record: Mapping[str, str]) -> str:
@@ -156,10 +215,6 @@ def _asked(heads: Sequence[str], names: Sequence[str]) -> list[int]:
         if column_key(name) not in keys:
             raise UserError(f"no column {name!r}{nearest(column_key(name), keys)}")
     return list(dict.fromkeys([0, *(keys.index(column_key(name)) for name in names)]))
-
-
-def _rank(head: str, first: Sequence[str]) -> int:
-    return first.index(head) if head in first else len(first)
 
 
 def _that_fit(columns: Sequence[_Column], by_need: Sequence[int], width: int | None) -> list[int]:
@@ -229,4 +284,4 @@ def of_user(columns: str | None, is_wide: bool) -> Screen:
         raise UserError("--wide shows all columns and --columns some; give one of them")
     names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
     screen = WIDE if is_wide else terminal()
-    return replace(screen, columns=names, way_out="--wide shows all, --columns NAME,NAME some")
+    return replace(screen, columns=names, has_options=True)

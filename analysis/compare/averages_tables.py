@@ -48,9 +48,8 @@ def plain(averages: Averages) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
     rows = records(averages)
     lines = [[cell.marked("plain") for cell in row.values()] for row in rows]
-    body = console.table(list(rows[0]), lines, is_main=True)
-    told = f"{reading(averages)} * best, ' second."
-    return f"{body}\n{console.paragraph(told)}"
+    body = console.Table(list(rows[0]), lines, is_main=True)
+    return console.Text([body, console.Prose(f"{reading(averages)} * best, ' second.")])
 
 
 def markdown(averages: Averages) -> str:

@@ -89,9 +89,9 @@ def plain(table: RankTable) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
     rows, heads = _rows(table, "plain")
     names = ["method", *(" ".join(head).strip() for head in heads)]
-    body = console.table(names, rows, first=names[-2:], is_main=True, numbers="right")
-    lines = [f"{_meaning(table)} * best, ' second.", *table.notes]
-    return "\n".join([body, *map(console.paragraph, lines)])
+    body = console.Table(names, rows, first=names[-2:], is_main=True, numbers="right")
+    told = [f"{_meaning(table)} * best, ' second.", *table.notes]
+    return console.Text([body, *map(console.Prose, told)])
 
 
 def markdown(table: RankTable) -> str:

@@ -22,10 +22,11 @@ from analysis.text import (
     number_cell,
     significant_cell,
     span_cell,
+    text_table,
     texts,
     title,
 )
-from tune_calib import console
+from tune_calib.console import Prose, Text
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _INTERVALS = {
@@ -178,12 +179,9 @@ def json_object(verdict: Verdict) -> str:
 
 def plain(verdict: Verdict) -> str:
     """The tables and sentences for a terminal."""
-    spread, declared = (
-        console.table(list(rows[0]), [list(row.values()) for row in texts(rows)])
-        for rows in _tables(verdict)
-    )
-    notes = map(console.paragraph, sentences(verdict))
-    return "\n".join([spread, "", declared, "", *notes])
+    spread, declared = map(texts, _tables(verdict))
+    tables = text_table(spread), text_table(declared, first=["p"], is_main=True)
+    return Text([tables[0], "", tables[1], "", *map(Prose, sentences(verdict))])
 
 
 def markdown(verdict: Verdict) -> str:

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from analysis.load import Sweep
 from analysis.settings import settings
-from analysis.text import NOTHING, Cell, Record, cell, texts
+from analysis.text import NOTHING, Cell, Record, cell, text_table, texts
 from tune_calib import console
 from tune_calib.slots.base import Slot
 from tune_calib.slots.head import HeadSlot
@@ -99,12 +99,10 @@ def _cell(value: Any) -> Cell:
     return Cell("none") if value == "null" else cell(value)
 
 
-def plain(sweep: Sweep) -> str:
-    """The table of ``differing`` for the screen; empty where nothing differs."""
+def printed(sweep: Sweep) -> list[console.Part]:
+    """The table of ``differing`` for a terminal; nothing where nothing differs."""
     rows = texts(records(sweep))
-    if not rows:
-        return ""
-    return console.table(list(rows[0]), [list(row.values()) for row in rows], first=("rungs",))
+    return [NOTE, text_table(rows, first=["rungs"])] if rows else []
 
 
 def render(sweep: Sweep, table_format: str) -> str:

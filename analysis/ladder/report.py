@@ -20,6 +20,7 @@ from analysis.load import Sweep, load
 from analysis.page.figures import draw_all, in_order
 from analysis.published import beside
 from analysis.text import texts
+from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.folders import LOST
 from tune_calib.names import METRICS, column, metrics_of_trials
@@ -73,9 +74,8 @@ def write_report(
     options += ["--intervals"] * intervals
     with folder_to_fill(out) as folder:
         names, remarks = _write_all(results, folder, options)
-    differ = [recipes.NOTE, told] if (told := recipes.plain(sweep)) else []
-    lines = [tables.console_table(sweep), *differ, *_troubles(sweep), *remarks, "Written:"]
-    return "\n".join([*lines, *(f"  {out / name}" for name in names)])
+    told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep), *remarks]
+    return Text([*told, "Written:", *(f"  {out / name}" for name in names)])
 
 
 def _check_test(sweep: Sweep, test: str | None) -> None:

@@ -116,19 +116,22 @@ def markdown(sweep: Sweep) -> str:
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
 
 
-def console_table(sweep: Sweep) -> str:
+def printed(sweep: Sweep) -> list[console.Part]:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
     rows = records(sweep)
-    metrics = sweep.shown or _FIRST
-    body = console.table(
+    table = console.Table(
         heads=list(rows[0]),
         rows=[[cell.marked("plain") for cell in row.values()] for row in rows],
-        first=[*map(title, metrics), "ΔECE base", "trials"],
-        rules={index for index in range(len(rows)) if starts_block(sweep, index)},
+        first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
+        rules=[index for index in range(len(rows)) if starts_block(sweep, index)],
         is_main=True,
     )
-    told = f"{caption(sweep)} * best, ' second.{paper_note(sweep)}"
-    return f"{body}\n{console.paragraph(told)}"
+    return [table, console.Prose(f"{caption(sweep)} * best, ' second.{paper_note(sweep)}")]
+
+
+def console_table(sweep: Sweep) -> str:
+    """The table as ``printed``."""
+    return console.Text(printed(sweep))
 
 
 def latex(sweep: Sweep) -> str:

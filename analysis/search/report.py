@@ -12,8 +12,8 @@ from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.page import Section, render
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, load_search
-from analysis.text import texts
-from tune_calib import console
+from analysis.text import text_table, texts
+from tune_calib.console import Part, Prose, Text
 from tune_calib.names import SEARCH_EVALUATED, legend
 from tune_calib.places import Place, folder_to_fill
 from tune_calib.registry import SEARCH_FIGURES
@@ -39,15 +39,16 @@ def write_search_report(out: Place) -> str:
     with folder_to_fill(out) as folder:
         names, remarks = _write_all(search, folder)
     rows = texts(search_tables.best_rows(search))
-    best = console.table(list(rows[0]), [list(row.values()) for row in rows], is_main=True)
-    told = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
-    lines = [
-        best,
-        *map(console.paragraph, [*told, _state(search), *_troubles(search)]),
+    sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
+    parts: list[Part] = [
+        text_table(rows, is_main=True),
+        *map(Prose, [*sentences, _state(search)]),
+        *_troubles(search),
         *remarks,
         "Written:",
+        *(f"  {out / name}" for name in names),
     ]
-    return "\n".join([*lines, *(f"  {out / name}" for name in names)])
+    return Text(parts)
 
 
 def _write_all(search: SearchResults, out: Path) -> tuple[list[str], list[str]]:

@@ -20,7 +20,7 @@ from tune_calib.wording import without_password
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 
-_TYPED_ALONE = ("all", "extend", "help", "out", "replace", "trial")
+_TYPED_ALONE = ("all", "caption", "extend", "help", "label", "out", "replace", "trial")
 """Options that name one thing, or do something once: nobody has a default of them."""
 
 _SAY_ALL = ("run",)
@@ -31,6 +31,7 @@ _EITHER = (
     {"seeds", "network-seeds"},
     {"seeds", "head-seeds"},
     {"epochs", "weights"},
+    {"best", "trial"},
     {"columns", "wide"},
     {"json", "markdown", "latex", "csv", "html"},
 )
@@ -161,11 +162,11 @@ def _known(where: str, given: Mapping[str, Any], options: Options) -> dict[str, 
 
 
 def _options(command: Any) -> dict[str, TyperOption]:
-    """The options of a command by their keys."""
+    """The options of a command by their keys, without those that name files to read."""
     return {
         option.opts[0].removeprefix("--"): option
         for option in command.params
-        if isinstance(option, TyperOption) and not option.hidden
+        if isinstance(option, TyperOption) and not option.hidden and option.metavar != "FILE"
     }
 
 

@@ -49,12 +49,10 @@ class _Listing(Generic[T]):
     Attributes:
         registry: of the records, or what is read as one is.
         told: of a record, by heads of columns.
-        first: heads of those that matter most, where a screen is narrow.
     """
 
     registry: Any
     told: Callable[[T], Entry]
-    first: tuple[str, ...] = ()
 
     def entries(self, name: str | None) -> list[Entry]:
         """Of one record, or of all."""
@@ -209,7 +207,7 @@ def _plain(rows: list[dict[str, str]], what: str, name: str | None) -> str:
         return "\n\n".join(console.entries({k: v for k, v in row.items() if v}) for row in rows)
     heads = [head for head in (rows[0] if rows else {}) if head != "url"]
     cells = [[row[head] for head in heads] for row in rows]
-    return console.table(heads, cells, first=_LISTS[what].first, is_main=True)
+    return console.shown(console.Text([console.Table(heads, cells, is_main=True)]))
 
 
 def cite(

@@ -224,6 +224,7 @@ def evaluate(
         raise UserError(f"--seeds must be at least 1, got {seeds}")
 
     from analysis.ladder.report import write_report
+    from tune_calib.console import shown
     from tune_calib.places import place
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
@@ -235,7 +236,7 @@ def evaluate(
     evaluated = stoppable(
         again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
     )
-    typer.echo(write_report(evaluated.folder))
+    typer.echo(shown(write_report(evaluated.folder)))
     typer.echo(optimism(evaluated))
     tell_crashed(evaluated.crashed, again, evaluated.folder)
 

@@ -8,6 +8,7 @@ import typer
 from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
+from tune_calib.console import shown
 from tune_calib.errors import UserError
 from tune_calib.names import rankable_metrics
 
@@ -88,7 +89,7 @@ def ranks(
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
         for note in table.notes:
             typer.echo(note, err=True)
-    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
+    typer.echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
 
 
 def averages(
@@ -135,7 +136,7 @@ def averages(
     if form == "csv":  # the other formats tell the notes
         for note in table.notes:
             typer.echo(note, err=True)
-    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
+    typer.echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
     if figure is not None:
         style.apply()
         drawn = draw(table)
@@ -188,7 +189,7 @@ def significance(
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
-    typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
+    typer.echo(shown(latex(verdict, **given) if given else RENDERERS[form](verdict)))
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)

@@ -101,11 +101,14 @@ def _in_keys() -> Iterator[None]:
 
 def _report(out: "Place", ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and keep it as ``OUT/report.txt``."""
+    from tune_calib.console import shown
     from tune_calib.results import atomic_write
 
-    text = "\n\n".join(f"== {one.name} ==\n{_told(one)}" for one in ended)
+    parts = [(f"== {one.name} ==", _told(one)) for one in ended]
+    # The file holds every column, whatever the terminal has room for.
+    text = "\n\n".join(f"{name}\n{told}" for name, told in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
-    typer.echo(text)
+    typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told in parts))
 
 
 def _told(ended: "Ended") -> str:

@@ -3,7 +3,8 @@
 from collections import Counter
 from typing import Any
 
-from tune_calib import console
+from tabulate import tabulate
+
 from tune_calib.errors import UserError
 from tune_calib.folders import search_of
 from tune_calib.names import METRICS, SEARCH_EVALUATED
@@ -52,7 +53,10 @@ def _table(ledger: Ledger, front: list[int]) -> str:
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
         rows.append([name, *told, shown_metric("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
-    return console.table(["", *titles, "accuracy lost"], rows, numbers="right")
+    text: str = tabulate(
+        rows, headers=["", *titles, "accuracy lost"], disable_numparse=True, stralign="right"
+    )
+    return text
 
 
 def search_status(out: Place, study_storage: str | None = None) -> str:
