@@ -25,8 +25,10 @@ from tune_calib.registry import (
     SEARCH_FIGURES,
     SPACES,
     MethodInfo,
+    Registry,
     T,
     nearest,
+    told,
 )
 
 if TYPE_CHECKING:
@@ -44,20 +46,22 @@ _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a 
 
 @dataclass(frozen=True)
 class _Listing(Generic[T]):
-    """A registry, and what is told of a record besides its name.
+    """A registry, and what its records tell of themselves besides their names."""
 
-    Attributes:
-        registry: of the records, or what is read as one is.
-        told: of a record, by heads of columns.
-    """
-
-    registry: Any
+    registry: Registry[T]
     told: Callable[[T], Entry]
 
     def entries(self, name: str | None) -> list[Entry]:
         """Of one record, or of all."""
-        names = [name] if name else self.registry
-        return [{"name": each, **self.told(self.registry[each])} for each in names]
+        if name is not None:
+            self.registry.require(name)
+        listed = told(f"list of {self.registry.kind}", lambda: [*map(self._entry, self.registry)])
+        found = [entry for entry in listed if name in (None, entry["name"])]
+        # Names of families are not listed.
+        return found or [told(f"{self.registry.kind} {name}", lambda: self._entry(str(name)))]
+
+    def _entry(self, name: str) -> Entry:
+        return {"name": name, **self.told(self.registry[name])}
 
 
 def _of_method(record: MethodInfo) -> Entry:
@@ -102,8 +106,8 @@ def _of_metric(record: Metric) -> Entry:
     of = "select, test" if record.is_of_trials else "foreign images: ood/SET"
     better = {"min": "smaller", "max": "larger", None: "none"}[record.direction]
     searchable = "yes" if record.is_searchable else "no"
-    told = {"title": record.title, "better": better, "unit": record.unit, "of": of}
-    return {**told, "searchable": searchable}
+    about = {"title": record.title, "better": better, "unit": record.unit, "of": of}
+    return {**about, "searchable": searchable}
 
 
 def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
@@ -111,38 +115,27 @@ def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
 
 
 class _Published:
-    """The tables that papers print, as a registry has its records."""
+    """The tables that papers print."""
 
-    kind = "published table"
-
-    def __iter__(self) -> Iterator[str]:
-        """Names, e.g. ``maccal/table5``."""
-        from analysis.printed import overview
-
-        return iter(overview())
-
-    def __getitem__(self, name: str) -> Entry:
-        """What a table is of.
+    def entries(self, name: str | None) -> list[Entry]:
+        """Of one table, or of all.
 
         Raises:
-            UserError: there is no such table.
+            UserError: there is none of that name.
         """
         from analysis.printed import overview
 
-        if name not in overview():
-            raise UserError(f"unknown {self.kind} {name!r}{nearest(name, list(self))}")
-        return overview()[name]
-
-
-def _of_published(table: Entry) -> Entry:
-    return table
+        tables = overview()
+        if name is not None and name not in tables:
+            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
+        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
 
 
 def _of_figure(record: "Figure[Any]") -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
 
-_LISTS: Mapping[str, _Listing[Any]] = {
+_LISTS: Mapping[str, _Listing[Any] | _Published] = {
     "methods": _Listing(METHODS, _of_method),
     "ladders": _Listing(LADDERS, _of_ladder),
     "recipes": _Listing(RECIPES, _of_recipe),
@@ -150,7 +143,7 @@ _LISTS: Mapping[str, _Listing[Any]] = {
     "backbones": _Listing(BACKBONES, _of_titled),
     "spaces": _Listing(SPACES, _of_space),
     "metrics": _Listing(METRICS, _of_metric),
-    "published": _Listing(_Published(), _of_published),
+    "published": _Published(),
     "ladder-figures": _Listing(LADDER_FIGURES, _of_figure),
     "search-figures": _Listing(SEARCH_FIGURES, _of_figure),
 }
@@ -225,11 +218,14 @@ def cite(
         tune-calib cite ls+mac_cal+temperature > methods.bib
     """
     names = [name for pipeline in methods for name in pipeline.split("+")]
+    for name in names:
+        METHODS.require(name)
+    bibtex = told("BibTeX of methods", lambda: {name: METHODS[name].bibtex for name in METHODS})
     # A dictionary keeps the order in which methods were named.
-    found = dict.fromkeys(entry for name in names for entry in _references(METHODS[name].bibtex))
+    found = dict.fromkeys(entry for name in names for entry in _references(bibtex[name]))
     typer.echo("\n\n".join(found))
     for name in dict.fromkeys(names):
-        if not METHODS[name].bibtex:
+        if not bibtex[name]:
             typer.echo(f"no paper is known of {name}", err=True)
 
 
@@ -245,8 +241,8 @@ def _printed(entry: Entry) -> dict[str, str]:
         if isinstance(value, dict):
             row[key] = ", ".join(f"{k}={v}" for k, v in _flat(value))
         else:
-            told = "" if value is None else str(value)
-            row[key] = ", ".join(value) if isinstance(value, list) else told
+            text = "" if value is None else str(value)
+            row[key] = ", ".join(value) if isinstance(value, list) else text
     return row
 
 

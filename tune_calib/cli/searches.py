@@ -153,7 +153,7 @@ def search(
         tune-calib search ls --metric ece --metric nll --scheduler asha
         tune-calib search temperature --imported mine --store store
     """
-    _ = METHODS[method]
+    METHODS.require(method)
     known("--sampler", sampler, SAMPLERS)
     known("--scheduler", scheduler, SCHEDULERS)
     given = settings(
@@ -161,17 +161,20 @@ def search(
     )
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
 
-    from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.search.objective import Objective
+
+    objective = Objective(tuple(metric or ["ece"]), guard)
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
+
+    from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.taken_in import taken_in
 
     folder = out or f"runs/search-{method}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, _command())
-    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     question = Question(
         method=method,
         asked=taken_in(asked, data_root, site.store),
-        objective=Objective(tuple(metric or ["ece"]), guard),
+        objective=objective,
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]

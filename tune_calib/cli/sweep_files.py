@@ -5,7 +5,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.panels import WHERE
 from tune_calib.cli.searches import Retry
 from tune_calib.gpus import GPUS
+from tune_calib.registry import told
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -130,7 +131,11 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    typer.echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
+
+
+def _schema() -> dict[str, Any]:
     from tune_calib.tuning.sweep.format import SweepFile
 
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    typer.echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))
+    return SweepFile.model_json_schema()
