@@ -17,11 +17,25 @@ from tune_calib.cli import (
     statistics,
     sweep_files,
 )
-from tune_calib.cli.command import Command
+from tune_calib.cli.command import Command, LongCommand
 from tune_calib.cli.entry import one_line, refuse_empty
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.cli.plugged import with_plugins
 from tune_calib.cli.screen import on_terminal, with_tables
+
+# These show what they do while they do it.
+_LONG = (
+    ladders.ablate,
+    ladders.compare,
+    results.report,
+    results.pictures,
+    results.export,
+    searches.search,
+    searches.resume,
+    searches.evaluate,
+    sweep_files.run,
+    imports.import_,
+)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -62,7 +76,8 @@ for _panel, _members in _COMMANDS:
     for _command in _members:
         _shown = (with_tables if _command in _TABLES else on_terminal)(_command)
         _name = _command.__name__.strip("_").replace("_", "-")
-        app.command(_name, cls=Command, rich_help_panel=_panel)(with_plugins(_shown))
+        _kind = LongCommand if _command in _LONG else Command
+        app.command(_name, cls=_kind, rich_help_panel=_panel)(with_plugins(_shown))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from tune_calib.cli import defaults
-from tune_calib.cli.entry import OnceCommand
+from tune_calib.cli.entry import LiveCommand, OnceCommand
 from tune_calib.cli.panels import EVERY
 
 _HEAD = "\n\nExamples:\n"
@@ -51,3 +51,7 @@ class Command(OnceCommand):
             if told:
                 typer.echo(told, err=True)
             return super().invoke(ctx)
+
+
+class LongCommand(Command, LiveCommand):
+    """A command that takes its time, and shows what it does."""
