@@ -20,7 +20,9 @@ from tune_calib.wording import without_password
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 
-_TYPED_ALONE = ("all", "caption", "extend", "help", "label", "out", "replace", "trial")
+_TYPED_ALONE = (
+    "all", "caption", "dry-run", "extend", "help", "label", "out", "replace", "trial", "watch",
+)  # fmt: skip
 """Options that name one thing, or do something once: nobody has a default of them."""
 
 _SAY_ALL = ("run",)
