@@ -25,7 +25,8 @@ def every_command() -> str:
     parts = []
     for name, command in commands().items():
         parts += [f"## `{name}`", inspect.cleandoc(command.help or "")]
-        parts.append("\n".join(["```", *command.examples, "```"]))
+        if command.examples:
+            parts.append("\n".join(["```", *command.examples, "```"]))
         shown = [each for each in command.params if not getattr(each, "hidden", False)]
         rows = [(_name(each), _default(each), each.help or "") for each in shown]
         if rows:
