@@ -25,11 +25,8 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(plugin: list[str] | None, **options: Any) -> None:
-        before = plugins.in_use()
-        plugins.use([*plugins.installed(), *map(plugins.read, plugin or [])])
-        try:
+        with plugins.restored():
+            plugins.use([*plugins.installed(), *map(plugins.read, plugin or [])])
             command(**options)
-        finally:
-            plugins.use(before)  # a process may carry out several commands
 
     return with_options(run, command, plugin=(_Plugin, None))

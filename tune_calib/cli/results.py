@@ -174,8 +174,8 @@ def export(
         tune-calib export runs/mine calibrated.safetensors --best ece
         tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
     """
-    from tune_calib.cli.folders import entries, opened
-    from tune_calib.folders import is_search, search_of
+    from tune_calib.cli.folders import opened
+    from tune_calib.folders import entries, is_search, search_of
     from tune_calib.places import place
 
     folder = opened(out)
