@@ -128,13 +128,13 @@ def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
 
 
 def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
-    record = ReportRecord(
-        version=VERSION, made_of="x", text=list(ladder.parts), files={}, figures={}
-    )
+    record = ReportRecord(version=VERSION, made_of="x", text=ladder.plain(), files={}, figures={})
     record.write(tmp_path)
-    again = Text(ReportRecord.read(tmp_path).text)
+    again = Text.of(ReportRecord.read(tmp_path).text)
     assert again == ladder
+    assert again.parts == ladder.parts
     assert on(again, 80) == on(ladder, 80) != str(ladder)
+    assert Text.of([{"heads": ["a"]}]) is None
 
 
 def test_an_entry_is_told_a_line_a_key():

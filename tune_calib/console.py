@@ -12,9 +12,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
 from tabulate import MIN_PADDING, SEPARATING_LINE, tabulate
 
 from tune_calib.errors import UserError
@@ -161,6 +162,18 @@ class Text(str):
         text = super().__new__(cls, _joined(kept, WIDE))
         text.parts = kept
         return text
+
+    def plain(self) -> list[Any]:
+        """Its parts as plain JSON values, to be kept for other screens."""
+        return [part if isinstance(part, str) else asdict(part) for part in self.parts]
+
+    @classmethod
+    def of(cls, plain: Any) -> "Text | None":
+        """The text of what ``plain`` gave; None where that is foreign."""
+        try:
+            return cls(TypeAdapter(list[Part]).validate_python(plain))
+        except ValidationError:
+            return None
 
 
 def shown(text: str) -> str:

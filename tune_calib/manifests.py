@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tune_calib.console import Part
 from tune_calib.contents import FINISHED, REPORT
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
@@ -507,7 +506,7 @@ class ReportRecord(_Manifest):
     file_name = REPORT
 
     made_of: str
-    text: list[Part]
+    text: list[str | dict[str, Any]]
     files: dict[str, str]
     figures: dict[str, DrawnRecord]
 

@@ -84,7 +84,7 @@ class Kept:
         """What was printed, if the report is whole and would be the same again."""
         if self.record is None or self.basis.digest != self.record.made_of:
             return None
-        return Text(self.record.text) if self._are_whole(self.record.files) else None
+        return Text.of(self.record.text) if self._are_whole(self.record.files) else None
 
     def holds(self, figure: Figure[Any], paths: Sequence[Path]) -> bool:
         """Whether the files of a figure are whole and would be the same again."""
@@ -119,7 +119,7 @@ class Kept:
             if (own := self.basis.of_figure(figure)) is not None
         }
         record = ReportRecord(
-            version=VERSION, made_of=made_of, text=list(text.parts), files=whole, figures=figures
+            version=VERSION, made_of=made_of, text=text.plain(), files=whole, figures=figures
         )
         record.write(self.folder)
 
