@@ -208,7 +208,7 @@ def column_key(head: str) -> str:
 
 @dataclass(frozen=True)
 class _Column:
-    """How wide a column is: at least, with words on several lines, and at most, on one."""
+    """How wide a column is: at least, with words and head on several lines, and at most, on one."""
 
     least: int
     most: int
@@ -218,7 +218,8 @@ class _Column:
         most = max(map(len, texts), default=0)
         least = max((_narrowest(text, _LINES, _INDENT) for text in texts), default=0)
         heading = _narrowest(head, _HEAD_LINES) + MIN_PADDING
-        return cls(max(least if most > _PROSE else most, heading), max(most, heading))
+        least = max(least if most > _PROSE else most, heading)
+        return cls(least, max(most, len(head) + MIN_PADDING))
 
 
 def _asked(heads: Sequence[str], names: Sequence[str]) -> list[int]:
