@@ -498,7 +498,7 @@ class ReportRecord(_Manifest):
 
     Attributes:
         made_of: digest of the results, the options and the program.
-        text: what was printed.
+        text: what was printed, part by part, for screens of any width.
         files: SHA-256 of each of its files, by name.
         figures: those that it has, by name.
     """
@@ -506,7 +506,7 @@ class ReportRecord(_Manifest):
     file_name = REPORT
 
     made_of: str
-    text: str
+    text: list[str | dict[str, Any]]
     files: dict[str, str]
     figures: dict[str, DrawnRecord]
 

@@ -30,6 +30,8 @@ QUICK = {
     "status of a sweep file": ["status", "ALL"],
 }
 REFUSED = {
+    # First: a process that has imported methods asks them, and remembers nothing of their settings.
+    "no setting": ["ablate", "mac_cal", "--set", "head.gama=1"],
     "no command": ["nope"],
     "no option": ["ablate", "mac_cal", "--nope"],
     "no list": ["list", "nope"],
@@ -44,7 +46,6 @@ REFUSED = {
     "no backbone": ["ablate", "mac_cal", "--backbone", "nope"],
     "no recipe": ["search", "fl", "--recipe", "nope"],
     "no recipe to compare by": ["compare", "ls", "--recipe", "nope"],
-    "no setting": ["ablate", "mac_cal", "--set", "head.gama=1"],
     "no metric": ["search", "fl", "--metric", "nope"],
     "no sampler": ["search", "fl", "--sampler", "nope"],
     **{
@@ -84,7 +85,7 @@ def found(tmp_path_factory):
     (folder / "wrong.yaml").write_text("entries: {a: {methods: [nope]}}")
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder / "made", filter="data")
-    given = json.dumps([SLOW, str(folder / "found.json"), QUICK | REFUSED])
+    given = json.dumps([SLOW, str(folder / "found.json"), REFUSED | QUICK])
     environment = {"TUNE_CALIB_CACHE": str(folder / "cache")}
     for _ in range(2):  # the first works out what the second is told
         subprocess.run(
