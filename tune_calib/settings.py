@@ -196,13 +196,13 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
 
 
 def _settings_of(method: str) -> list[str]:
-    METHODS.require(method)
     if METHODS.is_loaded:
         return list(METHODS[method].params.model_fields)
     known: dict[str, list[str]] = told(
         "settings of methods",
         lambda: {name: list(METHODS[name].params.model_fields) for name in METHODS},
     )
+    METHODS.require(method)
     return known[method]
 
 
