@@ -442,17 +442,29 @@ class ReportRecord(_Manifest):
     figures: dict[str, DrawnRecord]
 
 
-class FinishedRecord(_Manifest):
-    """``finished.json``: that nothing was left to do, and of what question.
+class SaidRecord(_Record):
+    """Something that a finished command says.
 
     Attributes:
-        asked: digest of the command, its options and the program.
-        results: digest of the results as they were left.
-        text: what was said at the end; empty where the report says it.
+        text: said as it stands.
+        report: folder whose report is told instead; empty of a text.
+    """
+
+    text: str = ""
+    report: str = ""
+
+
+class FinishedRecord(_Manifest):
+    """``finished.json``, in the user's cache: that a command had nothing left to do.
+
+    Attributes:
+        folder: of its results.
+        results: digest of them as they were left.
+        said: what it says at its end.
     """
 
     file_name = FINISHED
 
-    asked: str
+    folder: str
     results: str
-    text: str
+    said: list[SaidRecord]
