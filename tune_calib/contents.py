@@ -14,11 +14,11 @@ from tune_calib.caches import PACKAGES, are_sources_current
 from tune_calib.names import CRASHES
 from tune_calib.places import Place
 
-REPORT, FINISHED = "report.json", "finished.json"
+REPORT = "report.json"
 
 # What is made of results, and artifacts, which have names of their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
-_NOT_FILES = {"report.html", "report.txt", REPORT, FINISHED, CRASHES}
+_NOT_FILES = {"report.html", "report.txt", REPORT, CRASHES}
 
 
 def of_folder(folder: Place) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tune_calib.contents import FINISHED, REPORT
+from tune_calib.contents import REPORT
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place
@@ -463,7 +463,7 @@ class FinishedRecord(_Manifest):
         said: what it says at its end.
     """
 
-    file_name = FINISHED
+    file_name = "finished.json"
 
     folder: str
     results: str

@@ -17,6 +17,7 @@ from tune_calib.cli import (
     sweep_files,
 )
 from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
+from tune_calib.cli.finished import told_again
 from tune_calib.cli.plugged import with_plugins
 
 app = typer.Typer(
@@ -37,16 +38,16 @@ app.command("import", cls=OnceCommand)(imports.import_)
 for _command in (
     registries.cite,
     conformance.check_method,
-    ladders.ablate,
-    ladders.compare,
+    told_again(ladders.ablate),
+    told_again(ladders.compare),
     results.report,
     results.pictures,
     results.export,
     results.status,
-    searches.search,
-    searches.resume,
-    searches.evaluate,
-    sweep_files.run,
+    told_again(searches.search),
+    told_again(searches.resume),
+    told_again(searches.evaluate),
+    told_again(sweep_files.run),
     sweep_files.schema,
     statistics.ranks,
     statistics.averages,

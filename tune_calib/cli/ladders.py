@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.asked import Asked
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -73,7 +74,7 @@ def ablate(
     profile: Profile = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
-) -> None:
+) -> Finished:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
     given = settings(
@@ -84,7 +85,7 @@ def ablate(
     asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
+    return _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
 
 def compare(
@@ -119,7 +120,7 @@ def compare(
     profile: Profile = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
-) -> None:
+) -> Finished:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
@@ -132,12 +133,12 @@ def compare(
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
+    return _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
 
 
 def _run(
     ladder: Ladder, asked: Asked, site: "Site", shift: tuple[str, ...], bootstrap: int
-) -> None:
+) -> Finished:
     """Carry a ladder out, and report it."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
@@ -152,3 +153,4 @@ def _run(
     if site.profile:
         typer.echo(profiles_told(site.out))
     tell_crashed(crashed, site.command, site.out)
+    return Finished(site.out, [site.out], [taken.given])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.asked import Asked
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -95,7 +96,7 @@ def search(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     retry: Retry = None,
-) -> None:
+) -> Finished:
     """Search the hyper-parameters of a method on select; the test split stays shut."""
     METHODS.require(method)
     known("--sampler", sampler, SAMPLERS)
@@ -131,19 +132,19 @@ def search(
         at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
     )
-    _search(job, retry)
+    return _search(job, retry)
 
 
 def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
-) -> None:
+) -> Finished:
     """Go on with a search; what is done is not done again."""
     from tune_calib.places import place
     from tune_calib.tuning.search.job import job_of
 
     job = job_of(place(out), study_storage)
     site = replace(job.site, command=_command())
-    _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
+    return _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
 
 
 def evaluate(
@@ -153,7 +154,7 @@ def evaluate(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
-) -> None:
+) -> Finished:
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -171,8 +172,10 @@ def evaluate(
         again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
     )
     typer.echo(write_report(evaluated.folder))
-    typer.echo(optimism(evaluated))
+    text = optimism(evaluated)
+    typer.echo(text)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
+    return Finished(place(out), [evaluated.folder, text])
 
 
 def report(out: "Place", study_storage: str | None = None) -> str:
@@ -204,7 +207,7 @@ def _command() -> str:
     return without_password(typed())
 
 
-def _search(job: "SearchJob", retry: str | None) -> None:
+def _search(job: "SearchJob", retry: str | None) -> Finished:
     if retry is not None:
         known("--retry", retry, ("crashed",))
     from tune_calib.tuning.search.driver import search as run
@@ -212,5 +215,7 @@ def _search(job: "SearchJob", retry: str | None) -> None:
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry))
-    typer.echo(summarise(found))
+    text = summarise(found)
+    typer.echo(text)
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
+    return Finished(job.out, [text], [job.question.asked.given])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_calib import plugins
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.searches import Retry
 from tune_calib.registry import told
@@ -31,7 +32,7 @@ def run(
     gpu_model: GpuModel = None,
     address: Cluster = None,
     retry: Retry = None,
-) -> None:
+) -> Finished | None:
     """Carry a sweep file out; what is done already is not done again."""
     from tune_calib.errors import UserError
 
@@ -54,16 +55,17 @@ def run(
         works = planned_works(read, needs_data=not (dry_run and read.content.gpu_model))
         if dry_run:
             typer.echo(forecast(read, works))
-            return
+            return None
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
-        _report(read.out, ended)
+        said = _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
             typer.echo(failure, err=True)
         typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
+    return Finished(read.out, said, [work.asked.given for work in works])
 
 
 def _again(file: Path, address: str | None) -> str:
@@ -85,13 +87,23 @@ def _in_keys() -> Iterator[None]:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: "Place", ended: Iterable["Ended"]) -> None:
-    """Print one report over all folders, and keep it as ``OUT/report.txt``."""
+def _report(out: "Place", ended: Iterable["Ended"]) -> "list[str | Place]":
+    """Print one report over all folders, and keep it as ``OUT/report.txt``.
+
+    Returns:
+        What is said, the folder of a report in its place.
+    """
     from tune_calib.results import atomic_write
 
-    text = "\n\n".join(f"== {one.name} ==\n{_told(one)}" for one in ended)
+    said = [(f"== {one.name} ==", _told(one), one) for one in ended]
+    text = "\n\n".join(f"{head}\n{told}" for head, told, _ in said)
     atomic_write(out / "report.txt", f"{text}\n".encode())
     typer.echo(text)
+    return [
+        each
+        for head, told, one in said
+        for each in (head, f"{told}\n" if one.found else one.folder)
+    ]
 
 
 def _told(ended: "Ended") -> str:
