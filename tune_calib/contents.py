@@ -11,14 +11,13 @@ from pathlib import Path
 
 from tune_calib import plugins
 from tune_calib.caches import PACKAGES, are_sources_current
+from tune_calib.manifests import PROGRESS, ReportRecord
 from tune_calib.names import CRASHES
 from tune_calib.places import Place
 
-REPORT = "report.json"
-
 # What is made of results, and artifacts, which have names of their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
-_NOT_FILES = {"report.html", "report.txt", REPORT, CRASHES}
+_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES}
 
 
 def of_folder(folder: Place) -> dict[str, str] | None:

@@ -16,9 +16,21 @@ from tune_calib.cli import (
     statistics,
     sweep_files,
 )
-from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
+from tune_calib.cli.entry import LiveCommand, OnceCommand, one_line, refuse_empty
 from tune_calib.cli.finished import told_again
 from tune_calib.cli.plugged import with_plugins
+
+# With nothing left to do these are not carried out again.
+_ENDING = (
+    ladders.ablate,
+    ladders.compare,
+    searches.search,
+    searches.resume,
+    searches.evaluate,
+    sweep_files.run,
+)
+# These show what they do while they do it.
+_LONG = (*_ENDING, results.report, results.pictures, results.export)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -34,26 +46,28 @@ def _help(context: typer.Context) -> None:
 
 
 app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
-app.command("import", cls=OnceCommand)(imports.import_)
+app.command("import", cls=LiveCommand)(imports.import_)
 for _command in (
     registries.cite,
     conformance.check_method,
-    told_again(ladders.ablate),
-    told_again(ladders.compare),
+    ladders.ablate,
+    ladders.compare,
     results.report,
     results.pictures,
     results.export,
     results.status,
-    told_again(searches.search),
-    told_again(searches.resume),
-    told_again(searches.evaluate),
-    told_again(sweep_files.run),
+    searches.search,
+    searches.resume,
+    searches.evaluate,
+    sweep_files.run,
     sweep_files.schema,
     statistics.ranks,
     statistics.averages,
     statistics.significance,
 ):
-    app.command(cls=OnceCommand)(with_plugins(_command))
+    _kind = LiveCommand if _command in _LONG else OnceCommand
+    _once = told_again(_command) if _command in _ENDING else _command
+    app.command(cls=_kind)(with_plugins(_once))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
