@@ -42,13 +42,16 @@ def more_rows(out):
     (out / "trials" / "more.parquet").write_bytes(next(out.glob("trials/*")).read_bytes())
 
 
-PLUGIN = "from tune_calib.recipe import Recipe\nfrom tune_calib.registry import RECIPES\n"
+PLUGIN = """
+from tune_calib.recipe import Recipe
+from tune_calib.registry import RECIPES
+
+RECIPES.register(Recipe("own", "Own", "", {}, ("digits",)))
+"""
 
 
 def plugged(out):
-    Path("lab.py").write_text(
-        f"{PLUGIN}RECIPES.register(Recipe('own', 'Own', '', {{}}, ('digits',)))"
-    )
+    Path("lab.py").write_text(PLUGIN)
     plugins.load("lab.py")
 
 

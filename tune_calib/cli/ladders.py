@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.asked import Asked
+from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
@@ -74,7 +75,8 @@ def ablate(
     profile: Profile = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
-) -> Finished:
+    dry_run: DryRun = False,
+) -> Finished | None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
     given = settings(
@@ -85,7 +87,8 @@ def ablate(
     asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    return _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
+    look = (tuple(shift or ()), bootstrap)
+    return _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def compare(
@@ -120,7 +123,8 @@ def compare(
     profile: Profile = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
-) -> Finished:
+    dry_run: DryRun = False,
+) -> Finished | None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
@@ -133,22 +137,30 @@ def compare(
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    return _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
+    look = (tuple(shift or ()), bootstrap)
+    return _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def _run(
-    ladder: Ladder, asked: Asked, site: "Site", shift: tuple[str, ...], bootstrap: int
-) -> Finished:
-    """Carry a ladder out, and report it."""
+    ladder: Ladder,
+    asked: Asked,
+    site: "Site",
+    look: tuple[tuple[str, ...], int],
+    is_dry: bool,
+) -> Finished | None:
+    """Carry a ladder out, and report it; of a dry run, say what would be done."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.profile import profiles_told
     from tune_calib.tuning.taken_in import taken_in
 
-    taken = taken_in(asked, site.data_root, site.store)
-    job = LadderJob(ladder, taken, site, CloserLook(shift, bootstrap))
-    crashed = stoppable(site.command, lambda: run(job))
+    taken = taken_in(asked, site.data_root, site.store, is_dry)
+    job = LadderJob(ladder, taken, site, CloserLook(*look))
+    if is_dry:
+        tell_plan(job)
+        return None
+    crashed = stoppable(site.command, lambda: run(job, tell_settings))
     report(str(site.out))
     if site.profile:
         typer.echo(profiles_told(site.out))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.asked import Asked
+from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
@@ -96,7 +97,8 @@ def search(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     retry: Retry = None,
-) -> Finished:
+    dry_run: DryRun = False,
+) -> Finished | None:
     """Search the hyper-parameters of a method on select; the test split stays shut."""
     METHODS.require(method)
     known("--sampler", sampler, SAMPLERS)
@@ -118,7 +120,7 @@ def search(
     site = site_of(folder, store, data_root, address, gpus, _command())
     question = Question(
         method=method,
-        asked=taken_in(asked, data_root, site.store),
+        asked=taken_in(asked, data_root, site.store, dry_run),
         objective=objective,
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
@@ -132,6 +134,9 @@ def search(
         at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
     )
+    if dry_run:
+        tell_plan(job)
+        return None
     return _search(job, retry)
 
 
@@ -154,7 +159,8 @@ def evaluate(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
-) -> Finished:
+    dry_run: DryRun = False,
+) -> Finished | None:
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
@@ -162,15 +168,17 @@ def evaluate(
     from analysis.ladder.report import write_report
     from tune_calib.places import place
     from tune_calib.tuning.look import CloserLook
-    from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
+    from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
     look = CloserLook(tuple(shift or ()), bootstrap)
     again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
-    evaluated = stoppable(
-        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
-    )
+    asked = (place(out), seeds, study_storage, again, extend, look)
+    if dry_run:
+        tell_plan(planned_evaluation(*asked))
+        return None
+    evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
     typer.echo(write_report(evaluated.folder))
     text = optimism(evaluated)
     typer.echo(text)
@@ -214,7 +222,7 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
     from tune_calib.tuning.search.summary import summarise
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
-    found = stoppable(again, lambda: run(job, retry))
+    found = stoppable(again, lambda: run(job, retry, tell_settings))
     text = summarise(found)
     typer.echo(text)
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
