@@ -150,3 +150,14 @@ def test_a_cache_that_cannot_be_written_costs_no_more_than_time(ran, tmp_path, m
     command(seeds=3)
     command(seeds=3)
     assert len(times) == 2
+
+
+def test_what_was_kept_long_ago_is_forgotten(ran):
+    command, times, _ = ran
+    command(seeds=1)
+    (old,) = cache_folder().glob("finished/*")
+    os.utime(old, (0, 0))
+    command(seeds=2)
+    assert old not in list(cache_folder().glob("finished/*"))
+    command(seeds=2)
+    assert len(times) == 2

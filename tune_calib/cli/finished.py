@@ -8,6 +8,7 @@ import contextlib
 import functools
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,10 @@ from tune_calib import contents
 from tune_calib.caches import cache_folder
 from tune_calib.errors import UserError, as_option
 from tune_calib.manifests import VERSION, FinishedRecord, SaidRecord
-from tune_calib.places import Place
+from tune_calib.places import Place, remove_folder
 from tune_calib.recipe import Settings
+
+KEPT_S = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -114,3 +117,11 @@ def _keep(asked: Path, ended: Finished) -> None:
     record = FinishedRecord(version=VERSION, folder=str(ended.folder), results=left, said=said)
     with contextlib.suppress(UserError, OSError):  # it costs time only
         record.write(asked)
+        _forget_old(asked.parent)
+
+
+def _forget_old(kept: Path) -> None:
+    """Remove what was kept long ago: most of it is of programs and results that are no more."""
+    for folder in kept.iterdir():
+        if time.time() - folder.stat().st_mtime > KEPT_S:
+            remove_folder(folder)
