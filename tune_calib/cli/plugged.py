@@ -16,7 +16,7 @@ _Option = Annotated[
 ]
 
 
-def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+def with_plugins(command: Callable[..., object]) -> Callable[..., None]:
     """A command with the option ``--plugin``."""
 
     @functools.wraps(command)
