@@ -11,6 +11,12 @@ from tune_calib.caches import cache_folder
 from tune_calib.cli.finished import Finished, told_again
 
 
+@pytest.fixture(autouse=True)
+def at_rest(monkeypatch):
+    """Nobody edits the program while it is tested."""
+    monkeypatch.setattr(contents, "are_sources_current", lambda: True)
+
+
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
     """A command over a finished sweep, and how often it was carried out."""

@@ -23,6 +23,12 @@ from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table, write_table
 
 
+@pytest.fixture(autouse=True)
+def at_rest(monkeypatch):
+    """Nobody edits the program while it is tested."""
+    monkeypatch.setattr(contents, "are_sources_current", lambda: True)
+
+
 @pytest.fixture
 def out(tmp_path):
     fake_results.write(tmp_path)
