@@ -497,7 +497,7 @@ class ReportRecord(_Manifest):
 
     Attributes:
         made_of: digest of the results, the options and the program.
-        text: what was printed.
+        text: what was printed, part by part, for screens of any width.
         files: SHA-256 of each of its files, by name.
         figures: those that it has, by name.
     """
@@ -505,7 +505,7 @@ class ReportRecord(_Manifest):
     file_name = "report.json"
 
     made_of: str
-    text: str
+    text: list[str | dict[str, Any]]
     files: dict[str, str]
     figures: dict[str, DrawnRecord]
 
@@ -514,11 +514,11 @@ class SaidRecord(_Record):
     """Something that a finished command says.
 
     Attributes:
-        text: said as it stands.
+        text: part by part, for screens of any width.
         report: folder whose report is told instead; empty of a text.
     """
 
-    text: str = ""
+    text: list[str | dict[str, Any]] = []
     report: str = ""
 
 

@@ -18,6 +18,7 @@ import typer
 
 from tune_calib import contents
 from tune_calib.caches import cache_folder
+from tune_calib.console import Text, shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.manifests import VERSION, FinishedRecord, SaidRecord
 from tune_calib.places import Place, remove_folder
@@ -93,7 +94,8 @@ def _is_told(asked: Path) -> bool:
     from analysis.ladder.report import write_report
 
     for said in record.said:
-        typer.echo(as_option(write_report(Path(said.report))) if said.report else said.text)
+        text = write_report(Path(said.report)) if said.report else Text.of(said.text)
+        typer.echo(as_option(shown(text or "")))
     return True
 
 
@@ -111,7 +113,9 @@ def _keep(asked: Path, ended: Finished) -> None:
     if left is None or not ended.is_told_by_words:
         return
     said = [
-        SaidRecord(text=each) if isinstance(each, str) else SaidRecord(report=str(each))
+        SaidRecord(text=(each if isinstance(each, Text) else Text([each])).plain())
+        if isinstance(each, str)
+        else SaidRecord(report=str(each))
         for each in ended.said
     ]
     record = FinishedRecord(version=VERSION, folder=str(ended.folder), results=left, said=said)

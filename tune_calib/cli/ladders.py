@@ -7,6 +7,7 @@ import typer
 
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
+from tune_calib.cli.completion import names
 from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
@@ -44,14 +45,17 @@ from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, refuse_unused
 from tune_calib.options import chosen_seeds
 from tune_calib.pipelines import all_of, side_by_side
-from tune_calib.registry import LADDERS
+from tune_calib.registry import LADDERS, METHODS
 
 if TYPE_CHECKING:
     from tune_calib.tuning.site import Site
 
 
 def ablate(
-    ladder: Annotated[str, typer.Argument(help="see: tune-calib list ladders")],
+    ladder: Annotated[
+        str,
+        typer.Argument(help="see: tune-calib list ladders", autocompletion=names(lambda: LADDERS)),
+    ],
     dataset: Dataset = "digits",
     imported: Imported = None,
     data_root: DataRoot = None,
@@ -77,7 +81,13 @@ def ablate(
     bootstrap: Bootstrap = 0,
     dry_run: DryRun = False,
 ) -> Finished | None:
-    """Run an ablation ladder and report it; what is done already is not done again."""
+    """Run an ablation ladder and report it; what is done already is not done again.
+
+    Examples:
+        tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
+        tune-calib ablate fedlas --dataset cifar10 --data-root data --gpus 1/2
+        tune-calib ablate mac_cal --head-seeds 5 --set head.gamma=0.9
+    """
     record = LADDERS[ladder]
     given = settings(
         dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
@@ -94,11 +104,18 @@ def ablate(
 def compare(
     methods: Annotated[
         list[str] | None,
-        typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature"),
+        typer.Argument(
+            help="tune-calib list methods; several as ls+mac_cal+temperature",
+            autocompletion=names(lambda: METHODS),
+        ),
     ] = None,
     all_: Annotated[
         str | None,
-        typer.Option("--all", help="every method of a kind beside vanilla: posthoc, head, network"),
+        typer.Option(
+            "--all",
+            help="every method of a kind beside vanilla: posthoc, head, network",
+            autocompletion=names(lambda: ("posthoc", "head", "network")),
+        ),
     ] = None,
     dataset: Dataset = "digits",
     imported: Imported = None,
@@ -125,7 +142,13 @@ def compare(
     bootstrap: Bootstrap = 0,
     dry_run: DryRun = False,
 ) -> Finished | None:
-    """Run methods beside each other, network methods as such, the others on a CE network."""
+    """Run methods beside each other, network methods as such, the others on a CE network.
+
+    Examples:
+        tune-calib compare ce ls+mac_cal+temperature --seeds 3
+        tune-calib compare --all posthoc --dataset cifar10 --data-root data
+        tune-calib compare ce temperature --imported mine --store store
+    """
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
     record = side_by_side(methods) if methods else all_of(str(all_))
