@@ -2,7 +2,6 @@
 
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -230,11 +229,10 @@ def test_a_process_of_its_own_draws_the_same_and_tells_it_again_without_pandas(o
     shutil.rmtree(out / "figures")
     done = subprocess.run(command_line("report", out), capture_output=True, text=True, check=True)
     assert {path.name: path.read_bytes() for path in out.glob("figures/*.svg")} == drawn
-    program = (
-        "import sys; from pathlib import Path; from analysis.ladder.report import write_report; "
-        f"print(write_report(Path({str(out)!r}))); "
-        "sys.exit(any(name in sys.modules for name in ('pandas', 'matplotlib', 'torch', 'ray')))"
-    )
-    again = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    python, *words = command_line("report", out)
+    command = [python, "-X", "importtime", *words]
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines()}
+    assert "analysis.ladder.report" in imported
+    assert not {"pandas", "matplotlib", "torch", "ray"} & imported
