@@ -21,13 +21,13 @@ class Basis:
 
     Attributes:
         results: SHA-256 of every file of results; None where that is not known.
-        program: digest of what makes the report.
+        program: digest of what makes the report; None where that is not known.
         options: of the report, as far as figures show them.
         further: those that only its texts show.
     """
 
     results: Mapping[str, str] | None
-    program: str
+    program: str | None
     options: Sequence[str] = ()
     further: Sequence[str] = ()
 
@@ -48,7 +48,7 @@ class Basis:
         return self._digest(read, figure.name)
 
     def _digest(self, results: Mapping[str, str] | None, *more: str) -> str | None:
-        if results is None:
+        if results is None or self.program is None:
             return None
         told = [sorted(results.items()), list(self.options), list(more)]
         return contents.of_texts(self.program, json.dumps(told))

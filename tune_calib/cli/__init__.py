@@ -19,23 +19,22 @@ from tune_calib.cli import (
 )
 from tune_calib.cli.command import Command, LongCommand
 from tune_calib.cli.entry import one_line, refuse_empty
+from tune_calib.cli.finished import told_again
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.cli.plugged import with_plugins
 from tune_calib.cli.screen import on_terminal, with_tables
 
-# These show what they do while they do it.
-_LONG = (
+# With nothing left to do these are not carried out again.
+_ENDING = (
     ladders.ablate,
     ladders.compare,
-    results.report,
-    results.pictures,
-    results.export,
     searches.search,
     searches.resume,
     searches.evaluate,
     sweep_files.run,
-    imports.import_,
 )
+# These show what they do while they do it.
+_LONG = (*_ENDING, results.report, results.pictures, results.export, imports.import_)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -56,7 +55,7 @@ def _help(
         typer.echo(context.get_help())
 
 
-_COMMANDS: tuple[tuple[str, tuple[Callable[..., None], ...]], ...] = (
+_COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
     (RUN, (
         ladders.ablate, ladders.compare, searches.search, searches.resume, searches.evaluate,
         sweep_files.run,
@@ -74,7 +73,8 @@ _TABLES = (
 
 for _panel, _members in _COMMANDS:
     for _command in _members:
-        _shown = (with_tables if _command in _TABLES else on_terminal)(_command)
+        _once = told_again(_command) if _command in _ENDING else _command
+        _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
         _name = _command.__name__.strip("_").replace("_", "-")
         _kind = LongCommand if _command in _LONG else Command
         app.command(_name, cls=_kind, rich_help_panel=_panel)(with_plugins(_shown))

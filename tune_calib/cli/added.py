@@ -6,7 +6,7 @@ from typing import Any
 
 
 def with_options(
-    run: Callable[..., None], command: Callable[..., None], **options: tuple[Any, Any]
+    run: Callable[..., None], command: Callable[..., object], **options: tuple[Any, Any]
 ) -> Callable[..., None]:
     """A function that takes further options and carries a command out.
 

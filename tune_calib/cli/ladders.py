@@ -8,6 +8,7 @@ import typer
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -79,7 +80,7 @@ def ablate(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     dry_run: DryRun = False,
-) -> None:
+) -> Finished | None:
     """Run an ablation ladder and report it; what is done already is not done again.
 
     Examples:
@@ -97,7 +98,7 @@ def ablate(
     folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     look = (tuple(shift or ()), bootstrap)
-    _run(record, asked, replace(site, profile=profile), look, dry_run)
+    return _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def compare(
@@ -140,7 +141,7 @@ def compare(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     dry_run: DryRun = False,
-) -> None:
+) -> Finished | None:
     """Run methods beside each other, network methods as such, the others on a CE network.
 
     Examples:
@@ -161,7 +162,7 @@ def compare(
     folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     look = (tuple(shift or ()), bootstrap)
-    _run(record, asked, replace(site, profile=profile), look, dry_run)
+    return _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def _run(
@@ -170,7 +171,7 @@ def _run(
     site: "Site",
     look: tuple[tuple[str, ...], int],
     is_dry: bool,
-) -> None:
+) -> Finished | None:
     """Carry a ladder out, and report it; of a dry run, say what would be done."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
@@ -182,9 +183,10 @@ def _run(
     job = LadderJob(ladder, taken, site, CloserLook(*look))
     if is_dry:
         tell_plan(job)
-        return
+        return None
     crashed = stoppable(site.command, lambda: run(job, tell_settings))
     report(str(site.out))
     if site.profile:
         typer.echo(profiles_told(site.out))
     tell_crashed(crashed, site.command, site.out)
+    return Finished(site.out, [site.out], [taken.given])

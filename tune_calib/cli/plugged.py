@@ -20,7 +20,7 @@ _Plugin = Annotated[
 ]
 
 
-def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+def with_plugins(command: Callable[..., object]) -> Callable[..., None]:
     """A command with the option ``--plugin``."""
 
     @functools.wraps(command)

@@ -23,7 +23,7 @@ _Wide = Annotated[
 ]
 
 
-def on_terminal(command: Callable[..., None]) -> Callable[..., None]:
+def on_terminal(command: Callable[..., object]) -> Callable[..., None]:
     """A command whose tables are as wide as the terminal."""
 
     @functools.wraps(command)
@@ -36,7 +36,7 @@ def on_terminal(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def with_tables(command: Callable[..., None]) -> Callable[..., None]:
+def with_tables(command: Callable[..., object]) -> Callable[..., None]:
     """A command with the options ``--columns`` and ``--wide``."""
 
     @functools.wraps(command)

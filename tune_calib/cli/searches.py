@@ -10,6 +10,7 @@ import typer
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -147,7 +148,7 @@ def search(
     portable: Portable = False,
     retry: Retry = None,
     dry_run: DryRun = False,
-) -> None:
+) -> Finished | None:
     """Search the hyper-parameters of a method on select; the test split stays shut.
 
     Examples:
@@ -191,13 +192,13 @@ def search(
     )
     if dry_run:
         tell_plan(job)
-        return
-    _search(job, retry)
+        return None
+    return _search(job, retry)
 
 
 def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
-) -> None:
+) -> Finished:
     """Go on with a search; what is done is not done again.
 
     Examples:
@@ -210,7 +211,7 @@ def resume(
 
     job = job_of(folder, study_storage)
     site = replace(job.site, command=_command())
-    _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
+    return _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
 
 
 def evaluate(
@@ -223,7 +224,7 @@ def evaluate(
     bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
     dry_run: DryRun = False,
-) -> None:
+) -> Finished | None:
     """Read the test split, once: the chosen trial of a search over fresh seeds.
 
     Examples:
@@ -246,11 +247,13 @@ def evaluate(
     asked = (folder, seeds, study_storage, again, extend, look)
     if dry_run:
         tell_plan(planned_evaluation(*asked))
-        return
+        return None
     evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
     typer.echo(shown(write_report(evaluated.folder)))
-    typer.echo(optimism(evaluated))
+    text = optimism(evaluated)
+    typer.echo(text)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
+    return Finished(place(out), [evaluated.folder, text])
 
 
 def _opened(out: str) -> "Place":
@@ -290,7 +293,7 @@ def _command() -> str:
     return without_password(typed())
 
 
-def _search(job: "SearchJob", retry: str | None) -> None:
+def _search(job: "SearchJob", retry: str | None) -> Finished:
     if retry is not None:
         known("--retry", retry, ("crashed",))
     from tune_calib.tuning.search.driver import search as run
@@ -298,5 +301,7 @@ def _search(job: "SearchJob", retry: str | None) -> None:
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
-    typer.echo(summarise(found))
+    text = summarise(found)
+    typer.echo(text)
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
+    return Finished(job.out, [text], [job.question.asked.given])

@@ -12,6 +12,7 @@ import typer
 from tune_calib import plugins
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.panels import WHERE
 from tune_calib.cli.searches import Retry
@@ -40,7 +41,7 @@ def run(
     gpu_model: GpuModel = None,
     address: Cluster = None,
     retry: Retry = None,
-) -> None:
+) -> Finished | None:
     """Carry a sweep file out; what is done already is not done again.
 
     Examples:
@@ -72,16 +73,17 @@ def run(
         works = planned_works(read, needs_data, dry_run)
         if dry_run:
             typer.echo(forecast(read, works))
-            return
+            return None
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))
-        _report(read.out, ended)
+        said = _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
             typer.echo(failure, err=True)
         typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
+    return Finished(read.out, said, [work.asked.given for work in works])
 
 
 def _again(file: Path, address: str | None) -> str:
@@ -103,16 +105,24 @@ def _in_keys() -> Iterator[None]:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: "Place", ended: Iterable["Ended"]) -> None:
-    """Print one report over all folders, and keep it as ``OUT/report.txt``."""
+def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
+    """Print one report over all folders, and keep it as ``OUT/report.txt``.
+
+    Returns:
+        What is said, the folder of a report in its place.
+    """
     from tune_calib.console import shown
     from tune_calib.results import atomic_write
 
-    parts = [(f"== {one.name} ==", _told(one)) for one in ended]
+    parts = [(f"== {one.name} ==", _told(one), one) for one in ended]
     # The file holds every column, whatever the terminal has room for.
-    text = "\n\n".join(f"{name}\n{told}" for name, told in parts)
+    text = "\n\n".join(f"{name}\n{told}" for name, told, _ in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
-    typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told in parts))
+    typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
+    said: list[str | Place] = []
+    for name, text, one in parts:
+        said += [name, text if one.found else one.folder]
+    return said
 
 
 def _told(ended: "Ended") -> str:
