@@ -253,7 +253,7 @@ def evaluate(
     text = optimism(evaluated)
     typer.echo(text)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
-    return Finished(place(out), [evaluated.folder, text])
+    return Finished(folder, [evaluated.folder, text])
 
 
 def _opened(out: str) -> "Place":
