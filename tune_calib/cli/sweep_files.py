@@ -119,7 +119,7 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
     said: list[str | Place] = []
     for name, text, one in parts:
-        said += [name, text if one.found else one.folder]
+        said += [*([""] if said else []), name, text if one.found else one.folder]
     return said
 
 
