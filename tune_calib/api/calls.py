@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tune_calib import plugins
 from tune_calib.api.checked import checked
 from tune_calib.api.command import command_of, plain
+from tune_calib.api.logged import logged
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError, as_key
@@ -63,6 +64,7 @@ def ablate(
     profile: bool = False,
     shift: Words | None = None,
     bootstrap: int = 0,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweep:
     """Run an ablation ladder, e.g. ``ablate("mac_cal", seeds=3)``.
@@ -76,7 +78,7 @@ def ablate(
         UserError: an argument is wrong, data is not there, or ``out`` holds something else.
     """
     given = locals()
-    with _registered(plugin):
+    with _registered(plugin), logged(_words(log)):
         ran = _carried_out(LADDERS[ladder], ladder, given, command_of(ablate, given))
     _warned(ran)
     return ran
@@ -110,6 +112,7 @@ def compare(
     profile: bool = False,
     shift: Words | None = None,
     bootstrap: int = 0,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweep:
     """Run methods beside each other, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
@@ -125,7 +128,7 @@ def compare(
     given = locals()
     if (methods is None) == (all is None):
         raise UserError("name methods, or `all` of a kind: posthoc, head or network")
-    with _registered(plugin):
+    with _registered(plugin), logged(_words(log)):
         record = side_by_side(list(_words(methods))) if methods else all_of(str(all))
         ran = _carried_out(record, "compare", given, command_of(compare, given))
     _warned(ran)
@@ -166,6 +169,7 @@ def search(
     gpus: float = 0.0,
     portable: bool = False,
     retry: Literal["crashed"] | None = None,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSearch:
     """Search the settings of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
@@ -180,7 +184,7 @@ def search(
         UserError: an argument is wrong, data is not there, or ``out`` holds something else.
     """
     given = locals()
-    with _registered(plugin):
+    with _registered(plugin), logged(_words(log)):
         _ = METHODS[method]
         chosen, pairs = _settings(given), _seeds(given)
 
@@ -224,6 +228,7 @@ def evaluate(
     shift: Words | None = None,
     bootstrap: int = 0,
     study_storage: str | None = None,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweep:
     """Read the test split, once: the chosen trial of a search over fresh seeds.
@@ -239,7 +244,7 @@ def evaluate(
     given = locals()
     if seeds < 1:
         raise UserError(f"`seeds` must be at least 1, got {seeds}")
-    with _registered(plugin):
+    with _registered(plugin), logged(_words(log)):
         from tune_calib.tuning.look import CloserLook
         from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
@@ -258,6 +263,7 @@ def run(
     *,
     address: str | None = None,
     retry: Literal["crashed"] | None = None,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweepFile:
     """Carry a sweep file out, e.g. ``run("sweep.yaml")``.
@@ -271,7 +277,7 @@ def run(
         UserError: the file is wrong, data is not there, or another program runs on its folder.
     """
     given = locals()
-    with _registered(plugin):
+    with _registered(plugin), logged(_words(log)):
         from tune_calib.tuning.search.summary import summarise
         from tune_calib.tuning.sweep.file import read_sweep_file
         from tune_calib.tuning.sweep.run import planned_works, run_sweep

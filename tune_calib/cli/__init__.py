@@ -17,6 +17,7 @@ from tune_calib.cli import (
     sweep_files,
 )
 from tune_calib.cli.entry import LiveCommand, OnceCommand, one_line, refuse_empty
+from tune_calib.cli.logged import with_log
 from tune_calib.cli.plugged import with_plugins
 
 # These show what they do while they do it.
@@ -26,6 +27,16 @@ _LONG = (
     results.report,
     results.pictures,
     results.export,
+    searches.search,
+    searches.resume,
+    searches.evaluate,
+    sweep_files.run,
+)
+
+# These run trials, which programs may follow.
+_FOLLOWED = (
+    ladders.ablate,
+    ladders.compare,
     searches.search,
     searches.resume,
     searches.evaluate,
@@ -66,7 +77,8 @@ for _command in (
     statistics.significance,
 ):
     _kind = LiveCommand if _command in _LONG else OnceCommand
-    app.command(cls=_kind)(with_plugins(_command))
+    _given = with_log(_command) if _command in _FOLLOWED else _command
+    app.command(cls=_kind)(with_plugins(_given))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -29,6 +29,7 @@ from tune_calib.results import atomic_write
 from tune_calib.slots.network import Precision
 from tune_calib.tuning.backend.progress import Progress
 from tune_calib.tuning.backend.stop import STOP_SIGNALS
+from tune_calib.tuning.loggers.follow import callbacks
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -261,7 +262,7 @@ def _tuned(kind: Any, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
                 name="trials",
                 storage_path=scratch,
                 verbose=0,
-                callbacks=[Progress()],
+                callbacks=[Progress(), *callbacks()],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False
