@@ -1,6 +1,7 @@
 """What the real libraries hold of what they were sent, read back by themselves."""
 
 import json
+import struct
 from types import SimpleNamespace
 
 from tune_calib.tuning.loggers.tensorboard import FOLDER
@@ -51,17 +52,30 @@ def of_mlflow(out):
     return found
 
 
+def records(path):
+    """Contents of an offline file of W&B: a log as LevelDB has it, in blocks of 32 KiB."""
+    content, at, whole = path.read_bytes(), 7, b""
+    while at < len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", content[at : at + 7])
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield whole
+            whole = b""
+
+
 def of_wandb(out):
     from wandb.proto.wandb_internal_pb2 import Record
-    from wandb.sdk.internal.datastore import DataStore
 
     found = {}
     for path in sorted(out.rglob("*.wandb")):
-        store = DataStore()
-        store.open_for_scan(str(path))
         run = SimpleNamespace(points={}, settings={}, images=[], status=None)
         name = None
-        while (content := store.scan_data()) is not None:
+        for content in records(path):
             record = Record.FromString(content)
             kind = record.WhichOneof("record_type")
             if kind == "run":
@@ -70,11 +84,9 @@ def of_wandb(out):
                     each.key: json.loads(each.value_json) for each in record.run.config.update
                 }
             elif kind == "history":
-                row = {
-                    ".".join(each.nested_key) or each.key: json.loads(each.value_json)
-                    for each in record.history.item
-                }
-                for key, value in row.items():
+                for each in record.history.item:
+                    key = ".".join(each.nested_key) or each.key
+                    value = json.loads(each.value_json)
                     if isinstance(value, dict):
                         run.images.append(key)
                     else:

@@ -12,6 +12,7 @@ from tests.tuning.loggers.readers import NEEDS, READERS
 from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
 from tune_calib.ladder import expand
+from tune_calib.names import SLOTS
 from tune_calib.registry import LADDERS
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.backend.plan import make_plan
@@ -49,7 +50,8 @@ def reported(work, **result):
 def row_of(trial, epoch=2):
     """A row of a finished trial, as far as loggers read it."""
     spec = trial.spec
-    slots = {slot: json.dumps(own) for slot, own in spec.model_dump(mode="json").items() if own}
+    plain = spec.model_dump(mode="json")
+    slots = {slot: json.dumps(plain[slot]) for slot in SLOTS if plain.get(slot)}
     return {
         "spec_hash": spec.hash, "rung": trial.rung, "rung_label": trial.label, **slots,
         "network_seed": spec.network.seed, "head_seed": spec.head.seed if spec.head else None,
@@ -158,7 +160,9 @@ def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):
     with pytest.raises(UserError, match=r"tensorbord.*tensorboard"):
         loggers(["tensorbord"])
     out = tmp_path / "out"
-    assert "--log 'tensorbord'" in refusal("ablate", "mac_cal", "--log", "tensorbord", "--out", out)
+    assert "--log 'tensorbord'; did you mean" in refusal(
+        "ablate", "mac_cal", "--log", "tensorbord", "--out", out
+    )
     assert not out.exists()
 
 

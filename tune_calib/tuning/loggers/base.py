@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tune_calib.names import SLOTS
 from tune_calib.places import Place
 
 Values = Mapping[str, float]
@@ -87,12 +88,16 @@ class Logger(ABC):
         """Leave nothing unsent; runs that have not ended may go on later."""
 
 
-def settings_of(slots: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:
-    """The settings of a trial's slots by ``slot.key``; lists and the like as JSON."""
+def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trial by ``slot.key``; lists and the like as JSON.
+
+    Args:
+        spec: its slots, or some of them, as plain JSON values.
+    """
     return {
         f"{slot}.{key}": value if isinstance(value, int | float | str) else json.dumps(value)
-        for slot, own in slots.items()
-        for key, value in (own or {}).items()
+        for slot in SLOTS
+        for key, value in (spec.get(slot) or {}).items()
         if value is not None
     }
 

@@ -62,7 +62,7 @@ class _Target:
         for epoch in sorted(curves):
             if epoch > reached:
                 self.logger.epoch(run.key, epoch, curves[epoch])
-        self.logger.end(run.key, row["epoch"], row["status"], _metrics(row))
+        self.logger.end(run.key, row["epoch"] or 0, row["status"], _metrics(row))
         self.sent.add(run.key, row["status"])
 
 

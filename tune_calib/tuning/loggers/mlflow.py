@@ -1,5 +1,6 @@
 """MLflow: an experiment a folder of results, on the server or in the database that MLflow takes."""
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ class MLflow(Logger):
         Raises:
             UserError: MLflow refuses it.
         """
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of each of its tables
         self._client = MlflowClient()
         self._runs: dict[str, str] = {}
         self._sweep = group.sweep

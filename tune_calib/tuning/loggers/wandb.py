@@ -24,7 +24,7 @@ class WeightsAndBiases(Logger):
             UserError: it would be sent, and there is no key.
         """
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
-        if is_sent and not wandb.api.api_key:
+        if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
                 "`log` wandb: it knows no key; log in (wandb login), or set WANDB_MODE=offline"
             )
