@@ -19,8 +19,9 @@ from typing import Any
 from ray import tune
 
 from tune_calib.activity import activity
+from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
-from tune_calib.places import Place, files
+from tune_calib.places import Place, RemotePlace, files
 from tune_calib.results import is_metric_column, read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.loggers.base import Group, Logger, Run, Values, name_of, settings_of
@@ -29,6 +30,8 @@ from tune_calib.tuning.loggers.sent import Sent
 from tune_calib.tuning.loggers.wanted import names_for
 
 POLL_S = 2.0
+REMOTE_POLL_S = 30.0
+"""Seconds between two looks: an object store asks a price."""
 
 _following: list["Follower"] = []
 
@@ -126,8 +129,9 @@ class Follower:
         self._thread.join()
 
     def _follow(self) -> None:
+        every_s = REMOTE_POLL_S if isinstance(self._out, RemotePlace) else POLL_S
         while True:
-            is_over = self._over.wait(POLL_S)
+            is_over = self._over.wait(every_s)
             self._send_reports()
             self._send_rows()
             if is_over:
@@ -149,9 +153,12 @@ class Follower:
         for name in names:
             if name in self._read or not self._targets:
                 continue
+            try:
+                trials = read_table(self._out, "trials", name).to_pylist()
+                curves = _curves(self._out, name)
+            except (UserError, OSError):
+                continue  # whoever needs the file tells of it; it is tried again
             self._read.add(name)
-            trials = read_table(self._out, "trials", name).to_pylist()
-            curves = _curves(self._out, name)
             for row in trials:
                 for target in list(self._targets):
                     with self._told(target):
