@@ -84,13 +84,15 @@ def of_wandb(out):
                     each.key: json.loads(each.value_json) for each in record.run.config.update
                 }
             elif kind == "history":
-                for each in record.history.item:
-                    key = ".".join(each.nested_key) or each.key
-                    value = json.loads(each.value_json)
+                row = {
+                    ".".join(each.nested_key) or each.key: json.loads(each.value_json)
+                    for each in record.history.item
+                }
+                for key, value in row.items():
                     if isinstance(value, dict):
                         run.images.append(key)
                     else:
-                        run.points.setdefault(key, []).append((record.history.step.num, value))
+                        run.points.setdefault(key, []).append((row.get("epoch"), value))
             elif kind == "summary":
                 for each in record.summary.update:
                     key = ".".join(each.nested_key) or each.key

@@ -32,7 +32,11 @@ def logger(request, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    return request.param
+    yield request.param
+    if request.param == "wandb":
+        import wandb
+
+        wandb.teardown()  # it reads its variables once a process
 
 
 def plan_of(seeds=1):

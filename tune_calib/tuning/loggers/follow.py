@@ -37,34 +37,37 @@ _following: list["Follower"] = []
 
 
 class _Target:
-    """A logger, what it was sent, and how far the curves of its open runs are."""
+    """A logger, what it was sent, and which epochs of its open runs."""
 
     def __init__(self, name: str, kind: type[Logger], group: Group) -> None:
         self.name = name
         self.logger = kind(group)
         self.sent = Sent(group.out, name)
-        self.reached: dict[str, int] = {}
+        self.epochs: dict[str, set[int]] = {}
+        self.ended: set[str] = set()
 
     def epoch(self, run: Run, epoch: int, values: Values) -> None:
-        if run.key not in self.reached:
+        """Send an epoch of a network in training; Ray may tell of it behind its row."""
+        if run.key in self.ended:
+            return
+        if run.key not in self.epochs:
             self.logger.begin(run)
-        self.reached[run.key] = epoch
+        self.epochs.setdefault(run.key, set()).add(epoch)
         self.logger.epoch(run.key, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
         """End a network that has no trial of its own, and so no row."""
-        if self.reached.pop(run.key, 0):
+        if self.epochs.pop(run.key, None):
             self.logger.end(run.key, epoch, status, {})
 
     def end(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
         """Send a trial that ended, with the part of its curves that was not sent live."""
+        self.ended.add(run.key)
         if self.sent.holds(run.key, row["status"]):
             return
         self.logger.begin(run)
-        reached = self.reached.pop(run.key, 0)
-        for epoch in sorted(curves):
-            if epoch > reached:
-                self.logger.epoch(run.key, epoch, curves[epoch])
+        for epoch in sorted(curves.keys() - self.epochs.pop(run.key, set())):
+            self.logger.epoch(run.key, epoch, curves[epoch])
         self.logger.end(run.key, row["epoch"] or 0, row["status"], _metrics(row))
         self.sent.add(run.key, row["status"])
 

@@ -34,7 +34,9 @@ class WeightsAndBiases(Logger):
     def begin(self, run: Run) -> None:
         """Begin it, or go on."""
         if run.key not in self._runs:
-            self._runs[run.key] = self._run(run.key, run.name, dict(run.settings))
+            begun = self._runs[run.key] = self._run(run.key, run.name, dict(run.settings))
+            # Its own steps only grow, and an epoch may come late.
+            begun.define_metric("*", step_metric="epoch")
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
         # The same trial of two folders is two runs, and of one folder one.
@@ -52,7 +54,7 @@ class WeightsAndBiases(Logger):
 
     def epoch(self, key: str, epoch: int, values: Values) -> None:
         """Log a point of each curve."""
-        self._runs[key].log({"epoch": epoch, **values}, step=epoch)
+        self._runs[key].log({"epoch": epoch, **values})
 
     def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
         """Write the final metrics into its summary, and finish it."""
