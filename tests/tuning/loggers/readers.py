@@ -89,10 +89,11 @@ def of_wandb(out):
                     for each in record.history.item
                 }
                 for key, value in row.items():
-                    if isinstance(value, dict):
+                    if key.endswith("._type") and value == "image-file":
+                        run.images.append(key.removesuffix("._type"))
+                    elif isinstance(value, dict) and value.get("_type") == "image-file":
                         run.images.append(key)
-                    else:
-                        run.points.setdefault(key, []).append((row.get("epoch"), value))
+                    run.points.setdefault(key, []).append((row.get("epoch"), value))
             elif kind == "summary":
                 for each in record.summary.update:
                     key = ".".join(each.nested_key) or each.key
