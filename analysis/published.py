@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 
 import pandas as pd
 
 from analysis.load import Sweep
+from analysis.printed import NUMBERS, TITLES, overview
 from analysis.tidy import COLUMNS
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, OOD_METRICS
@@ -47,7 +47,7 @@ def published(table: str) -> pd.DataFrame:
 
 def published_tables() -> list[str]:
     """Names of the published tables, sorted."""
-    return sorted(_everything()["source"].unique())
+    return list(overview())
 
 
 def printed_name(table: str, method: str) -> str | None:
@@ -59,7 +59,7 @@ def printed_name(table: str, method: str) -> str | None:
 
 def published_titles() -> dict[str, str]:
     """How the papers print the names of data sets and backbones, by our names."""
-    with (files("analysis") / "published" / "titles.csv").open() as file:
+    with TITLES.open() as file:
         rows = pd.read_csv(file, keep_default_na=False)
     return dict(zip(rows["name"], rows["title"], strict=True))
 
@@ -86,7 +86,7 @@ def beside(sweep: Sweep, table: str) -> Sweep:
 
 @cache
 def _everything() -> pd.DataFrame:
-    with (files("analysis") / "published" / "published_results.csv").open() as file:
+    with NUMBERS.open() as file:
         rows = pd.read_csv(file, keep_default_na=False)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)

@@ -26,6 +26,9 @@ _METADATA = {
 
 def apply() -> None:
     """Set the style; called before a figure is drawn."""
+    # Loaded by the first file of a format: once here, and not in each process that draws.
+    from matplotlib.backends import backend_agg, backend_pdf, backend_svg  # noqa: F401
+
     # Reports are made where there is no screen.
     mpl.use("Agg")
     theme()

@@ -4,11 +4,13 @@ Percent appears only here. What is ranked, marked or sorted is the number of a c
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
+from tune_calib.console import Table
 from tune_calib.names import METRICS
 
 # How the best (1) and the second (2) of a column look, by the kind of text.
@@ -67,6 +69,16 @@ def cell(value: object) -> Cell:
 def texts(records: Sequence[Record]) -> list[dict[str, str]]:
     """The rows as they are printed where nothing is marked."""
     return [{head: cell.text for head, cell in record.items()} for record in records]
+
+
+def text_table(rows: Sequence[Mapping[str, str]], **how: Any) -> Table:
+    """A table for a terminal.
+
+    Args:
+        rows: at least one; texts by the heads of their columns.
+        how: further attributes of ``console.Table``.
+    """
+    return Table(list(rows[0]), [list(row.values()) for row in rows], **how)
 
 
 def number(metric: str, value: float, signed: bool = False) -> str:

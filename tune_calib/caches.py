@@ -73,7 +73,7 @@ def _read(path: Path, *version: int) -> dict[str, Any]:
 
 def _write(path: Path, known: dict[str, Any]) -> None:
     # A process that has run since before a source changed knows what was, not what is.
-    if SOURCES is None or _sources() != SOURCES:
+    if not are_sources_current():
         return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     text = json.dumps(known)
@@ -84,6 +84,11 @@ def _write(path: Path, known: dict[str, Any]) -> None:
     except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def are_sources_current() -> bool:
+    """Whether the sources are still those that this process has loaded or will load."""
+    return SOURCES is not None and _sources() == SOURCES
 
 
 def _sources() -> str | None:

@@ -10,15 +10,14 @@ from functools import cache
 from pathlib import Path
 
 from tune_calib import plugins
+from tune_calib.caches import PACKAGES, are_sources_current
+from tune_calib.manifests import PROGRESS, ReportRecord
 from tune_calib.names import CRASHES
 from tune_calib.places import Place
 
-REPORT, FINISHED = "report.json", "finished.json"
-
 # What is made of results, and artifacts, which have names of their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
-_NOT_FILES = {"report.html", "report.txt", REPORT, FINISHED, CRASHES}
-_PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
+_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES}
 
 
 def of_folder(folder: Place) -> dict[str, str] | None:
@@ -57,8 +56,14 @@ def of_texts(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def of_program() -> str:
-    """SHA-256 of all that turns results into numbers: the program, libraries, plug-ins in use."""
+def of_program() -> str | None:
+    """SHA-256 of all that turns results into numbers: the program, libraries, plug-ins in use.
+
+    Returns:
+        None where this process has loaded what is not there any more.
+    """
+    if not are_sources_current():
+        return None
     return of_texts(_of_sources(), *sorted(plugin.content for plugin in plugins.in_use()))
 
 
@@ -71,7 +76,7 @@ def _of_sources() -> str:
     root = Path(__file__).parent.parent
     files = sorted(
         path
-        for package in _PACKAGES
+        for package in PACKAGES
         for path in (root / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     )

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tune_calib.contents import FINISHED, REPORT
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place
@@ -498,30 +497,42 @@ class ReportRecord(_Manifest):
 
     Attributes:
         made_of: digest of the results, the options and the program.
-        text: what was printed.
+        text: what was printed, part by part, for screens of any width.
         files: SHA-256 of each of its files, by name.
         figures: those that it has, by name.
     """
 
-    file_name = REPORT
+    file_name = "report.json"
 
     made_of: str
-    text: str
+    text: list[str | dict[str, Any]]
     files: dict[str, str]
     figures: dict[str, DrawnRecord]
 
 
-class FinishedRecord(_Manifest):
-    """``finished.json``: that nothing was left to do, and of what question.
+class SaidRecord(_Record):
+    """Something that a finished command says.
 
     Attributes:
-        asked: digest of the command, its options and the program.
-        results: digest of the results as they were left.
-        text: what was said at the end; empty where the report says it.
+        text: part by part, for screens of any width.
+        report: folder whose report is told instead; empty of a text.
     """
 
-    file_name = FINISHED
+    text: list[str | dict[str, Any]] = []
+    report: str = ""
 
-    asked: str
+
+class FinishedRecord(_Manifest):
+    """``finished.json``, in the user's cache: that a command had nothing left to do.
+
+    Attributes:
+        folder: of its results.
+        results: digest of them as they were left.
+        said: what it says at its end.
+    """
+
+    file_name = "finished.json"
+
+    folder: str
     results: str
-    text: str
+    said: list[SaidRecord]

@@ -1,5 +1,6 @@
 """The words of messages: mistakes in values that pydantic finds, and counts of things."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,3 +77,11 @@ def shown(value: Any) -> str:
     """A value as a message shows it, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+STARS = "***"
+
+
+def without_password(text: str) -> str:
+    """A text in which the passwords of URLs are starred."""
+    return re.sub(r"(://[^:/@\s]*):[^\s/]*@", rf"\1:{STARS}@", text)

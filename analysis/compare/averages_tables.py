@@ -13,6 +13,7 @@ from analysis.compare.averages import Averages
 from analysis.latex import Table as LatexTable
 from analysis.latex import label_of, latex_cell, render
 from analysis.text import Cell, Record, best_two, number_cell, rounded, title
+from tune_calib import console
 from tune_calib.names import METRICS, signed
 from tune_calib.wording import counted
 
@@ -45,12 +46,18 @@ def reading(averages: Averages) -> str:
 
 def plain(averages: Averages) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    return f"{_body(averages, 'plain', 'simple')}\n{reading(averages)} * best, ' second."
+    rows = records(averages)
+    lines = [[cell.marked("plain") for cell in row.values()] for row in rows]
+    body = console.Table(list(rows[0]), lines, is_main=True)
+    return console.Text([body, console.Prose(f"{reading(averages)} * best, ' second.")])
 
 
 def markdown(averages: Averages) -> str:
     """The table in Markdown, best bold, second underlined."""
-    body = _body(averages, "markdown", "github")
+    rows = records(averages)
+    lines = [[cell.marked("markdown") for cell in row.values()] for row in rows]
+    # tabulate would read the cells as numbers and print 4.50 as 4.5.
+    body = tabulate(lines, list(rows[0]), tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{reading(averages)} Best bold, second underlined."
 
 
@@ -113,14 +120,6 @@ def draw(averages: Averages) -> Drawing | None:
 
 def _label(averages: Averages, method: str) -> str:
     return signed(method, averages.flags.get(method, []))
-
-
-def _body(averages: Averages, kind: str, tablefmt: str) -> str:
-    rows = records(averages)
-    lines = [[cell.marked(kind) for cell in row.values()] for row in rows]
-    # tabulate would read the cells as numbers and print 4.50 as 4.5.
-    body: str = tabulate(lines, list(rows[0]), tablefmt=tablefmt, disable_numparse=True)
-    return body
 
 
 RENDERERS: dict[str, Callable[[Averages], str]] = {

@@ -14,6 +14,7 @@ from analysis.compare.ranks import KEY, RankTable, name
 from analysis.latex import Table, label_of, render
 from analysis.latex_text import escape
 from analysis.text import Cell, best_two, cell, decimal_cell, number_cell, title
+from tune_calib import console
 from tune_calib.names import METRICS, signed
 
 _TIES = {"competition": "ties share the smallest place", "average": "ties share the mean place"}
@@ -87,11 +88,10 @@ def _rows(table: RankTable, kind: str) -> tuple[list[list[str]], list[tuple[str,
 def plain(table: RankTable) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
     rows, heads = _rows(table, "plain")
-    names = ["method", *("\n".join(head) for head in heads)]
-    align = ["left", *["right"] * len(heads)]
-    body = tabulate(rows, names, disable_numparse=True, colalign=align)
-    lines = [body, f"{_meaning(table)} * best, ' second.", *table.notes]
-    return "\n".join(lines)
+    names = ["method", *(" ".join(head).strip() for head in heads)]
+    body = console.Table(names, rows, first=names[-2:], is_main=True, numbers="right")
+    told = [f"{_meaning(table)} * best, ' second.", *table.notes]
+    return console.Text([body, *map(console.Prose, told)])
 
 
 def markdown(table: RankTable) -> str:

@@ -22,9 +22,11 @@ from analysis.text import (
     number_cell,
     significant_cell,
     span_cell,
+    text_table,
     texts,
     title,
 )
+from tune_calib.console import Prose, Text
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _INTERVALS = {
@@ -129,16 +131,10 @@ def friedman_sentence(result: Friedman) -> str:
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
 
 
-def _text(verdict: Verdict, tablefmt: str) -> str:
-    """Tables and sentences; ``tablefmt`` is one of tabulate's."""
+def _tables(verdict: Verdict) -> tuple[list[Record], list[Record]]:
+    """The spread of the methods, and what is declared of them."""
     second = ranked_rows(verdict.friedman) if verdict.friedman else compared_rows(verdict)
-    tables = [
-        tabulate(texts(rows), headers="keys", tablefmt=tablefmt, disable_numparse=True)
-        for rows in (spread_rows(verdict), second)
-    ]
-    lines = sentences(verdict)
-    notes = [" ".join(lines)] if tablefmt == "github" else lines
-    return "\n".join([tables[0], "", tables[1], "", *notes])
+    return spread_rows(verdict), second
 
 
 def csv(verdict: Verdict) -> str:
@@ -183,12 +179,18 @@ def json_object(verdict: Verdict) -> str:
 
 def plain(verdict: Verdict) -> str:
     """The tables and sentences for a terminal."""
-    return _text(verdict, "simple")
+    spread, declared = map(texts, _tables(verdict))
+    tables = text_table(spread), text_table(declared, first=["p"], is_main=True)
+    return Text([tables[0], "", tables[1], "", *map(Prose, sentences(verdict))])
 
 
 def markdown(verdict: Verdict) -> str:
     """The tables and sentences in Markdown."""
-    return _text(verdict, "github")
+    spread, declared = (
+        tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True)
+        for rows in _tables(verdict)
+    )
+    return "\n".join([spread, "", declared, "", " ".join(sentences(verdict))])
 
 
 def latex(verdict: Verdict, caption: str | None = None, label: str | None = None) -> str:
@@ -196,10 +198,10 @@ def latex(verdict: Verdict, caption: str | None = None, label: str | None = None
     metric = verdict.matched.metric
     label = label or label_of("significance", metric)
     spread = f"{title(metric)}: mean and spread of each method over the blocks."
-    second = ranked_rows(verdict.friedman) if verdict.friedman else compared_rows(verdict)
+    first, second = _tables(verdict)
     told = caption or f"{title(metric)}. {' '.join(full_stops(sentences(verdict)))}"
     tables = [
-        render(of_records(spread_rows(verdict), spread, f"{label}-spread")),
+        render(of_records(first, spread, f"{label}-spread")),
         render(of_records(second, told, label), needs=False),
     ]
     return "\n\n".join(tables)

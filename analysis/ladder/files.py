@@ -21,6 +21,7 @@ from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
 from analysis.published import beside
 from analysis.text import texts
+from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, column, metrics_of_trials
 from tune_calib.places import Place
@@ -73,10 +74,9 @@ def sweep_of(out: Place, options: Options) -> Sweep:
     return sweep
 
 
-def _printed(sweep: Sweep, remarks: Sequence[str], written: Sequence[Place]) -> str:
-    differ = [recipes.NOTE, told] if (told := recipes.render(sweep, "simple")) else []
-    lines = [tables.console_table(sweep), *differ, *_troubles(sweep), *remarks, "Written:"]
-    return "\n".join([*lines, *(f"  {path}" for path in written)])
+def _printed(sweep: Sweep, remarks: Sequence[str], written: Sequence[Place]) -> Text:
+    told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep), *remarks]
+    return Text([*told, "Written:", *(f"  {path}" for path in written)])
 
 
 def _check_test(sweep: Sweep, test: str | None) -> None:

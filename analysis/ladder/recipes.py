@@ -9,7 +9,8 @@ from tabulate import tabulate
 
 from analysis.load import Sweep
 from analysis.settings import settings
-from analysis.text import NOTHING, Cell, Record, cell, texts
+from analysis.text import NOTHING, Cell, Record, cell, text_table, texts
+from tune_calib import console
 from tune_calib.slots.base import Slot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
@@ -96,6 +97,12 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
     return Cell("none") if value == "null" else cell(value)
+
+
+def printed(sweep: Sweep) -> list[console.Part]:
+    """The table of ``differing`` for a terminal; nothing where nothing differs."""
+    rows = texts(records(sweep))
+    return [NOTE, text_table(rows, first=["rungs"])] if rows else []
 
 
 def render(sweep: Sweep, table_format: str) -> str:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from tabulate import SEPARATING_LINE, tabulate
+from tabulate import tabulate
 
 from analysis.compare.regime import known_networks, regime_of
 from analysis.ladder import intervals
@@ -12,9 +12,11 @@ from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
+from tune_calib import console
 from tune_calib.names import METRICS, is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of printed numbers
+_FIRST = ("ece", "accuracy", "nll")  # metrics that matter most, where the screen is narrow
 
 
 def caption(sweep: Sweep) -> str:
@@ -114,16 +116,22 @@ def markdown(sweep: Sweep) -> str:
     return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
 
 
-def console_table(sweep: Sweep) -> str:
+def printed(sweep: Sweep) -> list[console.Part]:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
     rows = records(sweep)
-    heads = [name.replace(" ", "\n", 1) for name in rows[0]]
-    lines: list[Any] = []
-    for index, row in enumerate(rows):
-        lines += [SEPARATING_LINE] if starts_block(sweep, index) else []
-        lines.append([cell.marked("plain") for cell in row.values()])
-    body = tabulate(lines, heads, disable_numparse=True)
-    return f"{body}\n{caption(sweep)} * best, ' second.{paper_note(sweep)}"
+    table = console.Table(
+        heads=list(rows[0]),
+        rows=[[cell.marked("plain") for cell in row.values()] for row in rows],
+        first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
+        rules=[index for index in range(len(rows)) if starts_block(sweep, index)],
+        is_main=True,
+    )
+    return [table, console.Prose(f"{caption(sweep)} * best, ' second.{paper_note(sweep)}")]
+
+
+def console_table(sweep: Sweep) -> str:
+    """The table as ``printed``."""
+    return console.Text(printed(sweep))
 
 
 def latex(sweep: Sweep) -> str:

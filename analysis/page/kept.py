@@ -9,6 +9,7 @@ from typing import Any
 from analysis.figure import Figure
 from tune_calib import contents
 from tune_calib.columns import COLUMNS
+from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.manifests import VERSION, DrawnRecord, ReportRecord
 from tune_calib.places import Place
@@ -20,13 +21,13 @@ class Basis:
 
     Attributes:
         results: SHA-256 of every file of results; None where that is not known.
-        program: digest of what makes the report.
+        program: digest of what makes the report; None where that is not known.
         options: of the report, as far as figures show them.
         further: those that only its texts show.
     """
 
     results: Mapping[str, str] | None
-    program: str
+    program: str | None
     options: Sequence[str] = ()
     further: Sequence[str] = ()
 
@@ -47,7 +48,7 @@ class Basis:
         return self._digest(read, figure.name)
 
     def _digest(self, results: Mapping[str, str] | None, *more: str) -> str | None:
-        if results is None:
+        if results is None or self.program is None:
             return None
         told = [sorted(results.items()), list(self.options), list(more)]
         return contents.of_texts(self.program, json.dumps(told))
@@ -79,11 +80,11 @@ class Kept:
     record: ReportRecord | None = None
 
     @property
-    def text(self) -> str | None:
+    def text(self) -> Text | None:
         """What was printed, if the report is whole and would be the same again."""
         if self.record is None or self.basis.digest != self.record.made_of:
             return None
-        return self.record.text if self._are_whole(self.record.files) else None
+        return Text.of(self.record.text) if self._are_whole(self.record.files) else None
 
     def holds(self, figure: Figure[Any], paths: Sequence[Path]) -> bool:
         """Whether the files of a figure are whole and would be the same again."""
@@ -99,7 +100,7 @@ class Kept:
         return all(contents.of_file(self.folder / n) == own for n, own in files.items())
 
     def write(
-        self, text: str, files: Sequence[str], drawn: Mapping[Figure[Any], Sequence[Path]]
+        self, text: Text, files: Sequence[str], drawn: Mapping[Figure[Any], Sequence[Path]]
     ) -> None:
         """Keep what the report that was made now is made of.
 
@@ -118,7 +119,7 @@ class Kept:
             if (own := self.basis.of_figure(figure)) is not None
         }
         record = ReportRecord(
-            version=VERSION, made_of=made_of, text=text, files=whole, figures=figures
+            version=VERSION, made_of=made_of, text=text.plain(), files=whole, figures=figures
         )
         record.write(self.folder)
 

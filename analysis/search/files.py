@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tabulate import tabulate
-
 from analysis import latex
 from analysis.compare.regime import of_baseline
 from analysis.page.environment import environment, steps
@@ -13,7 +11,8 @@ from analysis.page.kept import Kept
 from analysis.page.page import Section, render
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, load_search
-from analysis.text import texts
+from analysis.text import text_table, texts
+from tune_calib.console import Part, Prose, Text
 from tune_calib.names import SEARCH_EVALUATED, legend
 from tune_calib.places import Place
 from tune_calib.registry import SEARCH_FIGURES
@@ -43,18 +42,18 @@ def write_files(out: Place, before: Kept) -> str:
     return text
 
 
-def _printed(search: SearchResults, remarks: Sequence[str], written: Sequence[Place]) -> str:
+def _printed(search: SearchResults, remarks: Sequence[str], written: Sequence[Place]) -> Text:
     rows = texts(search_tables.best_rows(search))
-    lines = [
-        tabulate(rows, headers="keys", disable_numparse=True),
-        *legend(search.trials["flags"]),
-        f"{of_baseline(search.trials).sentence}.",
-        _state(search),
+    sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
+    parts: list[Part] = [
+        text_table(rows, is_main=True),
+        *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
         *remarks,
         "Written:",
+        *(f"  {path}" for path in written),
     ]
-    return "\n".join([*lines, *(f"  {path}" for path in written)])
+    return Text(parts)
 
 
 def _write_all(search: SearchResults, before: Kept) -> tuple[list[str], Gallery]:

@@ -25,7 +25,10 @@ def every_command() -> str:
     parts = []
     for name, command in commands().items():
         parts += [f"## `{name}`", inspect.cleandoc(command.help or "")]
-        rows = [(_name(each), _default(each), each.help or "") for each in command.params]
+        if command.examples:
+            parts.append("\n".join(["```", *command.examples, "```"]))
+        shown = [each for each in command.params if not getattr(each, "hidden", False)]
+        rows = [(_name(each), _default(each), each.help or "") for each in shown]
         if rows:
             parts.append(table(("", "default", "meaning"), rows))
     return "\n\n".join(parts)
@@ -40,5 +43,7 @@ def _name(parameter: Parameter) -> str:
 def _default(parameter: Parameter) -> str:
     if parameter.required:
         return "required"
+    if isinstance(parameter.show_default, str):  # told in words
+        return parameter.show_default
     is_told = parameter.default not in (None, False, (), []) and not callable(parameter.default)
     return code(parameter.default) if is_told else ""

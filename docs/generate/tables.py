@@ -9,10 +9,18 @@ from pydantic import BaseModel
 
 from docs.generate.page import code, table
 from tune_calib.columns import COLUMNS
-from tune_calib.manifests import SearchEvaluated, SearchManifest, SearchOutcome, SweepManifest
+from tune_calib.manifests import (
+    ReportRecord,
+    SearchEvaluated,
+    SearchManifest,
+    SearchOutcome,
+    SweepManifest,
+)
 from tune_calib.names import FLAGS, METRICS
 
-FILES: tuple[type[BaseModel], ...] = (SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated)
+FILES: tuple[type[BaseModel], ...] = (
+    SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated, ReportRecord,
+)  # fmt: skip
 
 _WORDS = {
     str: "text", int: "whole number", float: "number", bool: "true or false", NoneType: "null",

@@ -55,10 +55,16 @@ def test_a_ladder_gives_every_planned_row_and_the_report(whole):
 
 @pytest.mark.ray
 def test_the_same_command_again_does_nothing(whole):
-    out, _ = whole
+    out, done = whole
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
-    command = ("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
-    assert here(*command).returncode == 0
+    command = command_line("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
+    again = [command[0], "-X", "importtime", *command[1:]]
+    said = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert said.stdout == done.stdout
+    assert f"nothing is left to do in {out}" in said.stderr
+    imported = {line.rpartition("|")[2].strip() for line in said.stderr.splitlines()}
+    assert "tune_calib.cli" in imported
+    assert not {"torch", "ray", "pandas", "matplotlib"} & imported
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
 
 

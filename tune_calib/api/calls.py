@@ -193,9 +193,9 @@ def search(
         from tune_calib.tuning.search.driver import search as run_search
         from tune_calib.tuning.search.job import Question, SearchJob
         from tune_calib.tuning.search.objective import Objective
-        from tune_calib.tuning.search.storage import without_password
         from tune_calib.tuning.search.summary import summarise
         from tune_calib.tuning.taken_in import taken_in
+        from tune_calib.wording import without_password
 
         site = _site(given, f"search-{method}", without_password(command_of(search, given)))
         asked = Asked(chosen, pairs, own_recipes=own_recipes).suited(recipe)

@@ -1,8 +1,9 @@
 """The command line. Heavy imports stand inside the commands, so that ``--help`` is quick."""
 
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -16,69 +17,68 @@ from tune_calib.cli import (
     statistics,
     sweep_files,
 )
-from tune_calib.cli.entry import LiveCommand, OnceCommand, one_line, refuse_empty
+from tune_calib.cli.command import Command, LongCommand
+from tune_calib.cli.entry import one_line, refuse_empty
+from tune_calib.cli.finished import told_again
 from tune_calib.cli.logged import with_log
+from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.cli.plugged import with_plugins
+from tune_calib.cli.screen import on_terminal, with_tables
 
+# These run trials, which programs may follow; with nothing left to do they run none.
+_ENDING = (
+    ladders.ablate,
+    ladders.compare,
+    searches.search,
+    searches.resume,
+    searches.evaluate,
+    sweep_files.run,
+)
 # These show what they do while they do it.
-_LONG = (
-    ladders.ablate,
-    ladders.compare,
-    results.report,
-    results.pictures,
-    results.export,
-    searches.search,
-    searches.resume,
-    searches.evaluate,
-    sweep_files.run,
-)
-
-# These run trials, which programs may follow.
-_FOLLOWED = (
-    ladders.ablate,
-    ladders.compare,
-    searches.search,
-    searches.resume,
-    searches.evaluate,
-    sweep_files.run,
-)
+_LONG = (*_ENDING, results.report, results.pictures, results.export, imports.import_)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
 
 @app.callback(invoke_without_command=True)
-def _help(context: typer.Context) -> None:
+def _help(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", "-V", help="of the program")] = False,
+) -> None:
+    if version:
+        typer.echo(f"tune-calib {metadata.version('tune-calib')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
 
-app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
-app.command("import", cls=LiveCommand)(imports.import_)
-for _command in (
-    registries.cite,
-    conformance.check_method,
-    ladders.ablate,
-    ladders.compare,
-    results.report,
-    results.pictures,
-    results.export,
-    results.status,
-    searches.search,
-    searches.resume,
-    searches.evaluate,
-    sweep_files.run,
-    sweep_files.schema,
-    statistics.ranks,
-    statistics.averages,
-    statistics.significance,
-):
-    _kind = LiveCommand if _command in _LONG else OnceCommand
-    _given = with_log(_command) if _command in _FOLLOWED else _command
-    app.command(cls=_kind)(with_plugins(_given))
+_COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
+    (RUN, (
+        ladders.ablate, ladders.compare, searches.search, searches.resume, searches.evaluate,
+        sweep_files.run,
+    )),
+    (READ, (
+        results.report, results.status, statistics.ranks, statistics.averages,
+        statistics.significance, results.pictures,
+    )),
+    (LOOK_UP, (registries.list_, registries.cite, sweep_files.schema)),
+    (OWN, (imports.import_, results.export, conformance.check_method)),
+)  # fmt: skip
+_TABLES = (
+    registries.list_, results.report, statistics.ranks, statistics.averages, statistics.significance
+)  # fmt: skip
+
+for _panel, _members in _COMMANDS:
+    for _command in _members:
+        _once = told_again(with_log(_command)) if _command in _ENDING else _command
+        _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
+        _name = _command.__name__.strip("_").replace("_", "-")
+        _kind = LongCommand if _command in _LONG else Command
+        app.command(_name, cls=_kind, rich_help_panel=_panel)(with_plugins(_shown))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -86,5 +86,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     with one_line():
         refuse_empty(sys.argv[1:] if arguments is None else arguments)
         # Else Typer prints a usage error over several lines and ends the process itself.
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, prog_name="tune-calib", standalone_mode=False)
     sys.exit(code)

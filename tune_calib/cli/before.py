@@ -4,10 +4,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib.cli.panels import WHERE
+
 if TYPE_CHECKING:
     from tune_calib.tuning.dry_run.needs import Job
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and start nothing")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
+]
 
 
 def tell_settings(job: "Job") -> None:

@@ -10,7 +10,11 @@ import typer
 def check_method(
     name: Annotated[str, typer.Argument(help="of a method, mostly of a --plugin")],
 ) -> None:
-    """Try a method by what every method must do, and say what it fails and why."""
+    """Try a method by what every method must do, and say what it fails and why.
+
+    Examples:
+        tune-calib check-method mine --plugin mine.py
+    """
     import torch
 
     from tune_calib.conformance.bench import Bench

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import typer
 
+from tune_calib.console import shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.folders import entries
 from tune_calib.places import Place, place
@@ -30,13 +31,13 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     below = entries(folder)
     if not below:
         take_up(folder)
-        typer.echo(as_option(describe(folder)))
+        typer.echo(as_option(shown(describe(folder))))
         return
     refused = 0
     for entry in below:
         try:
             take_up(entry)
-            text = as_option(describe(entry))
+            text = as_option(shown(describe(entry)))
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
         typer.echo(f"== {entry.name} ==\n{text}\n")

@@ -37,7 +37,12 @@ def import_(
     head: Head = None,
     replace: Replace = False,
 ) -> None:
-    """Take features and logits in, which stand where a data set and a network stand."""
+    """Take features and logits in, which stand where a data set and a network stand.
+
+    Examples:
+        tune-calib import mine --calib calib.npz --test test.npz --store store
+        tune-calib import mine --calib logits=logits.npy --calib labels=labels.npy --store store
+    """
     from tune_calib.engine.import_files import checked
     from tune_calib.engine.imports import keep, refuse_name
     from tune_calib.engine.store import Store

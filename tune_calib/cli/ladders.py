@@ -7,6 +7,8 @@ import typer
 
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
+from tune_calib.cli.completion import names
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -43,14 +45,17 @@ from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, refuse_unused
 from tune_calib.options import chosen_seeds
 from tune_calib.pipelines import all_of, side_by_side
-from tune_calib.registry import LADDERS
+from tune_calib.registry import LADDERS, METHODS
 
 if TYPE_CHECKING:
     from tune_calib.tuning.site import Site
 
 
 def ablate(
-    ladder: Annotated[str, typer.Argument(help="see: tune-calib list ladders")],
+    ladder: Annotated[
+        str,
+        typer.Argument(help="see: tune-calib list ladders", autocompletion=names(lambda: LADDERS)),
+    ],
     dataset: Dataset = "digits",
     imported: Imported = None,
     data_root: DataRoot = None,
@@ -75,8 +80,14 @@ def ablate(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     dry_run: DryRun = False,
-) -> None:
-    """Run an ablation ladder and report it; what is done already is not done again."""
+) -> Finished | None:
+    """Run an ablation ladder and report it; what is done already is not done again.
+
+    Examples:
+        tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
+        tune-calib ablate fedlas --dataset cifar10 --data-root data --gpus 1/2
+        tune-calib ablate mac_cal --head-seeds 5 --set head.gamma=0.9
+    """
     record = LADDERS[ladder]
     given = settings(
         dataset, imported, backbone, weights, holdout, norm, epochs, head_epochs, portable, set_
@@ -87,17 +98,24 @@ def ablate(
     folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     look = (tuple(shift or ()), bootstrap)
-    _run(record, asked, replace(site, profile=profile), look, dry_run)
+    return _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def compare(
     methods: Annotated[
         list[str] | None,
-        typer.Argument(help="tune-calib list methods; several as ls+mac_cal+temperature"),
+        typer.Argument(
+            help="tune-calib list methods; several as ls+mac_cal+temperature",
+            autocompletion=names(lambda: METHODS),
+        ),
     ] = None,
     all_: Annotated[
         str | None,
-        typer.Option("--all", help="every method of a kind beside vanilla: posthoc, head, network"),
+        typer.Option(
+            "--all",
+            help="every method of a kind beside vanilla: posthoc, head, network",
+            autocompletion=names(lambda: ("posthoc", "head", "network")),
+        ),
     ] = None,
     dataset: Dataset = "digits",
     imported: Imported = None,
@@ -123,8 +141,14 @@ def compare(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     dry_run: DryRun = False,
-) -> None:
-    """Run methods beside each other, network methods as such, the others on a CE network."""
+) -> Finished | None:
+    """Run methods beside each other, network methods as such, the others on a CE network.
+
+    Examples:
+        tune-calib compare ce ls+mac_cal+temperature --seeds 3
+        tune-calib compare --all posthoc --dataset cifar10 --data-root data
+        tune-calib compare ce temperature --imported mine --store store
+    """
     if (methods is None) == (all_ is None):
         raise UserError("name methods, or take --all with a kind: posthoc, head or network")
     record = side_by_side(methods) if methods else all_of(str(all_))
@@ -137,7 +161,7 @@ def compare(
     folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
     look = (tuple(shift or ()), bootstrap)
-    _run(record, asked, replace(site, profile=profile), look, dry_run)
+    return _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def _run(
@@ -146,7 +170,7 @@ def _run(
     site: "Site",
     look: tuple[tuple[str, ...], int],
     is_dry: bool,
-) -> None:
+) -> Finished | None:
     """Carry a ladder out, and report it; of a dry run, say what would be done."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
@@ -158,9 +182,10 @@ def _run(
     job = LadderJob(ladder, taken, site, CloserLook(*look))
     if is_dry:
         tell_plan(job)
-        return
+        return None
     crashed = stoppable(site.command, lambda: run(job, tell_settings))
     report(str(site.out))
     if site.profile:
         typer.echo(profiles_told(site.out))
     tell_crashed(crashed, site.command, site.out)
+    return Finished(site.out, [site.out], [taken.given])

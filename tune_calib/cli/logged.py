@@ -1,46 +1,38 @@
 """The option of commands that run trials: programs that follow them."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-_NAME = "log"
-_Option = Annotated[
+from tune_calib.cli.added import with_options
+from tune_calib.cli.panels import LOOKS
+
+_Log = Annotated[
     list[str] | None,
-    typer.Option(help="follow the trials in tensorboard, wandb or mlflow; repeatable"),
+    typer.Option(
+        help="follow the trials in tensorboard, wandb or mlflow; repeatable",
+        rich_help_panel=LOOKS,
+    ),
 ]
 
 
-def with_log(command: Callable[..., None]) -> Callable[..., None]:
+def with_log(command: Callable[..., Any]) -> Callable[..., Any]:
     """A command with the option ``--log``."""
 
     @functools.wraps(command)
-    def run(**options: Any) -> None:
-        names = options.pop(_NAME) or []
-        if not names:
-            command(**options)
-            return
+    def run(log: list[str] | None, **options: Any) -> Any:
+        if not log or options.get("dry_run"):
+            return command(**options)
 
         from tune_calib.api.logged import logged
 
-        code: typer.Exit | None = None
-        with logged(names):
+        with logged(log):
             try:
-                command(**options)
+                return command(**options)
             except typer.Exit as ended:  # of trials that crashed; the others are sent
                 code = ended
-        if code is not None:
-            raise code
+        raise code
 
-    signature = inspect.signature(command)
-    option = inspect.Parameter(
-        _NAME, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Option
-    )
-    # Typer reads the options of a command from its signature.
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), option]
-    )
-    return run
+    return with_options(run, command, log=(_Log, None))

@@ -10,9 +10,12 @@ import typer
 import yaml
 
 from tune_calib import options
+from tune_calib.cli import defaults
+from tune_calib.cli.completion import names as names_of
+from tune_calib.cli.panels import DATA, LOOKS, SEEDS, TRAINING, WHERE
 from tune_calib.errors import UserError, as_option
 from tune_calib.names import CRASHES, SLOTS
-from tune_calib.registry import nearest
+from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest
 from tune_calib.wording import counted
 from tune_calib.yaml_text import UnfoldedError, value_of
 
@@ -30,58 +33,159 @@ def _share(text: str) -> float:
         raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
 
 
-Dataset = Annotated[str, typer.Option(help="see: tune-calib list datasets")]
+Dataset = Annotated[
+    str,
+    typer.Option(
+        help="see: tune-calib list datasets",
+        autocompletion=names_of(lambda: DATASETS),
+        rich_help_panel=DATA,
+    ),
+]
 Imported = Annotated[
-    str | None, typer.Option(help="instead of a data set: NAME that tune-calib import took in")
+    str | None,
+    typer.Option(
+        help="instead of a data set: NAME that tune-calib import took in", rich_help_panel=DATA
+    ),
 ]
-DataRoot = Annotated[Path | None, typer.Option(help="folder that holds the data set")]
-Backbone = Annotated[
-    str | None, typer.Option(help="see: tune-calib list backbones; or FILE.py:FUNCTION")
-]
-BothSeeds = Annotated[int | None, typer.Option(help="vary network and head together")]
-NetworkSeeds = Annotated[int | None, typer.Option(help="networks, crossed with heads")]
-HeadSeeds = Annotated[int | None, typer.Option(help="heads for each network")]
-Weights = Annotated[
-    Path | None, typer.Option(help="safetensors file of a network that is not trained")
+DataRoot = Annotated[
+    Path | None, typer.Option(help="folder that holds the data set", rich_help_panel=DATA)
 ]
 Holdout = Annotated[
-    str | None, typer.Option(help="part that select and calib are of: train (default), test")
+    str | None,
+    typer.Option(
+        help="part that select and calib are of: train, test",
+        show_default="train",
+        rich_help_panel=DATA,
+    ),
 ]
 Norm = Annotated[
-    str | None, typer.Option(help="constants of the pixels: a name, dataset, or [[means],[stds]]")
+    str | None,
+    typer.Option(
+        help="constants of the pixels: a name, dataset, or a list of means and one of deviations",
+        show_default="the data set's",
+        rich_help_panel=DATA,
+    ),
 ]
-Epochs = Annotated[int | None, typer.Option(help="epochs of the network")]
-HeadEpochs = Annotated[int | None, typer.Option(help="epochs of the heads")]
-Set = Annotated[list[str] | None, typer.Option("--set", help="slot.key=value: head.gamma=0.9")]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="see: tune-calib list backbones; or FILE.py:FUNCTION",
+        show_default="the recipe's",
+        autocompletion=names_of(lambda: BACKBONES),
+        rich_help_panel=TRAINING,
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        help="safetensors file of a network that is not trained", rich_help_panel=TRAINING
+    ),
+]
+Epochs = Annotated[
+    int | None,
+    typer.Option(
+        help="epochs of the network", show_default="the recipe's", rich_help_panel=TRAINING
+    ),
+]
+HeadEpochs = Annotated[
+    int | None,
+    typer.Option(help="epochs of the heads", show_default="the recipe's", rich_help_panel=TRAINING),
+]
 Recipe = Annotated[
-    str | None, typer.Option(help="see: tune-calib list recipes; quick unless named")
+    str | None,
+    typer.Option(
+        help="see: tune-calib list recipes",
+        show_default="quick",
+        autocompletion=names_of(lambda: RECIPES),
+        rich_help_panel=TRAINING,
+    ),
 ]
 OwnRecipes = Annotated[
     bool,
-    typer.Option("--own-recipes", help="each method as its authors train it"),
+    typer.Option(
+        "--own-recipes", help="each method as its authors train it", rich_help_panel=TRAINING
+    ),
 ]
-Controls = Annotated[bool, typer.Option("--controls", help="add the controls")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SLOT.KEY=VALUE",
+        help="any setting, e.g. head.gamma=0.9; repeatable",
+        rich_help_panel=TRAINING,
+    ),
+]
+Portable = Annotated[
+    bool,
+    typer.Option(
+        "--portable",
+        help="the same numbers on x86 machines, a little slower",
+        rich_help_panel=TRAINING,
+    ),
+]
+Controls = Annotated[
+    bool, typer.Option("--controls", help="add the controls", rich_help_panel=TRAINING)
+]
+BothSeeds = Annotated[
+    int | None,
+    typer.Option(
+        help="how many; network and head vary together", show_default="1", rich_help_panel=SEEDS
+    ),
+]
+NetworkSeeds = Annotated[
+    int | None, typer.Option(help="how many networks, crossed with heads", rich_help_panel=SEEDS)
+]
+HeadSeeds = Annotated[
+    int | None, typer.Option(help="how many heads for each network", rich_help_panel=SEEDS)
+]
 Out = Annotated[
     str | None,
-    typer.Option(metavar="PATH", help="folder or URL of results; a default in runs/"),
+    typer.Option(
+        metavar="PATH",
+        help="folder or URL of results",
+        show_default="a folder in runs/",
+        rich_help_panel=WHERE,
+    ),
 ]
 StoreRoot = Annotated[
-    str | None, typer.Option(metavar="PATH", help="folder or URL of artifacts; default: OUT/store")
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="folder or URL of artifacts",
+        show_default="OUT/store",
+        rich_help_panel=WHERE,
+    ),
 ]
-Address = Annotated[str | None, typer.Option(help="a Ray cluster; auto finds it")]
-Gpus = Annotated[float, typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser=_share)]
-Portable = Annotated[
-    bool, typer.Option("--portable", help="the same numbers on x86 machines, a little slower")
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="a Ray cluster; auto finds it", show_default="this machine", rich_help_panel=WHERE
+    ),
+]
+Gpus = Annotated[
+    float,
+    typer.Option(help="GPUs of a trial: 0, 1 or 1/k", parser=_share, rich_help_panel=WHERE),
+]
+Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="write where the time of an epoch of a network went",
+        rich_help_panel=WHERE,
+    ),
 ]
 Shift = Annotated[
     list[str] | None,
-    typer.Option(help="look at finished trials on corruptions, noise, a data set (several times)"),
+    typer.Option(
+        help="look at finished trials on corruptions, noise, a data set (several times)",
+        rich_help_panel=LOOKS,
+    ),
 ]
 Bootstrap = Annotated[
-    int, typer.Option(help="draws of the test samples, for intervals of finished trials")
-]
-Profile = Annotated[
-    bool, typer.Option("--profile", help="write where the time of an epoch of a network went")
+    int,
+    typer.Option(
+        help="draws of the test samples, for intervals of finished trials", rich_help_panel=LOOKS
+    ),
 ]
 
 
@@ -150,8 +254,10 @@ def site_of(
 
 
 def typed() -> str:
-    """What was typed, to do the same again."""
-    return shlex.join(["tune-calib", *sys.argv[1:]])
+    """What was typed, and the user's own defaults as options, to do the same again."""
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    return shlex.join(["tune-calib", *given[:end], *defaults.words(), *given[end:]])
 
 
 def stoppable(again: str, work: Callable[[], Any]) -> Any:

@@ -1,37 +1,32 @@
 """The option that every command has: plug-ins, which are registered while it runs."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
 from tune_calib import plugins
+from tune_calib.cli.added import with_options
+from tune_calib.cli.panels import EVERY
 
-_NAME = "plugin"
-_Option = Annotated[
+_Plugin = Annotated[
     list[str] | None,
-    typer.Option(metavar="FILE|MODULE", help="registers own methods, metrics, ...; repeatable"),
+    typer.Option(
+        metavar="FILE|MODULE",
+        help="registers own methods, metrics, ...; repeatable",
+        rich_help_panel=EVERY,
+    ),
 ]
 
 
-def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
+def with_plugins(command: Callable[..., object]) -> Callable[..., None]:
     """A command with the option ``--plugin``."""
 
     @functools.wraps(command)
-    def run(**options: Any) -> None:
-        given = options.pop(_NAME) or []
+    def run(plugin: list[str] | None, **options: Any) -> None:
         with plugins.restored():
-            plugins.use([*plugins.installed(), *map(plugins.read, given)])
+            plugins.use([*plugins.installed(), *map(plugins.read, plugin or [])])
             command(**options)
 
-    signature = inspect.signature(command)
-    option = inspect.Parameter(
-        _NAME, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Option
-    )
-    # Typer reads the options of a command from its signature.
-    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), option]
-    )
-    return run
+    return with_options(run, command, plugin=(_Plugin, None))

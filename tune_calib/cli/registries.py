@@ -2,13 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 import typer
 
+from tune_calib import console
+from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
+from tune_calib.cli.panels import FORMATS
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, Metric
 from tune_calib.recipe import fitting
@@ -24,6 +27,7 @@ from tune_calib.registry import (
     MethodInfo,
     Registry,
     T,
+    nearest,
     told,
 )
 
@@ -99,7 +103,7 @@ def _of_space(record: "Space") -> Entry:
 
 
 def _of_metric(record: Metric) -> Entry:
-    of = "trials" if record.is_of_trials else "published tables"
+    of = "select, test" if record.is_of_trials else "foreign images: ood/SET"
     better = {"min": "smaller", "max": "larger", None: "none"}[record.direction]
     searchable = "yes" if record.is_searchable else "no"
     about = {"title": record.title, "better": better, "unit": record.unit, "of": of}
@@ -110,11 +114,28 @@ def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
     return {"title": record.title}
 
 
+class _Published:
+    """The tables that papers print."""
+
+    def entries(self, name: str | None) -> list[Entry]:
+        """Of one table, or of all.
+
+        Raises:
+            UserError: there is none of that name.
+        """
+        from analysis.printed import overview
+
+        tables = overview()
+        if name is not None and name not in tables:
+            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
+        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
+
+
 def _of_figure(record: "Figure[Any]") -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
 
-_LISTS: Mapping[str, _Listing[Any]] = {
+_LISTS: Mapping[str, _Listing[Any] | _Published] = {
     "methods": _Listing(METHODS, _of_method),
     "ladders": _Listing(LADDERS, _of_ladder),
     "recipes": _Listing(RECIPES, _of_recipe),
@@ -122,18 +143,38 @@ _LISTS: Mapping[str, _Listing[Any]] = {
     "backbones": _Listing(BACKBONES, _of_titled),
     "spaces": _Listing(SPACES, _of_space),
     "metrics": _Listing(METRICS, _of_metric),
+    "published": _Published(),
     "ladder-figures": _Listing(LADDER_FIGURES, _of_figure),
     "search-figures": _Listing(SEARCH_FIGURES, _of_figure),
 }
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help=f"one of {', '.join(_LISTS)}")],
-    name: Annotated[str | None, typer.Argument(help="one entry alone")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="a list of objects")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="a table for a page")] = False,
+    what: Annotated[
+        str,
+        typer.Argument(
+            help=f"one of {', '.join(_LISTS)}", autocompletion=completion.names(lambda: _LISTS)
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(help="one entry alone, with all that is known of it"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="a list of objects", rich_help_panel=FORMATS)
+    ] = False,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="a table for a page", rich_help_panel=FORMATS)
+    ] = False,
 ) -> None:
-    """Show what is registered."""
+    """Show what is registered.
+
+    Examples:
+        tune-calib list methods
+        tune-calib list methods mac_cal
+        tune-calib list recipes --columns title,source
+        tune-calib list metrics --json
+    """
     form = one_format(json=as_json, markdown=as_markdown)
     if what not in _LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
@@ -141,24 +182,41 @@ def list_(
     if form == "json":
         typer.echo(json.dumps(entries, indent=1))
         return
+    is_space = what == "spaces"
+    rows = [_printed(entry) for entry in (_space_rows(entries) if is_space else entries)]
+    typer.echo(_markdown(rows) if form == "markdown" else _plain(rows, what, name))
+
+
+def _markdown(rows: list[dict[str, str]]) -> str:
     from tabulate import tabulate
 
-    if what == "spaces":
-        entries = _space_rows(entries)
-    rows = [_printed(entry) for entry in entries]
-    if form == "markdown":
-        rows = [{k: v for k, v in row.items() if k not in _WIDE} for row in rows]
-    typer.echo(
-        tabulate(rows, headers="keys", tablefmt="github" if form == "markdown" else "simple")
-    )
+    kept = [{k: v for k, v in row.items() if k not in _WIDE and k != "url"} for row in rows]
+    return str(tabulate(kept, headers="keys", tablefmt="github", disable_numparse=True))
+
+
+def _plain(rows: list[dict[str, str]], what: str, name: str | None) -> str:
+    """A table for the screen; of one entry all that is known, a line each."""
+    if name is not None and what != "spaces":
+        return "\n\n".join(console.entries({k: v for k, v in row.items() if v}) for row in rows)
+    heads = [head for head in (rows[0] if rows else {}) if head != "url"]
+    cells = [[row[head] for head in heads] for row in rows]
+    return console.shown(console.Text([console.Table(heads, cells, is_main=True)]))
 
 
 def cite(
     methods: Annotated[
-        list[str], typer.Argument(help="methods or pipelines, such as ls+mac_cal+temperature")
+        list[str],
+        typer.Argument(
+            help="methods or pipelines, such as ls+mac_cal+temperature",
+            autocompletion=completion.names(lambda: METHODS),
+        ),
     ],
 ) -> None:
-    """Print the BibTeX of the papers behind methods, each entry once."""
+    """Print the BibTeX of the papers behind methods, each entry once.
+
+    Examples:
+        tune-calib cite ls+mac_cal+temperature > methods.bib
+    """
     names = [name for pipeline in methods for name in pipeline.split("+")]
     for name in names:
         METHODS.require(name)
@@ -177,15 +235,24 @@ def _references(bibtex: str) -> list[str]:
 
 
 def _printed(entry: Entry) -> dict[str, str]:
-    """An entry as a table row: nested values in one line each, links left to --json."""
+    """An entry as a table row: nested values in one line each."""
     row = {}
     for key, value in entry.items():
         if isinstance(value, dict):
-            row[key] = ", ".join(f"{k}={v}" for k, v in value.items())
-        elif key != "url":
+            row[key] = ", ".join(f"{k}={v}" for k, v in _flat(value))
+        else:
             text = "" if value is None else str(value)
             row[key] = ", ".join(value) if isinstance(value, list) else text
     return row
+
+
+def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings with the names of what they are of, e.g. ``network.lr``."""
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}." if key else above)
+        else:
+            yield f"{above}{key}", value
 
 
 def _space_rows(entries: list[Entry]) -> list[Entry]:

@@ -13,8 +13,11 @@ import typer
 
 from tune_calib import plugins
 from tune_calib.cli import searches
+from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import DataRoot, StoreRoot
+from tune_calib.cli.panels import TABLES
 from tune_calib.errors import UserError
+from tune_calib.names import metrics_of_trials, rankable_metrics
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -22,16 +25,53 @@ if TYPE_CHECKING:
 
 def report(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
-    published: Annotated[str | None, typer.Option(help="a paper's table to put beside it")] = None,
-    test: Annotated[str | None, typer.Option(help="of a compare sweep: wilcoxon or t")] = None,
-    regime: Annotated[bool, typer.Option("--regime", help="in the table of a sweep")] = False,
-    metric: Annotated[list[str] | None, typer.Option(help="of the table of a sweep")] = None,
+    published: Annotated[
+        str | None,
+        typer.Option(
+            help="a paper's table to put beside it, see: tune-calib list published",
+            show_default="the one that a ladder follows",
+            autocompletion=names(published_tables),
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="of a compare sweep: wilcoxon or t",
+            show_default="wilcoxon",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    regime: Annotated[
+        bool, typer.Option("--regime", help="of networks, too", rich_help_panel=TABLES)
+    ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="of the table of a sweep, see: tune-calib list metrics; repeatable",
+            show_default="seven",
+            autocompletion=names(metrics_of_trials),
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
     intervals: Annotated[
-        bool, typer.Option("--intervals", help="over test samples, in the table of a sweep")
+        bool,
+        typer.Option(
+            "--intervals",
+            help="over test samples, instead of the spread over seeds",
+            rich_help_panel=TABLES,
+        ),
     ] = False,
     study_storage: searches.Storage = None,
 ) -> None:
-    """Write tables and figures of a sweep or a search and print its table."""
+    """Write tables and figures of a sweep or a search and print its table.
+
+    Examples:
+        tune-calib report runs/demo
+        tune-calib report runs/demo --metric ece --metric nll --intervals
+        tune-calib report runs/demo --columns ece,trials
+        tune-calib report runs/demo --published maccal/table5 --regime --wide
+    """
     from analysis.ladder.report import write_report
     from tune_calib.cli.folders import tell
     from tune_calib.folders import is_search
@@ -87,7 +127,11 @@ def pictures(
     data_root: DataRoot = None,
     shift: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Keep some logits of a trial of each rung, for the report."""
+    """Keep some logits of a trial of each rung, for the report.
+
+    Examples:
+        tune-calib pictures runs/demo
+    """
     if shift is not None:
         raise UserError(
             "shifted images are asked for where trials are run: give the command of the sweep "
@@ -113,13 +157,23 @@ def export(
         str | None, typer.Option(metavar="HASH", help="of the trial, or how it begins")
     ] = None,
     best: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="the trial that is best on select")
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="the trial that is best on select",
+            autocompletion=names(rankable_metrics),
+        ),
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="write FILE.onnx too")] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Write the calibrated network of a trial: network, head and transform, for any program."""
+    """Write the calibrated network of a trial: network, head and transform, for any program.
+
+    Examples:
+        tune-calib export runs/mine calibrated.safetensors --best ece
+        tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
+    """
     from tune_calib.cli.folders import opened
     from tune_calib.folders import entries, is_search, search_of
     from tune_calib.places import place
@@ -143,7 +197,12 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="show its driver at work")] = False,
     study_storage: searches.Storage = None,
 ) -> None:
-    """Say what of a sweep or a search is done, and what its driver does."""
+    """Say what of a sweep or a search is done, and what its driver does.
+
+    Examples:
+        tune-calib status runs/demo
+        tune-calib status runs/demo --watch
+    """
     from analysis.ladder.report import sweep_status
     from tune_calib.cli.folders import tell
     from tune_calib.folders import is_search

@@ -9,6 +9,8 @@ import typer
 
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
+from tune_calib.cli.completion import names
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -39,9 +41,12 @@ from tune_calib.cli.options import (
     tell_crashed,
     typed,
 )
+from tune_calib.cli.panels import SEARCHING, SEEDS, WHERE
 from tune_calib.errors import UserError
+from tune_calib.names import searchable_metrics
 from tune_calib.options import chosen_seeds
-from tune_calib.registry import METHODS
+from tune_calib.registry import METHODS, SPACES
+from tune_calib.wording import without_password
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -51,21 +56,67 @@ SAMPLERS = ("tpe", "random", "nsga2", "grid")
 SCHEDULERS = ("none", "asha")
 
 Folder = Annotated[str, typer.Argument(help="folder or URL of a search")]
-Trials = Annotated[int, typer.Option(help="suggestions to try")]
-SamplerOption = Annotated[str, typer.Option(help=", ".join(SAMPLERS))]
-Metrics = Annotated[list[str] | None, typer.Option(help="on select; several give a Pareto set")]
-Guard = Annotated[float, typer.Option(help="accuracy on select that may be lost, a fraction")]
-Population = Annotated[int, typer.Option(help="suggestions asked for together (head methods)")]
-AtOnce = Annotated[int | None, typer.Option(help="Ray trials side by side; default: all cores")]
-Scheduler = Annotated[str, typer.Option(help="asha stops networks that are behind; none")]
-Storage = Annotated[str | None, typer.Option(help="URL of the study's database; default: a file")]
-SamplerSeed = Annotated[int, typer.Option(help="seed of the sampler")]
+Trials = Annotated[int, typer.Option(help="suggestions to try", rich_help_panel=SEARCHING)]
+SamplerOption = Annotated[
+    str,
+    typer.Option(
+        help=", ".join(SAMPLERS), autocompletion=names(lambda: SAMPLERS), rich_help_panel=SEARCHING
+    ),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="on select, see: tune-calib list metrics; several give a Pareto set",
+        show_default="ece",
+        autocompletion=names(searchable_metrics),
+        rich_help_panel=SEARCHING,
+    ),
+]
+Guard = Annotated[
+    float,
+    typer.Option(help="accuracy on select that may be lost, a fraction", rich_help_panel=SEARCHING),
+]
+Population = Annotated[
+    int,
+    typer.Option(help="suggestions asked for together (head methods)", rich_help_panel=SEARCHING),
+]
+AtOnce = Annotated[
+    int | None,
+    typer.Option(help="Ray trials side by side", show_default="all cores", rich_help_panel=WHERE),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        help="asha stops networks that are behind; none",
+        autocompletion=names(lambda: SCHEDULERS),
+        rich_help_panel=SEARCHING,
+    ),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        help="URL of the database of a search's study",
+        show_default="a file",
+        rich_help_panel=WHERE,
+    ),
+]
+SamplerSeed = Annotated[int, typer.Option(help="seed of the sampler", rich_help_panel=SEARCHING)]
 Extend = Annotated[bool, typer.Option("--extend", help="read test again, under more seeds")]
-Retry = Annotated[str | None, typer.Option(help="try again what ended so: crashed")]
+Retry = Annotated[
+    str | None,
+    typer.Option(
+        help="try again what ended so: crashed",
+        autocompletion=names(lambda: ("crashed",)),
+        rich_help_panel=WHERE,
+    ),
+]
 
 
 def search(
-    method: Annotated[str, typer.Argument(help="see: tune-calib list spaces")],
+    method: Annotated[
+        str,
+        typer.Argument(help="see: tune-calib list spaces", autocompletion=names(lambda: SPACES)),
+    ],
     dataset: Dataset = "digits",
     imported: Imported = None,
     data_root: DataRoot = None,
@@ -97,8 +148,14 @@ def search(
     portable: Portable = False,
     retry: Retry = None,
     dry_run: DryRun = False,
-) -> None:
-    """Search the hyper-parameters of a method on select; the test split stays shut."""
+) -> Finished | None:
+    """Search the hyper-parameters of a method on select; the test split stays shut.
+
+    Examples:
+        tune-calib search mac_cal --trials 200 --seeds 3 --out runs/search
+        tune-calib search ls --metric ece --metric nll --scheduler asha
+        tune-calib search temperature --imported mine --store store
+    """
     METHODS.require(method)
     known("--sampler", sampler, SAMPLERS)
     known("--scheduler", scheduler, SCHEDULERS)
@@ -135,36 +192,49 @@ def search(
     )
     if dry_run:
         tell_plan(job)
-        return
-    _search(job, retry)
+        return None
+    return _search(job, retry)
 
 
 def resume(
     out: Folder, trials: Trials = 0, retry: Retry = None, study_storage: Storage = None
-) -> None:
-    """Go on with a search; what is done is not done again."""
+) -> Finished:
+    """Go on with a search; what is done is not done again.
+
+    Examples:
+        tune-calib resume runs/search
+        tune-calib resume runs/search --trials 400 --retry crashed
+    """
     from tune_calib.places import place
     from tune_calib.tuning.search.job import job_of
 
     job = job_of(place(out), study_storage)
     site = replace(job.site, command=_command())
-    _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
+    return _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
 
 
 def evaluate(
     out: Folder,
-    seeds: Annotated[int, typer.Option(help="fresh seeds of networks and heads")] = 5,
+    seeds: Annotated[
+        int, typer.Option(help="fresh seeds of networks and heads", rich_help_panel=SEEDS)
+    ] = 5,
     extend: Extend = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
     dry_run: DryRun = False,
-) -> None:
-    """Read the test split, once: the chosen trial of a search over fresh seeds."""
+) -> Finished | None:
+    """Read the test split, once: the chosen trial of a search over fresh seeds.
+
+    Examples:
+        tune-calib evaluate runs/search --seeds 5
+        tune-calib evaluate runs/search --seeds 10 --extend
+    """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
 
     from analysis.ladder.report import write_report
+    from tune_calib.console import shown
     from tune_calib.places import place
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
@@ -176,11 +246,13 @@ def evaluate(
     asked = (place(out), seeds, study_storage, again, extend, look)
     if dry_run:
         tell_plan(planned_evaluation(*asked))
-        return
+        return None
     evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
-    typer.echo(write_report(evaluated.folder))
-    typer.echo(optimism(evaluated))
+    typer.echo(shown(write_report(evaluated.folder)))
+    text = optimism(evaluated)
+    typer.echo(text)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
+    return Finished(place(out), [evaluated.folder, text])
 
 
 def report(out: "Place", study_storage: str | None = None) -> str:
@@ -207,12 +279,10 @@ def refuse_storage(out: "Place", study_storage: str | None) -> None:
 
 def _command() -> str:
     """What was typed, without passwords."""
-    from tune_calib.tuning.search.storage import without_password
-
     return without_password(typed())
 
 
-def _search(job: "SearchJob", retry: str | None) -> None:
+def _search(job: "SearchJob", retry: str | None) -> Finished:
     if retry is not None:
         known("--retry", retry, ("crashed",))
     from tune_calib.tuning.search.driver import search as run
@@ -220,5 +290,7 @@ def _search(job: "SearchJob", retry: str | None) -> None:
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
-    typer.echo(summarise(found))
+    text = summarise(found)
+    typer.echo(text)
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
+    return Finished(job.out, [text], [job.question.asked.given])

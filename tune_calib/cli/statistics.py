@@ -5,21 +5,51 @@ from typing import Annotated
 
 import typer
 
+from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import one_format
+from tune_calib.cli.panels import FORMATS
+from tune_calib.console import shown
 from tune_calib.errors import UserError
+from tune_calib.names import rankable_metrics
 
-Metric = Annotated[str, typer.Option(help="a metric, e.g. ece, nll, ood/svhn/auroc")]
-Split = Annotated[str | None, typer.Option(help="test unless given; all OOD sets for auroc, fpr95")]
+Metric = Annotated[
+    str,
+    typer.Option(
+        help="see: tune-calib list metrics; of a set of foreign images as ood/svhn/auroc",
+        autocompletion=names(rankable_metrics),
+    ),
+]
+Split = Annotated[
+    str | None, typer.Option(help="of the results", show_default="test; all OOD sets for auroc ...")
+]
 Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of sweeps")]
-Published = Annotated[str | None, typer.Option(help="a paper's table: fedlas/table1")]
-AsJson = Annotated[bool, typer.Option("--json", help="for programs")]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page")]
-AsLatex = Annotated[bool, typer.Option("--latex", help="booktabs")]
-Caption = Annotated[str | None, typer.Option(help="of the --latex table, for its own")]
-Label = Annotated[str | None, typer.Option(help="of the --latex table, e.g. tab:ranks")]
-AsCsv = Annotated[bool, typer.Option("--csv", help="fractions, a row a method (and column)")]
-AsHtml = Annotated[bool, typer.Option("--html", help="a table element")]
-Where = Annotated[list[str] | None, typer.Option(help="column=value of the rows that count")]
+Published = Annotated[
+    str | None,
+    typer.Option(
+        help="a paper's table, see: tune-calib list published",
+        autocompletion=names(published_tables),
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN=VALUE", help="of the rows that count; repeatable"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="for programs", rich_help_panel=FORMATS)]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page", rich_help_panel=FORMATS)]
+AsLatex = Annotated[bool, typer.Option("--latex", help="booktabs", rich_help_panel=FORMATS)]
+Caption = Annotated[
+    str | None,
+    typer.Option(help="of the --latex table", show_default="its own", rich_help_panel=FORMATS),
+]
+Label = Annotated[
+    str | None,
+    typer.Option(help="of the --latex table, e.g. tab:ranks", rich_help_panel=FORMATS),
+]
+AsCsv = Annotated[
+    bool,
+    typer.Option("--csv", help="fractions, a row a method (and column)", rich_help_panel=FORMATS),
+]
+AsHtml = Annotated[bool, typer.Option("--html", help="a table element", rich_help_panel=FORMATS)]
 
 
 def ranks(
@@ -37,7 +67,12 @@ def ranks(
     caption: Caption = None,
     label: Label = None,
 ) -> None:
-    """Rank methods by a metric over (data set, backbone) columns, best mean rank first."""
+    """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
+
+    Examples:
+        tune-calib ranks runs/cifar10 runs/cifar100 --metric ece --latex
+        tune-calib ranks --published fedlas/table1 --where dataset=cifar10
+    """
     # Before the imports, which take a while: a wrong option is told at once.
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
     given = _of_latex(form, caption, label)
@@ -54,7 +89,7 @@ def ranks(
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
         for note in table.notes:
             typer.echo(note, err=True)
-    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
+    typer.echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
 
 
 def averages(
@@ -73,7 +108,12 @@ def averages(
     caption: Caption = None,
     label: Label = None,
 ) -> None:
-    """Average metrics over (data set, backbone) columns, a row a method."""
+    """Average metrics over (data set, backbone) columns, a row a method.
+
+    Examples:
+        tune-calib averages runs/cifar10 runs/cifar100 --metric accuracy,ece,nll
+        tune-calib averages runs/cifar10 runs/cifar100 --figure figures
+    """
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
     given = _of_latex(form, caption, label)
 
@@ -96,7 +136,7 @@ def averages(
     if form == "csv":  # the other formats tell the notes
         for note in table.notes:
             typer.echo(note, err=True)
-    typer.echo(latex(table, **given) if given else RENDERERS[form](table))
+    typer.echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
     if figure is not None:
         style.apply()
         drawn = draw(table)
@@ -120,7 +160,12 @@ def significance(
     caption: Caption = None,
     label: Label = None,
 ) -> None:
-    """Carry a declared test out: over the seeds of one sweep, else over the columns of several."""
+    """Carry a declared test out: over the seeds of one sweep, else over the columns of several.
+
+    Examples:
+        tune-calib significance runs/compare --test wilcoxon --baseline ce
+        tune-calib significance --published fedlas/table1 --test friedman --figure figures
+    """
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
     given = _of_latex(form, caption, label)
 
@@ -144,7 +189,7 @@ def significance(
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
-    typer.echo(latex(verdict, **given) if given else RENDERERS[form](verdict))
+    typer.echo(shown(latex(verdict, **given) if given else RENDERERS[form](verdict)))
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)

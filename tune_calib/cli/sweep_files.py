@@ -11,8 +11,12 @@ import typer
 
 from tune_calib import plugins
 from tune_calib.cli.before import DryRun, tell_settings
+from tune_calib.cli.completion import names
+from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import known, stoppable
+from tune_calib.cli.panels import WHERE
 from tune_calib.cli.searches import Retry
+from tune_calib.gpus import GPUS
 from tune_calib.registry import told
 
 if TYPE_CHECKING:
@@ -20,9 +24,15 @@ if TYPE_CHECKING:
     from tune_calib.tuning.sweep.run import Ended
 
 GpuModel = Annotated[
-    str | None, typer.Option(help="with --dry-run: the hours on this GPU, e.g. A100-80GB")
+    str | None,
+    typer.Option(
+        help="with --dry-run: the hours on this GPU, e.g. A100-80GB",
+        autocompletion=names(lambda: GPUS),
+    ),
 ]
-Cluster = Annotated[str | None, typer.Option(help="a Ray cluster, instead of the file's")]
+Cluster = Annotated[
+    str | None, typer.Option(help="a Ray cluster", show_default="the file's", rich_help_panel=WHERE)
+]
 
 
 def run(
@@ -31,8 +41,14 @@ def run(
     gpu_model: GpuModel = None,
     address: Cluster = None,
     retry: Retry = None,
-) -> None:
-    """Carry a sweep file out; what is done already is not done again."""
+) -> Finished | None:
+    """Carry a sweep file out; what is done already is not done again.
+
+    Examples:
+        tune-calib run sweep.yaml --dry-run
+        tune-calib run sweep.yaml
+        tune-calib run sweep.yaml --address auto --retry crashed
+    """
     from tune_calib.errors import UserError
 
     if retry is not None:
@@ -55,16 +71,17 @@ def run(
         works = planned_works(read, needs_data, dry_run)
         if dry_run:
             typer.echo(forecast(read, works))
-            return
+            return None
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))
-        _report(read.out, ended)
+        said = _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
             typer.echo(failure, err=True)
         typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
+    return Finished(read.out, said, [work.asked.given for work in works])
 
 
 def _again(file: Path, address: str | None) -> str:
@@ -86,13 +103,24 @@ def _in_keys() -> Iterator[None]:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: "Place", ended: Iterable["Ended"]) -> None:
-    """Print one report over all folders, and keep it as ``OUT/report.txt``."""
+def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
+    """Print one report over all folders, and keep it as ``OUT/report.txt``.
+
+    Returns:
+        What is said, the folder of a report in its place.
+    """
+    from tune_calib.console import shown
     from tune_calib.results import atomic_write
 
-    text = "\n\n".join(f"== {one.name} ==\n{_told(one)}" for one in ended)
+    parts = [(f"== {one.name} ==", _told(one), one) for one in ended]
+    # The file holds every column, whatever the terminal has room for.
+    text = "\n\n".join(f"{name}\n{told}" for name, told, _ in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
-    typer.echo(text)
+    typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
+    said: list[str | Place] = []
+    for name, text, one in parts:
+        said += [name, text if one.found else one.folder]
+    return said
 
 
 def _told(ended: "Ended") -> str:
@@ -109,7 +137,11 @@ def _told(ended: "Ended") -> str:
 
 
 def schema() -> None:
-    """Print the JSON schema of sweep files, for an editor."""
+    """Print the JSON schema of sweep files, for an editor.
+
+    Examples:
+        tune-calib schema > sweep.schema.json
+    """
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     typer.echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
 

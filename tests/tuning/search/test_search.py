@@ -27,9 +27,9 @@ from tune_calib.tuning.search.storage import (
     JOURNAL,
     is_network_path,
     open_storage,
-    without_password,
 )
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.wording import without_password
 
 
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():

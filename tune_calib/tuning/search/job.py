@@ -21,9 +21,9 @@ from tune_calib.settings import as_begun
 from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.storage import STARS
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
+from tune_calib.wording import STARS
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from tune_calib.tuning.caption import recipe_record, titles
 from tune_calib.tuning.folder import holds_another, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.job import SearchJob
-from tune_calib.tuning.search.storage import JOURNAL, without_password
+from tune_calib.tuning.search.storage import JOURNAL
+from tune_calib.wording import without_password
 
 
 def as_begun(job: SearchJob) -> SearchJob:

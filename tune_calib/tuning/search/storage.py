@@ -15,9 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from tune_calib.errors import UserError
 from tune_calib.places import Place
+from tune_calib.wording import without_password
 
 JOURNAL = "study.log"
-STARS = "***"
 MOUNTS = Path("/proc/self/mounts")
 NETWORK_FILE_SYSTEMS = re.compile(
     r"(fuse\.)?(nfs4?|cifs|smb3|smbfs|lustre|gpfs|beegfs|ceph|afs|9p|panfs|glusterfs|sshfs|s3fs)"
@@ -145,8 +145,3 @@ def is_network_path(path: Path, mounts: str) -> bool:
         kinds[Path(point.replace("\\040", " "))] = kind
     nearest = next((kinds[p] for p in (path, *path.parents) if p in kinds), "")
     return NETWORK_FILE_SYSTEMS.fullmatch(nearest) is not None
-
-
-def without_password(text: str) -> str:
-    """A text in which the passwords of URLs are starred."""
-    return re.sub(r"(://[^:/@\s]*):[^\s/]*@", rf"\1:{STARS}@", text)

@@ -1,0 +1,156 @@
+"""A user's own defaults: where they count, what stands above them, and what is refused."""
+
+import sys
+
+import pytest
+import typer
+
+from tests.support import here
+from tune_calib.cli import app, defaults
+from tune_calib.cli.options import typed
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def context_of(*words: str):
+    """The context of a command, parsed under the program; nothing is carried out."""
+    group = typer.main.get_command(app)
+    above = group.make_context("tune-calib", list(words))
+    name, command, rest = group.resolve_command(above, list(words))
+    return command.make_context(name, rest, parent=above)
+
+
+def values(*words: str) -> dict:
+    return context_of(*words).params
+
+
+def write(folder, text: str, name: str = "tune-calib.toml") -> None:
+    (folder / name).write_text(text)
+
+
+def test_they_stand_under_what_is_typed_and_above_the_program(folder):
+    write(folder, 'seeds = 3\ndata-root = "/data"\nportable = true\ngpus = "1/2"\n')
+    given = values("ablate", "mac_cal", "--seeds", "5")
+    assert (given["seeds"], str(given["data_root"]), given["epochs"]) == (5, "/data", None)
+    assert (given["portable"], given["gpus"]) == (True, 0.5)
+    assert values("compare", "ce")["seeds"] == 3
+    assert values("evaluate", "x")["seeds"] == 3
+
+
+def test_a_table_of_a_command_stands_above_the_general_ones(folder):
+    write(folder, 'seeds = 3\nmetric = "nll"\n[search]\nseeds = 2\nmetric = ["ece", "nll"]\n')
+    search = values("search", "ls")
+    assert (search["seeds"], search["metric"]) == (2, ["ece", "nll"])
+    assert values("report", "x")["metric"] == ["nll"]
+    assert values("ranks", "x")["metric"] == "nll"
+    assert values("search", "ls", "--metric", "brier")["metric"] == ["brier"]
+
+
+def test_a_project_may_hold_them(folder):
+    write(folder, '[tool.tune-calib]\nseeds = 4\n[tool.other]\nseeds = "x"\n', "pyproject.toml")
+    assert values("ablate", "mac_cal")["seeds"] == 4
+    assert "from pyproject.toml: --seeds 4" in here("ablate", "foo").stderr
+    write(folder, "seeds = 5")
+    assert "keep them in one" in here("ablate", "foo").stderr
+
+
+def test_a_project_without_them_is_none(folder):
+    write(folder, "[project]\nname = 'x'\n", "pyproject.toml")
+    assert values("ablate", "mac_cal")["seeds"] is None
+    assert here("ablate", "foo").stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "dropped"),
+    [
+        ("seeds = 3", ["--network-seeds", "2"], "seeds"),
+        ("network-seeds = 3", ["--seeds", "2"], "network_seeds"),
+        ('dataset = "cifar10"', ["--imported", "mine"], "dataset"),
+        ("epochs = 3", ["--weights", "w.safetensors"], "epochs"),
+    ],
+)
+def test_what_is_typed_takes_the_place_of_what_it_contradicts(file, words, dropped, folder):
+    without = values("ablate", "mac_cal", *words)[dropped]
+    write(folder, file)
+    assert values("ablate", "mac_cal")[dropped] != without
+    assert values("ablate", "mac_cal", *words)[dropped] == without
+
+
+def test_a_sweep_file_says_everything_itself(folder):
+    write(folder, 'address = "auto"\nseeds = 3\n')
+    assert values("run", "sweep.yaml")["address"] is None
+    write(folder, '[run]\naddress = "auto"\n')
+    assert values("run", "sweep.yaml")["address"] == "auto"
+
+
+def test_a_command_that_goes_on_names_them_as_options(folder, monkeypatch):
+    write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
+    words = ["ablate", "mac_cal", "--seeds", "5"]
+    monkeypatch.setattr(sys, "argv", ["tune-calib", *words])
+    assert typed() == "tune-calib ablate mac_cal --seeds 5"
+    with defaults.in_force(context_of(*words)) as told:
+        command = typed()
+        assert told == ("from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable")
+    assert command.endswith("--seeds 5 --set head.gamma=0.9 --set head.lr=1 --portable")
+    (folder / "tune-calib.toml").unlink()
+    again, before = values(*command.split()[1:]), values(*words)
+    assert again != before
+    write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
+    assert again == values(*words)
+
+
+def test_passwords_are_not_told(folder):
+    write(folder, '[search]\nstudy-storage = "postgresql://me:secret@host/x"\n')
+    told = here("search", "foo").stderr
+    assert "postgresql://me:***@host/x" in told
+    assert "secret" not in told
+
+
+def test_help_shows_them(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    write(folder, "seeds = 7")
+    (line,) = [one for one in here("search", "-h").stdout.splitlines() if "│ --seeds " in one]
+    assert "[default: 7]" in line
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sed = 3", "no option 'sed'; did you mean 'seeds'?"),
+        ("[serch]", "no command 'serch'; did you mean 'search'?"),
+        ("[search]\ntrails = 2", "search: no option 'trails'; did you mean 'trials'?"),
+        ("[ranks]\nseeds = 2", "ranks: no option 'seeds'"),
+        ("seeds = true", "seeds must be a text or a number, got True"),
+        ("seeds = [1, 2]", "seeds must be a text or a number, got [1, 2]"),
+        ("seeds = 2.5", "seeds: "),
+        ("seeds = 'x'", "seeds: "),
+        ("seeds = 2024-01-01", "seeds must be a text or a number"),
+        ("portable = 1", "portable must be true or false, got 1"),
+        ("portable = 'yes'", "portable must be true or false, got 'yes'"),
+        ("store = ' '", "store is empty"),
+        ("set = ['head.lr=1', '']", "set is empty"),
+        ("gpus = 'x'", "must be 0, 1 or 1/k, got x"),
+        ("out = 'runs/x'", "--out is typed each time"),
+        ("[evaluate]\nextend = true", "evaluate: --extend is typed each time"),
+        ("data-root = 'a'\ndata_root = 'b'", "data-root stands there twice"),
+        ("seeds =", "is no TOML"),
+        ("search = 3", "no option 'search'"),
+    ],
+)
+def test_a_wrong_file_is_one_line(text, told, folder, refusal):
+    write(folder, text)
+    said = refusal("ablate", "mac_cal", "--shift", "nothing")
+    assert "tune-calib.toml" in said
+    assert told in said
+
+
+def test_a_wrong_file_of_another_encoding_or_kind_is_one_line(folder, refusal):
+    (folder / "tune-calib.toml").write_bytes(b"\xff\xfe")
+    assert "is no TOML" in refusal("ablate", "mac_cal")
+    (folder / "tune-calib.toml").unlink()
+    (folder / "tune-calib.toml").mkdir()
+    assert "name another place" in refusal("ablate", "mac_cal")

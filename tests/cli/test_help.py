@@ -1,0 +1,136 @@
+"""What a person is told of commands: examples, groups, defaults, names behind the Tab key."""
+
+import json
+import shlex
+
+import pytest
+import typer
+from typer.core import TyperOption
+
+from analysis.published import published, published_tables
+from tests.support import here
+from tune_calib.cli import app
+from tune_calib.names import METRICS, OOD_METRICS
+
+COMMANDS = typer.main.get_command(app).commands
+EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in command.examples]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
+    command = COMMANDS[name]
+    assert command.examples
+    assert command.help
+    assert "Examples" not in command.help
+    assert command.rich_help_panel
+
+
+@pytest.mark.parametrize(("name", "line"), EXAMPLES)
+def test_an_example_is_a_command_that_the_program_knows(name, line):
+    words = shlex.split(line)
+    words = words[: words.index(">")] if ">" in words else words
+    assert words[:2] == ["tune-calib", name]
+    assert COMMANDS[name].make_context(name, words[2:]).params
+
+
+@pytest.mark.parametrize("name", ["ablate", "compare", "search"])
+def test_options_stand_in_groups(name):
+    options = [each for each in COMMANDS[name].params if isinstance(each, TyperOption)]
+    alone = [option.opts[0] for option in options if not option.rich_help_panel]
+    assert set(alone) <= {"--all"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_help_fits_the_terminal_and_ends_in_the_examples(name, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)
+    told = here(name, "-h").stdout
+    assert f"Usage: tune-calib {name}" in told
+    assert max(map(len, told.splitlines())) <= int(width)
+    assert f"$ {COMMANDS[name].examples[0]}"[: int(width) - 4] in told.partition("Examples:")[2]
+    assert "[," not in told  # brackets that were taken for a style
+
+
+def test_defaults_are_shown(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    told = here("search", "--help").stdout
+    for option, default in {
+        "--seeds": "1", "--metric": "ece", "--trials": "64", "--guard": "0.01",
+        "--recipe": "quick", "--store": "OUT/store", "--at-once": "all cores",
+    }.items():  # fmt: skip
+        (line,) = [line for line in told.splitlines() if f"│ {option} " in line]
+        assert f"[default: ({default})]" in line or f"[default: {default}]" in line
+
+
+def test_the_version_is_told():
+    for option in ("--version", "-V"):
+        assert here(option).stdout.startswith("tune-calib 0")
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("ablate mac", ["mac_cal"]),
+        ("compare ls+mac", ["ls+mac_cal"]),
+        ("search tempera", ["temperature"]),
+        ("ablate mac_cal --dataset cifar", ["cifar10", "cifar100"]),
+        ("search ls --metric nl", ["nll"]),
+        ("report x --published maccal/table", [t for t in published_tables() if "maccal" in t]),
+        ("list ladder-", ["ladder-figures"]),
+        ("abl", ["ablate"]),
+    ],
+)
+def test_a_shell_completes_names(words, known, monkeypatch):
+    words = ["tune-calib", *words.split()]
+    monkeypatch.setenv("_TUNE_CALIB_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    assert here().stdout.split() == known
+
+
+def test_metrics_are_listed_with_where_a_trial_has_them():
+    listed = json.loads(here("list", "metrics", "--json").stdout)
+    assert [each["name"] for each in listed] == list(METRICS)
+    foreign = {each["name"] for each in listed if each["of"] != "select, test"}
+    assert foreign == set(OOD_METRICS)
+
+
+def test_published_tables_are_listed_as_they_can_be_asked_for():
+    listed = json.loads(here("list", "published", "--json").stdout)
+    assert [each["name"] for each in listed] == published_tables()
+    for each in listed:
+        table = published(each["name"])
+        assert each["numbers"] == len(table)
+        assert set(each["methods"]) == set(table["method"])
+        assert set(each["metrics"]) == set(table["metric"])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["list", "published", "maccal/table55"], "did you mean 'maccal/table5'"),
+        (["list", "methods", "--columns", "yeer"], "did you mean 'year'"),
+        (["list", "methods", "--columns", "year", "--wide"], "give one of them"),
+    ],
+)
+def test_a_wrong_name_is_one_line(words, told, refusal):
+    assert told in refusal(*words)
+
+
+@pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])
+@pytest.mark.parametrize("width", ["80", "100"])
+def test_lists_fit_the_terminal(what, width, monkeypatch):
+    whole = here("list", what).stdout
+    assert here("list", what, "--wide").stdout == whole
+    monkeypatch.setenv("COLUMNS", width)
+    told = here("list", what).stdout
+    assert max(map(len, told.splitlines())) <= int(width) < max(map(len, whole.splitlines()))
+    assert here("list", what, "--wide").stdout == whole
+
+
+def test_of_one_entry_all_that_is_known_is_told(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = here("list", "methods", "mac_cal").stdout
+    assert "https://arxiv.org" in told
+    assert "gamma=0.95" in told
+    assert max(map(len, told.splitlines())) <= 80

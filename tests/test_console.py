@@ -1,0 +1,145 @@
+"""Text for a screen: as wide as it is, of whole words, and what is left out is said."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from analysis.ladder import tables
+from analysis.load import load
+from tune_calib.console import (
+    WIDE,
+    Prose,
+    Screen,
+    Table,
+    Text,
+    column_key,
+    entries,
+    of_user,
+    shown,
+    shown_on,
+    terminal,
+)
+from tune_calib.errors import UserError
+from tune_calib.manifests import VERSION, ReportRecord
+from tune_calib.places import place
+
+WIDTHS = [60, 80, 100, 120, 200]
+
+
+@pytest.fixture(scope="module")
+def ladder() -> Text:
+    """The table of a real ladder, with a caption of many sentences."""
+    return Text(tables.printed(load(place("analysis/example/ladder"))))
+
+
+def random_table(seed: int) -> Table:
+    chance = random.Random(seed)
+
+    def words(most: int) -> str:
+        return " ".join("x" * chance.randint(1, 9) for _ in range(chance.randint(1, most)))
+
+    count = chance.randint(2, 12)
+    heads = [f"h{number} {words(3)}" for number in range(count)]
+    rows = [[words(12 if i % 3 == 1 else 2) for i in range(count)] for _ in range(4)]
+    return Table(heads, rows, first=chance.sample(heads, 2), rules=[2])
+
+
+def on(text: str, width: int | None, *columns: str) -> str:
+    with shown_on(Screen(width, columns)):
+        return shown(text)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("seed", [*range(8), None])
+def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
+    text = ladder if seed is None else Text([random_table(seed), Prose("a few words " * 20)])
+    told = on(text, width)
+    assert max(map(len, told.splitlines())) <= width
+    # A head that is narrow does not break words either, and neither does the note.
+    names = {column_key(head) for head in text.parts[0].heads}
+    note = {"Not", "shown:", *names}
+    note |= {"a", "wider", "window", "or", "pipe", "shows", "all"}
+    known = note | {word.strip(",;.") for word in str(text).split()}
+    assert {word.strip(",;.") for word in told.split() if set(word) != {"-"}} <= known
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
+    table = random_table(seed)
+    told = on(Text([table]), width)
+    note = re.search(r"Not shown: (.*);", told, re.S)
+    left_out = note[1].replace(",", " ").split() if note else []
+    for place_, head in enumerate(table.heads):
+        is_there = head.split()[0] in told.split("\n--")[0].split()
+        assert is_there is (column_key(head) not in left_out), head
+        assert is_there or place_ > 0
+    first = [head for head in table.first if column_key(head) in left_out]
+    others = [head for head in table.heads[1:] if column_key(head) not in left_out]
+    assert not (len(first) == 2 and len(others) > len(table.heads) / 2)
+
+
+def test_without_a_screen_everything_stands_on_lines_of_its_own(ladder):
+    table = ladder.parts[0]
+    assert shown(ladder) == str(ladder) == on(ladder, None)
+    for row in table.rows:
+        (line,) = [line for line in str(ladder).splitlines() if line.startswith(f"{row[0]} ")]
+        assert all(cell in line for cell in row)
+
+
+def test_columns_are_chosen_by_name_whatever_the_width(ladder):
+    for width in (None, 60):
+        told = on(ladder, width, "NLL", "o_ece", "delta-ece-base", "trials")
+        head = told.split("\n--")[0]
+        assert "Not shown" not in told
+        assert [word for word in ("NLL", "O-ECE", "ΔECE", "trials") if word in head] == [
+            "NLL", "O-ECE", "ΔECE", "trials",
+        ]  # fmt: skip
+        assert "AECE" not in head
+        assert head.startswith("rung")
+
+
+def test_a_column_that_is_not_there_is_refused(ladder):
+    with pytest.raises(UserError, match=r"no column 'nil'; did you mean 'nll'"):
+        on(ladder, 80, "nil")
+
+
+def test_only_the_main_table_takes_the_columns_that_are_asked_for():
+    other = Table(["a", "b"], [["1", "2"]])
+    main = Table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
+    told = on(Text([other, main]), 80, "e")
+    assert re.search(r"a +b", told)
+    assert re.search(r"c +e", told)
+
+
+def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert terminal() == Screen(80)
+    with shown_on(terminal()):
+        assert "a wider window or a pipe shows all" in " ".join(shown(ladder).split())
+    with shown_on(of_user(None, is_wide=False)):
+        assert "--wide shows all, --columns" in " ".join(shown(ladder).split())
+    with pytest.raises(UserError, match="give one of them"):
+        of_user("ece", is_wide=True)
+    monkeypatch.delenv("COLUMNS")
+    assert terminal() == WIDE  # the tests have no terminal
+
+
+def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
+    record = ReportRecord(version=VERSION, made_of="x", text=ladder.plain(), files={}, figures={})
+    record.write(tmp_path)
+    again = Text.of(ReportRecord.read(tmp_path).text)
+    assert again == ladder
+    assert again.parts == ladder.parts
+    assert on(again, 80) == on(ladder, 80) != str(ladder)
+    assert Text.of([{"heads": ["a"]}]) is None
+
+
+def test_an_entry_is_told_a_line_a_key():
+    with shown_on(Screen(40)):
+        told = entries({"name": "x", "defaults": "a=1, " * 20})
+    assert max(map(len, told.splitlines())) <= 40
+    assert told.splitlines()[0] == "name      x"
+    assert all(line.startswith(" " * 10) for line in told.splitlines()[2:])
