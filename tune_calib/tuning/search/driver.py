@@ -28,6 +28,7 @@ from tune_calib.tuning.backend.progress import carried_out
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
+from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
@@ -120,16 +121,17 @@ def search(
             ledger.study.retry(retry)
         planned = ledger.study.planned(asked)
         ledger.read()
-        if ledger.study.finished() < planned:
-            refuse_here(job.site.address, needs)
-            begin(job)
-            reached = environment(job.out, job.site.store)
-            with ray_session(job.site.address, reached, needs, everywhere):
-                tell_other_machine(job.out, job.site.address)
-                _run(job, ledger, planned, manifest.search)
-            planned = ledger.study.planned(asked)  # fewer where the space was at its end
-        else:
-            ledger.judge_all()
+        with followed(job.out, manifest.search):
+            if ledger.study.finished() < planned:
+                refuse_here(job.site.address, needs)
+                begin(job)
+                reached = environment(job.out, job.site.store)
+                with ray_session(job.site.address, reached, needs, everywhere):
+                    tell_other_machine(job.out, job.site.address)
+                    _run(job, ledger, planned, manifest.search)
+                planned = ledger.study.planned(asked)  # fewer where the space was at its end
+            else:
+                ledger.judge_all()
         counts = ledger.reconcile(planned)
         if planned < asked:
             counts += f"; {asked} were asked for, and there are no more points"
