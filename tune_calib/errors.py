@@ -25,9 +25,9 @@ _WAYS_OUT = {
 }
 
 NOT_OF_SWEEP_FILES = (
-    "extend", "trial", "best", "train", "select", "calib", "test", "head", "replace",
+    "extend", "trial", "best", "train", "select", "calib", "test", "head", "replace", "log",
 )  # fmt: skip
-"""Settings of commands that no sweep file does: evaluate, export and import."""
+"""Settings of commands that no sweep file has."""
 
 SETTINGS = {
     **{

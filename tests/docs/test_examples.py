@@ -9,6 +9,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pytest
 
+import tune_calib
 from tests.docs.test_pages import blocks, page
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,9 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     exec(drawing, {})
     assert plt.gca().get_lines() or plt.gca().collections
     plt.close("all")
+    *_, opening = blocks(page("python"), "python")
+    exec(opening.replace("reliability.png", str(tmp_path / "it.png")), {"tune_calib": tune_calib})
+    assert (tmp_path / "it.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

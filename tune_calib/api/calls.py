@@ -7,7 +7,7 @@ put them, and what is done already is not done again, whoever did it.
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from tune_calib import plugins
 from tune_calib.api.checked import checked
 from tune_calib.api.command import command_of, plain
+from tune_calib.api.logged import logged
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError, as_key
 from tune_calib.ladder import Ladder, refuse_unused
+from tune_calib.live.screen import screen
 from tune_calib.names import CRASHES
 from tune_calib.options import chosen_seeds, settings
 from tune_calib.pipelines import all_of, side_by_side
@@ -63,6 +65,7 @@ def ablate(
     profile: bool = False,
     shift: Words | None = None,
     bootstrap: int = 0,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweep:
     """Run an ablation ladder, e.g. ``ablate("mac_cal", seeds=3)``.
@@ -76,7 +79,7 @@ def ablate(
         UserError: an argument is wrong, data is not there, or ``out`` holds something else.
     """
     given = locals()
-    with _registered(plugin):
+    with _begun(ablate, given):
         ran = _carried_out(LADDERS[ladder], ladder, given, command_of(ablate, given))
     _warned(ran)
     return ran
@@ -110,6 +113,7 @@ def compare(
     profile: bool = False,
     shift: Words | None = None,
     bootstrap: int = 0,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweep:
     """Run methods beside each other, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
@@ -125,7 +129,7 @@ def compare(
     given = locals()
     if (methods is None) == (all is None):
         raise UserError("name methods, or `all` of a kind: posthoc, head or network")
-    with _registered(plugin):
+    with _begun(compare, given):
         record = side_by_side(list(_words(methods))) if methods else all_of(str(all))
         ran = _carried_out(record, "compare", given, command_of(compare, given))
     _warned(ran)
@@ -166,6 +170,7 @@ def search(
     gpus: float = 0.0,
     portable: bool = False,
     retry: Literal["crashed"] | None = None,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSearch:
     """Search the settings of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
@@ -180,10 +185,11 @@ def search(
         UserError: an argument is wrong, data is not there, or ``out`` holds something else.
     """
     given = locals()
-    with _registered(plugin):
+    with _begun(search, given):
         METHODS.require(method)
         chosen, pairs = _settings(given), _seeds(given)
 
+        from tune_calib.tuning.dry_run.told import tell_settings
         from tune_calib.tuning.search.driver import search as run_search
         from tune_calib.tuning.search.job import Question, SearchJob
         from tune_calib.tuning.search.objective import Objective
@@ -209,7 +215,7 @@ def search(
             at_once=os.cpu_count() or 1 if at_once is None else at_once,
             study_storage=study_storage,
         )
-        found = run_search(job, retry)
+        found = run_search(job, retry, tell_settings)
         ran = OpenSearch(job.out, tuple(found.crashed), summarise(found), study_storage)
     _warned(ran)
     return ran
@@ -224,6 +230,7 @@ def evaluate(
     shift: Words | None = None,
     bootstrap: int = 0,
     study_storage: str | None = None,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweep:
     """Read the test split, once: the chosen trial of a search over fresh seeds.
@@ -239,14 +246,16 @@ def evaluate(
     given = locals()
     if seeds < 1:
         raise UserError(f"`seeds` must be at least 1, got {seeds}")
-    with _registered(plugin):
+    with _begun(evaluate, given):
+        from tune_calib.tuning.dry_run.told import tell_settings
         from tune_calib.tuning.look import CloserLook
         from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
         command = command_of(evaluate, {**given, "extend": False, "study_storage": None})
         look = CloserLook(_words(shift), bootstrap)
         folder = place(fspath(out))
-        found = evaluate_choice(folder, seeds, study_storage, command, extend, look)
+        asked = (folder, seeds, study_storage, command, extend, look)
+        found = evaluate_choice(*asked, begin=tell_settings)
         ran = OpenSweep(found.folder, tuple(found.crashed), optimism(found))
     _warned(ran)
     return ran
@@ -258,6 +267,7 @@ def run(
     *,
     address: str | None = None,
     retry: Literal["crashed"] | None = None,
+    log: Words | None = None,
     plugin: Words | None = None,
 ) -> OpenSweepFile:
     """Carry a sweep file out, e.g. ``run("sweep.yaml")``.
@@ -271,7 +281,8 @@ def run(
         UserError: the file is wrong, data is not there, or another program runs on its folder.
     """
     given = locals()
-    with _registered(plugin):
+    with _begun(run, given):
+        from tune_calib.tuning.dry_run.told import tell_settings
         from tune_calib.tuning.search.summary import summarise
         from tune_calib.tuning.sweep.file import read_sweep_file
         from tune_calib.tuning.sweep.run import planned_works, run_sweep
@@ -280,7 +291,8 @@ def run(
         try:
             read = read_sweep_file(Path(file))
             read = read if address is None else read.at_address(address)
-            ended = list(run_sweep(read, planned_works(read), command, retry))
+            works = planned_works(read)
+            ended = list(run_sweep(read, works, command, retry, tell_settings))
         except UserError as error:
             raise UserError(as_key(error)) from None
         entries: dict[str, OpenSweep | OpenSearch] = {}
@@ -322,13 +334,14 @@ def _carried_out(record: Ladder, name: str, given: Mapping[str, Any], command: s
 
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run_ladder
+    from tune_calib.tuning.dry_run.told import tell_settings
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.taken_in import taken_in
 
     site = _site(given, name, command)
     look = CloserLook(_words(given["shift"]), given["bootstrap"])
     job = LadderJob(record, taken_in(asked, site.data_root, site.store), site, look)
-    return OpenSweep(site.out, tuple(run_ladder(job)))
+    return OpenSweep(site.out, tuple(run_ladder(job, tell_settings)))
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -362,17 +375,21 @@ def _site(given: Mapping[str, Any], name: str, command: str) -> "Site":
     )
 
 
-def _words(given: Words | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())
+def _words(given: AnyPath | Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(given, str | PathLike):
+        return (fspath(given),)
+    return tuple(given or ())
 
 
 @contextmanager
-def _registered(given: Words | None) -> Iterator[None]:
-    """Plug-ins, registered beside those that are in use already while the block runs."""
+def _begun(call: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[None]:
+    """What surrounds every call: plug-ins beside those in use, a screen, loggers."""
     with plugins.restored():
-        named = map(plugins.read, _words(given))
+        named = map(plugins.read, _words(given["plugin"]))
         plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-        yield
+        first = _words(next(iter(given.values())))
+        with screen(" ".join([call.__name__, *first])), logged(_words(given["log"])):
+            yield
 
 
 def _warned(results: OpenSweep | OpenSearch) -> None:

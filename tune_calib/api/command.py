@@ -29,7 +29,7 @@ def command_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             words += _texts(value)
         else:
-            words += _option(f"--{name.replace('_', '-')}", value)
+            words += _option(name, value)
     return shlex.join(words)
 
 
@@ -51,14 +51,15 @@ def plain(name: str, value: Any) -> Any:
         ) from None
 
 
-def _option(option: str, value: Any) -> Iterator[str]:
+def _option(name: str, value: Any) -> Iterator[str]:
+    option = f"--{name.replace('_', '-')}"
     if value is True:
         yield option
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield from (option, f"{key}={_typed(plain(key, each))}")
-    elif option == "--norm":  # constants are one value
-        yield from (option, value if isinstance(value, str) else json.dumps(plain("norm", value)))
+    elif name == "norm":  # constants are one value
+        yield from (option, value if isinstance(value, str) else json.dumps(plain(name, value)))
     else:
         for text in _texts(value):
             yield from (option, text)

@@ -20,11 +20,12 @@ from tune_calib.cli import (
 from tune_calib.cli.command import Command, LongCommand
 from tune_calib.cli.entry import one_line, refuse_empty
 from tune_calib.cli.finished import told_again
+from tune_calib.cli.logged import with_log
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.cli.plugged import with_plugins
 from tune_calib.cli.screen import on_terminal, with_tables
 
-# With nothing left to do these are not carried out again.
+# These run trials, which programs may follow; with nothing left to do they run none.
 _ENDING = (
     ladders.ablate,
     ladders.compare,
@@ -73,7 +74,7 @@ _TABLES = (
 
 for _panel, _members in _COMMANDS:
     for _command in _members:
-        _once = told_again(_command) if _command in _ENDING else _command
+        _once = told_again(with_log(_command)) if _command in _ENDING else _command
         _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
         _name = _command.__name__.strip("_").replace("_", "-")
         _kind = LongCommand if _command in _LONG else Command

@@ -1,6 +1,5 @@
 """What a command says before it starts: its effective settings, and for how long it will run."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,11 +17,9 @@ DryRun = Annotated[
 
 def tell_settings(job: "Job") -> None:
     """Say on stderr what is about to be done."""
-    from tune_calib.activity import activity
-    from tune_calib.tuning.dry_run.told import before
+    from tune_calib.tuning.dry_run.told import tell_settings as tell
 
-    activity("reckoning how long it will take")
-    sys.stderr.write(f"{before(job)}\n")
+    tell(job)
 
 
 def tell_plan(job: "Job") -> None:

@@ -56,7 +56,7 @@ def told_again(command: Callable[..., Finished | None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        if options.get("dry_run") or options.get("profile") or options.get("retry"):
+        if any(options.get(name) for name in ("dry_run", "profile", "retry", "log")):
             command(**options)
             return
         asked = _asked(command.__name__, options)

@@ -44,6 +44,7 @@ from tune_calib.tuning.folder import (
     refuse_foreign,
     refuse_mended,
 )
+from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
@@ -121,19 +122,20 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
-        if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
-            return []
-        begin(job)
-        reached = environment(site.out, site.store)
-        with ray_session(site.address, reached, needs, everywhere):
-            tell_other_machine(site.out, site.address)
-            circumstances = site.circumstances(
-                manifest.sweep, job.ladder.name, job.asked.recipe_told, used
-            )
-            crashed = run_plan("networks and heads", plan, circumstances, site.gpus)
-            # Behind them: what is looked at is finished, and a trial never waits for a look.
-            looks = lacking_looks(job.look, sets, planned, site.out)
-            return crashed + run_looks(looks, circumstances, site.gpus)
+        with followed(site.out, manifest.sweep):
+            if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
+                return []
+            begin(job)
+            reached = environment(site.out, site.store)
+            with ray_session(site.address, reached, needs, everywhere):
+                tell_other_machine(site.out, site.address)
+                circumstances = site.circumstances(
+                    manifest.sweep, job.ladder.name, job.asked.recipe_told, used
+                )
+                crashed = run_plan("networks and heads", plan, circumstances, site.gpus)
+                # Behind them: what is looked at is finished, and a trial never waits for a look.
+                looks = lacking_looks(job.look, sets, planned, site.out)
+                return crashed + run_looks(looks, circumstances, site.gpus)
 
 
 def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from tune_calib.results import atomic_write
 from tune_calib.slots.network import Precision
 from tune_calib.tuning.backend.progress import Progress
 from tune_calib.tuning.backend.stop import STOP_SIGNALS
+from tune_calib.tuning.loggers.follow import callbacks
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -163,6 +165,8 @@ def ray_session(
 ) -> Iterator[None]:
     """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
 
+    A Ray that this process is connected to already is used, and left as it is.
+
     Args:
         address: of a running cluster (``auto`` finds it), or None.
         environment: variables that trials on a cluster are given.
@@ -182,6 +186,7 @@ def ray_session(
     given = {**(environment if address else {}), **everywhere}
     is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    is_ours = not ray.is_initialized()  # a notebook may have one, which goes on
     activity(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
         ray.init(
@@ -197,15 +202,17 @@ def ray_session(
         reason = str(error).splitlines()[0]
         what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
         raise UserError(f"{what}: {reason}") from None
-    for number, handler in handlers.items():
-        # Ray put its own in their place.
-        signal.signal(number, handler)
+    if threading.current_thread() is threading.main_thread():  # others have no signals
+        for number, handler in handlers.items():
+            # Ray put its own in their place.
+            signal.signal(number, handler)
     try:
         _refuse_there(needs)
         yield
     finally:
-        activity("stopping Ray")
-        ray.shutdown()
+        if is_ours:
+            activity("stopping Ray")
+            ray.shutdown()
 
 
 def slots(resources: Resources) -> int:
@@ -261,7 +268,7 @@ def _tuned(kind: Any, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
                 name="trials",
                 storage_path=scratch,
                 verbose=0,
-                callbacks=[Progress()],
+                callbacks=[Progress(), *callbacks()],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False

@@ -1,12 +1,14 @@
 """What would be done, in words: effective settings, disk, time. Starts nothing, writes nothing."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from tabulate import tabulate
 
+from tune_calib.activity import activity
 from tune_calib.asked import Asked, Seeds
 from tune_calib.engine.store import Store
 from tune_calib.gpus import GPUS, Gpu
@@ -36,6 +38,12 @@ def before(job: Job) -> str:
     sums = _sums(job)
     trained = sums.add(needs)
     return _block(job, needs, trained, sums)
+
+
+def tell_settings(job: Job) -> None:
+    """Say on stderr what is about to be done."""
+    activity("reckoning how long it will take")
+    sys.stderr.write(f"{before(job)}\n")
 
 
 def dry_run(job: Job) -> str:

@@ -1,7 +1,7 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from tune_calib.asked import refuse_large
@@ -28,11 +28,12 @@ from tune_calib.tuning.backend.progress import carried_out
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
+from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import Question, SearchJob, job_of
-from tune_calib.tuning.search.ledger import Ledger
+from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
@@ -56,6 +57,12 @@ class Found:
     ledger: Ledger
     counts: str
     crashed: list[str]
+
+    @property
+    def at_rest(self) -> "Found":
+        """The same as the next session finds it, which has nothing left to do."""
+        here = IN_SESSION.format(len(self.ledger.ended))
+        return replace(self, counts=self.counts.replace(here, IN_SESSION.format(0)))
 
 
 def tell_recipe_of(job: SearchJob) -> None:
@@ -114,16 +121,17 @@ def search(
             ledger.study.retry(retry)
         planned = ledger.study.planned(asked)
         ledger.read()
-        if ledger.study.finished() < planned:
-            refuse_here(job.site.address, needs)
-            begin(job)
-            reached = environment(job.out, job.site.store)
-            with ray_session(job.site.address, reached, needs, everywhere):
-                tell_other_machine(job.out, job.site.address)
-                _run(job, ledger, planned, manifest.search)
-            planned = ledger.study.planned(asked)  # fewer where the space was at its end
-        else:
-            ledger.judge_all()
+        with followed(job.out, manifest.search):
+            if ledger.study.finished() < planned:
+                refuse_here(job.site.address, needs)
+                begin(job)
+                reached = environment(job.out, job.site.store)
+                with ray_session(job.site.address, reached, needs, everywhere):
+                    tell_other_machine(job.out, job.site.address)
+                    _run(job, ledger, planned, manifest.search)
+                planned = ledger.study.planned(asked)  # fewer where the space was at its end
+            else:
+                ledger.judge_all()
         counts = ledger.reconcile(planned)
         if planned < asked:
             counts += f"; {asked} were asked for, and there are no more points"

@@ -1,0 +1,107 @@
+"""What the real libraries hold of what they were sent, read back by themselves."""
+
+import json
+import struct
+from types import SimpleNamespace
+
+from tune_calib.tuning.loggers.tensorboard import FOLDER
+
+
+def of_tensorboard(out):
+    """Curves, final metrics, settings and images by the name of a run."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    found = {}
+    for folder in (out / FOLDER).iterdir():
+        events = EventAccumulator(str(folder), size_guidance={"images": 0, "scalars": 0})
+        events.Reload()
+        tags = events.Tags()
+        points = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}
+        told = events.summary_metadata.get("_hparams_/session_start_info")
+        settings = {}
+        if told is not None:
+            info = HParamsPluginData.FromString(told.plugin_data.content).session_start_info
+            settings = {
+                key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()
+            }
+        found[folder.name.rpartition("-")[0] or folder.name] = SimpleNamespace(
+            points=points, settings=settings, images=tags["images"], status=settings.get("status")
+        )
+    return found
+
+
+def of_mlflow(out):
+    from mlflow import MlflowClient
+
+    client = MlflowClient()
+    found = {}
+    for experiment in client.search_experiments():
+        for run in client.search_runs([experiment.experiment_id]):
+            points = {
+                name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
+                for name in run.data.metrics
+            }
+            images = [file.path for file in client.list_artifacts(run.info.run_id, "figures")]
+            found[run.info.run_name] = SimpleNamespace(
+                points=points,
+                settings=dict(run.data.params),
+                images=images,
+                status=run.data.tags.get("status"),
+            )
+    return found
+
+
+def records(path):
+    """Contents of an offline file of W&B: a log as LevelDB has it, in blocks of 32 KiB."""
+    content, at, whole = path.read_bytes(), 7, b""
+    while at < len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        _, length, kind = struct.unpack("<IHB", content[at : at + 7])
+        whole += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield whole
+            whole = b""
+
+
+def of_wandb(out):
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found = {}
+    for path in sorted(out.rglob("*.wandb")):
+        run = SimpleNamespace(points={}, settings={}, images=[], status=None)
+        name = None
+        for content in records(path):
+            record = Record.FromString(content)
+            kind = record.WhichOneof("record_type")
+            if kind == "run":
+                name = record.run.display_name
+                run.settings |= {
+                    each.key: json.loads(each.value_json) for each in record.run.config.update
+                }
+            elif kind == "history":
+                row = {
+                    ".".join(each.nested_key) or each.key: json.loads(each.value_json)
+                    for each in record.history.item
+                }
+                for key, value in row.items():
+                    if key.endswith("._type") and value == "image-file":
+                        run.images.append(key.removesuffix("._type"))
+                    elif isinstance(value, dict) and value.get("_type") == "image-file":
+                        run.images.append(key)
+                    run.points.setdefault(key, []).append((row.get("epoch"), value))
+            elif kind == "summary":
+                for each in record.summary.update:
+                    key = ".".join(each.nested_key) or each.key
+                    run.points.setdefault(key, []).append((None, json.loads(each.value_json)))
+        run.status = dict(run.points.get("status", [])).get(None)
+        found[name] = run
+    return found
+
+
+READERS = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}
+NEEDS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}

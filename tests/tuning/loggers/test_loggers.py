@@ -1,0 +1,203 @@
+"""Loggers are sent what rows and networks in training say: read back by the real libraries."""
+
+import importlib.util
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tests import fake_results
+from tests.support import here
+from tests.tuning.loggers.readers import NEEDS, READERS
+from tune_calib.asked import Asked, Seeds
+from tune_calib.errors import UserError
+from tune_calib.ladder import expand
+from tune_calib.names import SLOTS
+from tune_calib.registry import LADDERS
+from tune_calib.results import read_table, write_results
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.loggers.base import name_of, settings_of
+from tune_calib.tuning.loggers.follow import EpochsOfNetworks, callbacks, followed
+from tune_calib.tuning.loggers.known import LOGGERS, loggers
+from tune_calib.tuning.loggers.report import send_figures
+from tune_calib.tuning.loggers.wanted import wanted
+
+
+@pytest.fixture(params=LOGGERS)
+def logger(request, tmp_path, monkeypatch):
+    """The name of a logger whose library is there; what it writes stays in a folder of the test."""
+    if importlib.util.find_spec(NEEDS[request.param]) is None:
+        pytest.skip(f"no {NEEDS[request.param]}: make test-loggers installs it")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    yield request.param
+    if request.param == "wandb":
+        import wandb
+
+        wandb.teardown()  # it reads its variables once a process
+
+
+def plan_of(seeds=1):
+    given = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
+    asked = Asked(given, Seeds.count(seeds, None, None)).suited()
+    return make_plan(expand(LADDERS["mac_cal"], asked), set())
+
+
+def reported(work, **result):
+    trial = SimpleNamespace(config={"work": work.config()})
+    for callback in callbacks():
+        callback.on_trial_result(0, [], trial, result)
+
+
+def row_of(trial, epoch=2):
+    """A row of a finished trial, as far as loggers read it."""
+    spec = trial.spec
+    plain = spec.model_dump(mode="json")
+    slots = {slot: json.dumps(plain[slot]) for slot in SLOTS if plain.get(slot)}
+    return {
+        "spec_hash": spec.hash, "rung": trial.rung, "rung_label": trial.label, **slots,
+        "network_seed": spec.network.seed, "head_seed": spec.head.seed if spec.head else None,
+        "status": "done", "epoch": epoch, "test/ece": 0.125, "select/ece": 0.25,
+        "schema_version": 1,
+    }  # fmt: skip
+
+
+def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path):
+    out = tmp_path / "runs" / "it"
+    (network, *_), heads = plan_of().networks, plan_of().populations
+    (own,) = network.trials
+    head = heads[0].trials[0]
+    with wanted([logger]), followed(out, "question"):
+        for epoch in (1, 2):
+            reported(network, epoch=epoch, **{"train/loss": 1 / epoch, "select/ece": 0.5})
+        reported(network, epoch=2, status="done", **{"select/ece": 0.25})
+        curves = [
+            {"spec_hash": trial.spec.hash, "epoch": epoch, "name": "train/loss", "value": 1 / epoch}
+            for trial in (own, head)
+            for epoch in (1, 2)
+        ]
+        rows = {"trials": [row_of(own), row_of(head)], "curves": curves, "bins": []}
+        write_results(out, "all", rows)
+    found = READERS[logger](tmp_path if logger == "wandb" else out)
+    assert len(found) == 2
+    for trial in (own, head):
+        (run,) = (found[n] for n in found if n.startswith(clean(trial.label, logger)))
+        steps = [point for point in run.points["train/loss"] if point[0] is not None]
+        assert [(step, round(value, 6)) for step, value in steps] == [(1, 1.0), (2, 0.5)]
+        assert run.points["final/test/ece"][-1][1] == pytest.approx(0.125)
+        assert run.status == "done"
+        told = settings_of(trial.spec.model_dump(mode="json"))
+        assert str(run.settings["network.method"]) == "ce"
+        assert float(run.settings["network.epochs"]) == told["network.epochs"] == 2
+        assert ("head.gamma" in run.settings) == ("head.gamma" in told)
+
+
+def clean(label, logger):
+    import re
+
+    return re.sub(r"[^\w.+-]+", "-", f"{label},") if logger == "tensorboard" else f"{label},"
+
+
+def test_what_was_sent_is_not_sent_again(logger, tmp_path):
+    out = tmp_path / "runs" / "it"
+    fake_results.write(out, seeds=1, bad="diverged")
+    for _ in range(2):
+        with wanted([logger]), followed(out, "fake"):
+            pass
+    found = READERS[logger](tmp_path if logger == "wandb" else out)
+    assert len(found) == 4
+    assert sorted(run.status for run in found.values()) == ["diverged", "done", "done", "done"]
+    rows = read_table(out, "trials").to_pylist()
+    for row in rows:
+        name = name_of(row["rung_label"], row["network_seed"], row["head_seed"])
+        (run,) = (found[n] for n in found if n.startswith(clean(name.partition(",")[0], logger)))
+        assert ("final/test/ece" in run.points) == (row["status"] == "done")
+        if row["status"] == "done":
+            told = {value for _, value in run.points["final/test/ece"]}
+            assert [round(value, 6) for value in told] == [round(row["test/ece"], 6)]
+    sent = json.loads((out / "logs" / f"{logger}.json").read_text())
+    assert set(sent) == {row["spec_hash"] for row in rows}
+
+
+def test_the_figures_of_a_report_are_sent_once(logger, tmp_path):
+    from PIL import Image
+
+    out = tmp_path / "runs" / "it"
+    fake_results.write(out, seeds=1)
+    (out / "figures").mkdir()
+    for name in ("reliability", "tradeoff"):
+        Image.new("RGB", (20, 10)).save(out / "figures" / f"{name}.png")
+    send_figures([logger], out)
+    send_figures([logger], out)
+    (report,) = READERS[logger](tmp_path if logger == "wandb" else out).values()
+    assert len(report.images) == 2
+    assert all(any(n in image for image in report.images) for n in ("reliability", "tradeoff"))
+
+
+def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
+    """TensorBoard cannot make its folder."""
+    out = tmp_path / "runs" / "it"
+    fake_results.write(out, seeds=1)
+    (out / "tensorboard").write_text("a file in the way")
+    with wanted(["tensorboard"]), followed(out, "fake"):
+        pass
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "tensorboard takes no more" in told
+    (out / "tensorboard").unlink()
+    with wanted(["tensorboard"]), followed(out, "fake"):
+        pass
+    assert len(list((out / "tensorboard").iterdir())) == 4
+
+
+def test_without_loggers_nothing_is_followed(tmp_path):
+    with followed(tmp_path, "fake"):
+        assert callbacks() == []
+    with wanted([]), followed(tmp_path, "fake"):
+        assert callbacks() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):
+    with pytest.raises(UserError, match=r"tensorbord.*tensorboard"):
+        loggers(["tensorbord"])
+    out = tmp_path / "out"
+    assert "--log 'tensorbord'; did you mean" in refusal(
+        "ablate", "mac_cal", "--log", "tensorbord", "--out", out
+    )
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", LOGGERS)
+def test_a_library_that_is_not_there_is_one_line(name, monkeypatch):
+    needed = {"tensorboard": "tensorboardX"}.get(name, name)
+    monkeypatch.setitem(__import__("sys").modules, needed, None)
+    monkeypatch.delitem(
+        __import__("sys").modules, f"tune_calib.tuning.loggers.{name}", raising=False
+    )
+    with pytest.raises(UserError, match=rf"pip install 'tune-calib\[{name}\]'"):
+        loggers([name])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_ladder_with_a_logger_has_a_run_a_trial_and_the_figures(tmp_path, every_format):
+    pytest.importorskip("tensorboard")
+    from tests.support import QUICK
+
+    out = tmp_path / "out"
+    assert here("ablate", "mac_cal", *QUICK, "--log", "tensorboard", "--out", out).returncode == 0
+    found = READERS["tensorboard"](out)
+    rows = read_table(out, "trials").to_pylist()
+    assert len(found) == len(rows) + 1
+    assert any("reliability" in image for image in found["report"].images)
+    for name, run in found.items():
+        if name != "report":
+            assert run.status == "done"
+            assert len(run.points["train/loss"]) == 2
+
+
+def test_the_callback_is_given_to_ray_alone():
+    assert EpochsOfNetworks().__getstate__() == {}

@@ -1,0 +1,36 @@
+"""The loggers by name; what one needs is imported when it is asked for."""
+
+from collections.abc import Sequence
+from importlib import import_module
+
+from tune_calib.errors import UserError
+from tune_calib.registry import nearest
+from tune_calib.tuning.loggers.base import Logger
+
+LOGGERS = {
+    "tensorboard": "TensorBoard",
+    "wandb": "WeightsAndBiases",
+    "mlflow": "MLflow",
+}
+"""Name, which is that of the module and of the extra, and class."""
+
+
+def loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
+    """Loggers by name, each once.
+
+    Raises:
+        UserError: one is unknown, or what it needs is not installed.
+    """
+    found = {}
+    for name in names:
+        if name not in LOGGERS:
+            raise UserError(f"unknown `log` {name!r}{nearest(name, list(LOGGERS))}")
+        try:
+            module = import_module(f"tune_calib.tuning.loggers.{name}")
+        except ImportError as error:
+            raise UserError(
+                f"`log` {name} needs what is not installed ({error.name}): "
+                f"pip install 'tune-calib[{name}]'"
+            ) from None
+        found[name] = getattr(module, LOGGERS[name])
+    return found

@@ -1,0 +1,42 @@
+"""The figures of a report, sent to loggers."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from tune_calib.folders import identity_of_rows
+from tune_calib.places import Place, files
+from tune_calib.tuning.loggers.base import Group
+from tune_calib.tuning.loggers.known import loggers
+from tune_calib.tuning.loggers.sent import Sent, content_of
+
+_REPORT = "report"
+
+
+def send_figures(names: Sequence[str], out: Place) -> None:
+    """Send the figures that lie in a folder to loggers; those that they have are not sent again.
+
+    A logger that fails is told, and costs nothing else.
+
+    Args:
+        names: of the loggers.
+        out: folder of the results.
+    """
+    paths = [copy for _, copy in files(out / "figures", "*.png")]
+    if not names or not paths:
+        return
+    content = content_of(paths)
+    group = Group.of(out, identity_of_rows(out) or "")
+    for name, kind in loggers(names).items():
+        sent = Sent(out, name)
+        if sent.holds(_REPORT, content):
+            continue
+        try:
+            logger = kind(group)
+            with contextlib.closing(logger):
+                logger.figures(paths)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            sys.stderr.write(f"{name} takes no figures ({reason}); they lie in {out}/figures\n")
+            continue
+        sent.add(_REPORT, content)

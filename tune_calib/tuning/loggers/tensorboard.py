@@ -1,0 +1,75 @@
+"""TensorBoard: event files in ``OUT/tensorboard``, by the writer that Ray Tune comes with."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+from tensorboardX import SummaryWriter
+from tensorboardX.summary import hparams
+
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS
+from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+
+FOLDER = "tensorboard"
+
+
+class TensorBoard(Logger):
+    """A folder of event files a run: curves, final metrics as ``final/...``, settings."""
+
+    def __init__(self, group: Group) -> None:
+        """Take the folder of the results.
+
+        Raises:
+            UserError: it is none of this machine.
+        """
+        if not isinstance(group.out, Path):
+            raise UserError("`log` tensorboard writes files beside the results: `out` is a URL")
+        self._folder = group.out / FOLDER
+        self._writers: dict[str, SummaryWriter] = {}
+        self._runs: dict[str, Run] = {}
+
+    def begin(self, run: Run) -> None:
+        """Open its event file."""
+        if run.key not in self._writers:
+            name = re.sub(r"[^\w.+-]+", "-", run.name)
+            self._writers[run.key] = SummaryWriter(str(self._folder / f"{name}-{run.key[:8]}"))
+        self._runs[run.key] = run
+
+    def epoch(self, key: str, epoch: int, values: Values) -> None:
+        """Write a point of each curve."""
+        for name, value in values.items():
+            self._writers[key].add_scalar(name, value, epoch)
+        self._writers[key].flush()
+
+    def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
+        """Write settings and final metrics, for its page of hyper-parameters too."""
+        writer, run = self._writers.pop(key), self._runs.pop(key)
+        final = {f"final/{name}": value for name, value in metrics.items()}
+        for summary in hparams({**run.settings, "status": status}, _shown(final)):
+            writer.file_writer.add_summary(summary)
+        for name, value in final.items():
+            writer.add_scalar(name, value, epoch)
+        writer.close()
+
+    def figures(self, paths: Sequence[Path]) -> None:
+        """Write them as images."""
+        import numpy as np
+
+        with SummaryWriter(str(self._folder / "report")) as writer:
+            for path in paths:
+                pixels = np.asarray(Image.open(path).convert("RGB"))
+                writer.add_image(path.stem, pixels, dataformats="HWC")
+
+    def close(self) -> None:
+        """Close what was left open."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+
+def _shown(final: Values) -> dict[str, float]:
+    """What the page of hyper-parameters has columns of; of all, it would have hundreds."""
+    wanted = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
+    return {name: value for name, value in final.items() if name in wanted}

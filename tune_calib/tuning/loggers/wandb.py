@@ -1,0 +1,76 @@
+"""Weights & Biases: a run a trial; where and how it is sent, its own variables say (WANDB_...)."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from tune_calib.errors import UserError
+from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+
+PROJECT = "tune-calib"
+
+
+class WeightsAndBiases(Logger):
+    """Runs of one group; the figures are images of a run ``report``."""
+
+    def __init__(self, group: Group) -> None:
+        """Refuse where nobody is logged in.
+
+        Raises:
+            UserError: it would be sent, and there is no key.
+        """
+        is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
+        if is_sent and not wandb.login(prompt=False, verify=False):
+            raise UserError(
+                "`log` wandb: it knows no key; log in (wandb login), or set WANDB_MODE=offline"
+            )
+        self._group = group
+        self._runs: dict[str, Any] = {}
+
+    def begin(self, run: Run) -> None:
+        """Begin it, or go on."""
+        if run.key not in self._runs:
+            begun = self._runs[run.key] = self._run(run.key, run.name, dict(run.settings))
+            # Its own steps only grow, and an epoch may come late.
+            begun.define_metric("*", step_metric="epoch")
+
+    def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
+        # The same trial of two folders is two runs, and of one folder one.
+        identity = hashlib.sha256(f"{self._group.name} {self._group.sweep} {key}".encode())
+        return wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            group=self._group.name,
+            name=name,
+            id=identity.hexdigest()[:16],
+            resume="allow",
+            config=config,
+            reinit="create_new",
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+
+    def epoch(self, key: str, epoch: int, values: Values) -> None:
+        """Log a point of each curve."""
+        self._runs[key].log({"epoch": epoch, **values})
+
+    def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
+        """Write the final metrics into its summary, and finish it."""
+        run = self._runs.pop(key)
+        run.summary.update({"status": status, "epoch": epoch})
+        run.summary.update({f"final/{name}": value for name, value in metrics.items()})
+        run.finish(exit_code=0 if status == "done" else 1)
+
+    def figures(self, paths: Sequence[Path]) -> None:
+        """Log them as images."""
+        run = self._run("report", "report", {})
+        run.log({path.stem: wandb.Image(str(path)) for path in paths})
+        run.finish()
+
+    def close(self) -> None:
+        """Send what was left open; it may go on later."""
+        for run in self._runs.values():
+            run.finish(exit_code=1)
+        self._runs.clear()
