@@ -290,7 +290,6 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
-    text = summarise(found)
-    typer.echo(text)
+    typer.echo(summarise(found))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
-    return Finished(job.out, [text], [job.question.asked.given])
+    return Finished(job.out, [summarise(found.at_rest)], [job.question.asked.given])

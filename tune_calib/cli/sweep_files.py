@@ -111,6 +111,7 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     """
     from tune_calib.console import shown
     from tune_calib.results import atomic_write
+    from tune_calib.tuning.search.summary import summarise
 
     parts = [(f"== {one.name} ==", _told(one), one) for one in ended]
     # The file holds every column, whatever the terminal has room for.
@@ -118,8 +119,9 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     atomic_write(out / "report.txt", f"{text}\n".encode())
     typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
     said: list[str | Place] = []
-    for name, text, one in parts:
-        said += [name, text if one.found else one.folder]
+    for name, _, one in parts:
+        told_again = summarise(one.found.at_rest) if one.found else one.folder
+        said += [*([""] if said else []), name, told_again]
     return said
 
 

@@ -1,7 +1,7 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from tune_calib.asked import refuse_large
@@ -33,7 +33,7 @@ from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import Question, SearchJob, job_of
-from tune_calib.tuning.search.ledger import Ledger
+from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
@@ -57,6 +57,12 @@ class Found:
     ledger: Ledger
     counts: str
     crashed: list[str]
+
+    @property
+    def at_rest(self) -> "Found":
+        """The same as the next session finds it, which has nothing left to do."""
+        here = IN_SESSION.format(len(self.ledger.ended))
+        return replace(self, counts=self.counts.replace(here, IN_SESSION.format(0)))
 
 
 def tell_recipe_of(job: SearchJob) -> None:

@@ -26,6 +26,9 @@ class MismatchError(UserError):
     """Counts that must agree do not."""
 
 
+IN_SESSION = "{} Ray trials in this session"
+
+
 @dataclass
 class Ledger:
     """What the driver of a search knows.
@@ -202,7 +205,7 @@ class Ledger:
             f"{planned} planned = {len(states)} trials of the study ("
             + ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
             + f"); {len(expected)} specs, {len(hashes)} result rows, "
-            f"{len(self.ended)} Ray trials in this session"
+            f"{IN_SESSION.format(len(self.ended))}"
         )
         wrong = {
             "the study has another number of trials": len(states) != planned,
