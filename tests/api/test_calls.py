@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import tune_calib
-from tests.support import here
+from tests.support import here, rows
 from tune_calib.api import calls
 from tune_calib.api.command import command_of
 from tune_calib.cli import app
@@ -137,3 +137,32 @@ def test_plug_ins_of_a_call_end_with_it(tmp_path):
     with pytest.raises(UserError, match="no_such"):
         tune_calib.ablate("no_such", plugin=str(example))
     assert plugins.in_use() == ()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_search_in_python_is_that_of_the_command_line_and_is_evaluated(tmp_path):
+    quick = {"network.augment": "none", "head.augment": "none"}
+    asked = {
+        "trials": 4,
+        "population": 2,
+        "at_once": 1,
+        "epochs": 6,
+        "head_epochs": 3,
+        "guard": 0.5,
+    }
+    found = tune_calib.search("mac_cal", **asked, set=quick, out=tmp_path / "called")
+    words = [word for key, value in asked.items() for word in (f"--{key}".replace("_", "-"), value)]
+    words += [word for key, value in quick.items() for word in ("--set", f"{key}={value}")]
+    assert here("search", "mac_cal", *words, "--out", tmp_path / "typed").returncode == 0
+    assert rows(tmp_path / "called") == rows(tmp_path / "typed")
+    assert len(found.suggestions) == 4
+    assert "chosen: trial" in str(found)
+    longer = tune_calib.search("mac_cal", **{**asked, "trials": 6}, set=quick, out=found.out)
+    assert len(longer.suggestions) == 6
+    evaluated = longer.evaluate(seeds=1)
+    assert "optimism" in str(evaluated)
+    assert set(evaluated.rows["rung_label"]) >= {"baseline", "chosen"}
+    assert evaluated.rows["test/ece"].notna().all()
+    assert tune_calib.open_results(found.out).chosen == longer.chosen
