@@ -4,9 +4,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+import ray
 import torch
 
 from analysis import style
+from tests import support
 from tests.support import CPU, small_spec
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
@@ -32,6 +34,14 @@ def one_format(monkeypatch):
 def every_format(one_format, monkeypatch):
     """Figures as they are written for a user."""
     monkeypatch.setattr(style, "FORMATS", FORMATS)
+
+
+@pytest.fixture
+def own_ray(monkeypatch):
+    """For a test whose runs start a Ray of their own each."""
+    ray.shutdown()
+    support.keep_ray.cache_clear()
+    monkeypatch.setattr(support, "keep_ray", lambda: None)
 
 
 @pytest.fixture(scope="session")

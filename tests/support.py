@@ -1,10 +1,12 @@
 """What several tests need: the command line, quick settings, rows, a small network."""
 
+import atexit
 import contextlib
 import io
 import json
 import subprocess
 import sys
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from unittest import mock
@@ -20,6 +22,7 @@ from tune_calib.registry import LADDERS
 from tune_calib.results import read_table
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.ablate import LadderJob
+from tune_calib.tuning.backend.launch import ray_session
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.site import Site
 
@@ -52,9 +55,19 @@ def cli(*arguments, **options):
     )
 
 
+@cache
+def keep_ray() -> None:
+    """Start a Ray for all the runs of this process: each start takes some seconds."""
+    session = ray_session(None)
+    session.__enter__()
+    atexit.register(session.__exit__, None, None, None)
+
+
 def here(*arguments) -> subprocess.CompletedProcess:
     """Run the command line in this process: as ``cli``, without what it costs to start one."""
     words = list(map(str, arguments))
+    if words[0] in ("ablate", "compare", "search", "evaluate", "run", "resume"):
+        keep_ray()
     said, told = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["tune-calib", *words]),

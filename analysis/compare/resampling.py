@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
     """Intervals of every finished trial over the samples of a split.
 
-    Accuracy: Wilson's interval. ECE: as of ``ece_interval``.
+    Accuracy: Wilson's interval. ECE: as of ``ece_interval``. Of a trial that has intervals of the
+    bootstrap (``Sweep.intervals``), those: nothing has two intervals.
 
     Args:
         sweep: its bins are read.
@@ -51,7 +52,7 @@ def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
             "network_seed": trial["network_seed"],
             "head_seed": trial["head_seed"],
         }
-        rows.append((rung, {**row, **_intervals(own)}))
+        rows.append((rung, {**row, **_intervals(own), **_drawn(sweep, str(spec_hash), split)}))
     # A network's own head has no seed, which sorts nowhere among numbers.
     rows.sort(key=lambda pair: (pair[0], pair[1]["network_seed"], _or_first(pair[1]["head_seed"])))
     return pd.DataFrame([row for _, row in rows])
@@ -59,6 +60,20 @@ def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
 
 def _or_first(seed: Any) -> int:
     return -1 if pd.isna(seed) else int(seed)
+
+
+def _drawn(sweep: Sweep, spec_hash: str, split: str) -> dict[str, float]:
+    """Ends of a trial's intervals of the bootstrap, which are of test; empty if it has none."""
+    if split != "test":
+        return {}
+    metrics = ("accuracy", "ece")
+    wanted = pd.MultiIndex.from_product([[spec_hash], metrics])
+    drawn = sweep.intervals.reindex(wanted)[["lower", "upper"]].to_numpy(dtype=np.float64)
+    found: dict[str, float] = {}
+    for metric, (low, high) in zip(metrics, drawn, strict=True):
+        if not np.isnan(low):
+            found |= {f"{metric}_low": float(low), f"{metric}_high": float(high)}
+    return found
 
 
 def _intervals(bins: pd.DataFrame) -> dict[str, float]:

@@ -150,10 +150,11 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
             cells[f"{title(metric)}, 95 %"] = span_cell(metric, *ends)
         records.append(cells)
     note = (
-        "95 % intervals over the test samples, from each trial's bins: how far the numbers would "
-        "move with other test samples, with the trained network as it is. Accuracy: Wilson's. ECE: "
-        "inversion of a test, which takes off what chance adds to it (a calibrated network shows "
-        "one above 0), widened to hold the ECE shown."
+        "95 % intervals over the test samples: how far the numbers would move with other test "
+        "samples, with the trained network as it is. Those of the bootstrap where a trial has "
+        "them, else from its bins; then of accuracy Wilson's, of ECE by inversion of a test, "
+        "which takes off what chance adds to it (a calibrated network shows one above 0), widened "
+        "to hold the ECE shown."
     )
     return [Table("interval-rows", note, records, chosen_by=("rung",))]
 

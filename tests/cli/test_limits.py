@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+import ray
 import yaml
 from ray.cluster_utils import Cluster
 from typer.testing import CliRunner
@@ -132,7 +133,7 @@ def test_aliases_within_reason_are_read():
         value_of(laughs(5))
 
 
-def test_a_cluster_that_does_not_answer_is_told_within_seconds():
+def test_a_cluster_that_does_not_answer_is_told_within_seconds(own_ray):
     """A port that is taken, and where nobody listens."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -147,7 +148,7 @@ def test_a_cluster_that_does_not_answer_is_told_within_seconds():
 
 
 @pytest.mark.ray
-def test_what_no_node_has_is_refused_and_what_one_has_is_taken():
+def test_what_no_node_has_is_refused_and_what_one_has_is_taken(own_ray):
     """Two nodes of two cores have no room for a trial of four."""
     cluster = Cluster()
     cluster.add_node(num_cpus=2, num_gpus=1)
@@ -174,9 +175,7 @@ def test_a_machine_knows_what_it_has():
     assert small_spec().network.threads == 1
 
 
-def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch):
-    import ray
-
+def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch, own_ray):
     def fails(**_):
         raise RuntimeError("no space left\nfor a session")
 
@@ -186,6 +185,24 @@ def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch):
         ray_session(None),
     ):
         pass
+
+
+@pytest.mark.ray
+def test_a_ray_that_runs_in_this_process_is_used_and_left(own_ray):
+    """As in a notebook, whose Ray may be one of a cluster."""
+    with ray_session(None):
+        first = ray.get_runtime_context().get_node_id()
+        with ray_session(None):
+            assert ray.get_runtime_context().get_node_id() == first
+        assert ray.is_initialized()
+        with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
+            pass
+        with (
+            pytest.raises(UserError, match=r"A=1 in every trial comes too late for it: call `ray"),
+            ray_session(None, everywhere={"A": "1"}),
+        ):
+            pass
+    assert not ray.is_initialized()
 
 
 @pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("darwin", 1)])

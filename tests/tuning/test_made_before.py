@@ -86,7 +86,7 @@ def stored(out):
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(made):
+def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(own_ray, made):
     out = made / "sweep"
     whole = numbers(out)
     missing = set(read_table(out, "trials", LAST)["spec_hash"].to_pylist())
@@ -111,7 +111,7 @@ def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(made):
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_a_search_goes_on_without_its_store(made):
+def test_a_search_goes_on_without_its_store(own_ray, made):
     out = made / "search"
     (out / "evaluated.json").unlink()
     shutil.rmtree(out / "evaluation")

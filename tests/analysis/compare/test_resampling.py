@@ -28,6 +28,9 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     return SimpleNamespace(
         bins=told.assign(spec_hash="a", split="test"),
         trials=pd.DataFrame([trial]),
+        intervals=pd.DataFrame(
+            columns=["lower", "upper"], index=pd.MultiIndex.from_arrays([[], []])
+        ),
         labels={0: "one"},
     )
 
@@ -80,3 +83,16 @@ def test_the_report_has_an_interval_of_every_trial_that_is_done(tmp_path):
     write_report(tmp_path)
     table = pd.read_csv(tmp_path / "tables" / "intervals.csv")
     assert len(table) == len(list((tmp_path / "trials").glob("*.parquet")))
+
+
+def test_a_trial_with_intervals_of_the_bootstrap_has_no_others(tmp_path):
+    fake_results.write(tmp_path, seeds=2)
+    plain = over_samples(load(tmp_path))
+    fake_results.add_intervals(tmp_path, ["ece"])
+    sweep = load(tmp_path)
+    drawn = over_samples(sweep)
+    of_ece = sweep.intervals.xs("ece", level="metric")
+    assert sorted(drawn["ece_low"]) == sorted(of_ece["lower"])
+    assert sorted(drawn["ece_high"]) == sorted(of_ece["upper"])
+    untouched = ["accuracy_low", "accuracy_high", "ece"]
+    pd.testing.assert_frame_equal(drawn[untouched], plain[untouched])

@@ -165,7 +165,7 @@ def ray_session(
 ) -> Iterator[None]:
     """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
 
-    A Ray that this process is connected to already is used, and left as it is.
+    A Ray that this process is already connected to is used as it is, and left running.
 
     Args:
         address: of a running cluster (``auto`` finds it), or None.
@@ -174,19 +174,24 @@ def ray_session(
         everywhere: variables that all trials are given.
 
     Raises:
-        UserError: there is no cluster at the address, or it has no room for a trial.
+        UserError: there is no cluster at the address, or it has no room for a trial, or the Ray of
+            this process is another one or lacks the variables.
     """
-    if address is not None:
-        _refuse_unreachable(address)
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # What a trial died of is told in one line at the end; its traceback goes to a file.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    if ray.is_initialized():
+        _refuse_of_this_process(address, everywhere)
+        _refuse_there(needs)
+        yield
+        return
+    if address is not None:
+        _refuse_unreachable(address)
     # A submitted job has a runtime environment of its own, with which another would clash.
     given = {**(environment if address else {}), **everywhere}
     is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    is_ours = not ray.is_initialized()  # a notebook may have one, which goes on
     activity(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
         ray.init(
@@ -196,7 +201,6 @@ def ray_session(
             include_dashboard=None if address else False,
             runtime_env={"env_vars": given} if is_given else None,
             logging_level=logging.ERROR,
-            ignore_reinit_error=True,
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -210,9 +214,19 @@ def ray_session(
         _refuse_there(needs)
         yield
     finally:
-        if is_ours:
-            activity("stopping Ray")
-            ray.shutdown()
+        activity("stopping Ray")
+        ray.shutdown()
+
+
+def _refuse_of_this_process(address: str | None, everywhere: Mapping[str, str]) -> None:
+    """Neither a cluster nor variables of trials can be changed once Ray runs."""
+    asked = [f"`address` {address}"] if address is not None else []
+    asked += [f"{name}={value} in every trial" for name, value in everywhere.items()]
+    if asked:
+        raise UserError(
+            f"Ray runs in this process already, and {asked[0]} comes too late for it: call "
+            "`ray.shutdown()` first"
+        )
 
 
 def slots(resources: Resources) -> int:
