@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any, Protocol
 
-from tune_calib.manifests import ProgressRecord
+from tune_calib.live.progress import Progress
 
 LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
@@ -17,7 +17,7 @@ class Shown(Protocol):
 
     every_s: float
 
-    def draw(self, record: ProgressRecord, at_once: bool) -> None:
+    def draw(self, record: Progress, at_once: bool) -> None:
         """Show the state of things; a pipe leaves out most of them."""
 
     def say(self, text: str) -> None:
@@ -43,7 +43,7 @@ class _Pipe:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def draw(self, record: ProgressRecord, at_once: bool) -> None:
+    def draw(self, record: Progress, at_once: bool) -> None:
         if not at_once and time.monotonic() - self._last < LINE_EVERY_S:
             return
         from tune_calib.live.view import line
@@ -77,10 +77,10 @@ class _Terminal:
             if stream.isatty():
                 setattr(sys, name, _Above(stream, self))
 
-    def draw(self, record: ProgressRecord, at_once: bool) -> None:
+    def draw(self, record: Progress, at_once: bool) -> None:
         from tune_calib.live.view import View
 
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
             self._view = View(record)
             if self._live is None:
                 self._start()

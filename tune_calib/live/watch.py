@@ -4,8 +4,9 @@ import os
 import socket
 import time
 
+from tune_calib.live import file
+from tune_calib.live.progress import Progress
 from tune_calib.live.shown import shown_here
-from tune_calib.manifests import PROGRESS, ProgressRecord
 from tune_calib.places import Place
 
 SILENT_S = 60.0
@@ -18,15 +19,7 @@ _GONE_S = 10.0
 LOOK_EVERY_S = 1.0
 
 
-def progress_of(folder: Place) -> ProgressRecord | None:
-    """What the driver of a folder last said; None if none is at work."""
-    try:
-        return ProgressRecord.read(folder) if (folder / PROGRESS).exists() else None
-    except FileNotFoundError:  # it ended meanwhile
-        return None
-
-
-def is_dead(record: ProgressRecord, now: float) -> bool:
+def is_dead(record: Progress, now: float) -> bool:
     """Whether a driver has ended without a word.
 
     Args:
@@ -53,7 +46,7 @@ def _is_running(process: int) -> bool:
 
 def told_of_driver(folder: Place) -> str:
     """What the driver of a folder does, or that it died, in a line; nothing if none is at work."""
-    record = progress_of(folder)
+    record = file.read(folder)
     if record is None:
         return ""
     from tune_calib.live.view import line
@@ -76,7 +69,7 @@ def watch(folder: Place) -> bool:
     """
     shown, is_first = shown_here(), True
     try:
-        while (record := progress_of(folder)) is not None:
+        while (record := file.read(folder)) is not None:
             if is_dead(record, time.time()):
                 return False
             shown.draw(record, at_once=is_first)
