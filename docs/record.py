@@ -1,4 +1,4 @@
-"""Record a command in a terminal of 100 columns, as text: ``python -m docs.record FILE COMMAND...``.
+"""Record a command in a terminal of 100 columns: ``python -m docs.record FILE COMMAND...``.
 
 tmux is the terminal: what its window shows is kept whenever more than clock, spinner and numbers
 have changed, and every ``EVERY_S`` seconds. A header of each frame says when it was seen.

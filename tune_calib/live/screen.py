@@ -48,6 +48,10 @@ class Screen:
         finally:
             self._shown.close()
 
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the terminal to another program while the block runs."""
+        return self._shown.hidden()
+
     def _hear(self, activity: Activity) -> None:
         self.work.activity = activity
         if activity.at_once:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tune_calib.live.progress import Progress
@@ -23,16 +24,20 @@ class Shown(Protocol):
     def say(self, text: str) -> None:
         """Print a line that stays."""
 
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the terminal to another program while the block runs."""
+
     def close(self) -> None:
         """Take away what does not stay."""
 
 
 def shown_here() -> Shown:
     """A live view if stderr is a terminal, else lines."""
+    if not sys.stderr.isatty():
+        return _Pipe()
     from rich.console import Console
 
-    console = Console(file=sys.stderr, soft_wrap=True) if sys.stderr.isatty() else None
-    return _Pipe() if console is None or console.is_dumb_terminal else _Terminal()
+    return _Pipe() if Console(file=sys.stderr).is_dumb_terminal else _Terminal()
 
 
 class _Pipe:
@@ -55,6 +60,9 @@ class _Pipe:
         with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
+
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         pass
@@ -115,6 +123,12 @@ class _Terminal:
 
     def say(self, text: str) -> None:
         self.above(self._streams["stderr"], f"{text}\n")
+
+    @contextlib.contextmanager
+    def hidden(self) -> Iterator[None]:
+        with self._lock:
+            self._clear()
+            yield
 
     def close(self) -> None:
         with self._lock:
