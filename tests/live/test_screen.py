@@ -139,11 +139,13 @@ def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
     [
         (1, True, True, False),
         (30, True, True, False),
-        (80, True, True, True),  # it stands still: nobody knows whether for ever
+        (300, True, True, False),  # other work starves it
+        (1000, True, True, True),  # another process has its number
         (1, True, False, False),  # in a container of the same name
         (30, True, False, True),
         (30, False, False, False),
-        (80, False, True, True),
+        (100, False, False, False),
+        (200, False, True, True),
         (-300, False, True, False),  # a clock that is ahead
     ],
 )

@@ -9,9 +9,13 @@ from tune_calib.live.progress import Progress
 from tune_calib.live.shown import shown_here
 from tune_calib.places import Place
 
-SILENT_S = 60.0
-"""Seconds without a word from a driver, beyond those that it takes between two, after which it is
-taken for dead: clocks of two machines may differ by some."""
+SILENT_S = 120.0
+"""Seconds without a word from a driver elsewhere, beyond those that it takes between two, after which
+it is taken for dead: clocks of two machines may differ by some."""
+
+_STILL_S = 900.0
+"""As ``SILENT_S``, of a driver of this machine whose process is there: it may be starved by others, or
+another process may have its number by now."""
 
 _GONE_S = 10.0
 """As ``SILENT_S``, of a driver of this machine whose process is not there."""
@@ -27,11 +31,10 @@ def is_dead(record: Progress, now: float) -> bool:
         now: seconds since 1970.
     """
     silent_s = now - record.written - record.every_s
-    if silent_s > SILENT_S:
-        return True
+    if record.host != socket.gethostname():
+        return silent_s > SILENT_S
     # Containers may share a name, not their processes: one that still speaks is alive.
-    is_here = record.host == socket.gethostname()
-    return is_here and silent_s > _GONE_S and not _is_running(record.process)
+    return silent_s > (_STILL_S if _is_running(record.process) else _GONE_S)
 
 
 def _is_running(process: int) -> bool:
