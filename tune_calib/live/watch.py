@@ -10,12 +10,12 @@ from tune_calib.live.shown import shown_here
 from tune_calib.places import Place
 
 SILENT_S = 120.0
-"""Seconds without a word from a driver elsewhere, beyond those that it takes between two, after which
-it is taken for dead: clocks of two machines may differ by some."""
+"""Seconds without a word from a driver elsewhere, beyond those that it takes between two, after
+which it is taken for dead: clocks of two machines may differ by some."""
 
 _STILL_S = 900.0
-"""As ``SILENT_S``, of a driver of this machine whose process is there: it may be starved by others, or
-another process may have its number by now."""
+"""As ``SILENT_S``, of a driver of this machine whose process is there: it may be starved by others,
+or another process may have its number by now."""
 
 _GONE_S = 10.0
 """As ``SILENT_S``, of a driver of this machine whose process is not there."""
