@@ -108,6 +108,7 @@ def as_trials_ran(
     Raises:
         typer.Exit: another process did it.
     """
+    from tune_calib.live.screen import screen
     from tune_calib.portable import PORTABLE, is_portable_process
     from tune_calib.results import read_table
 
@@ -118,7 +119,8 @@ def as_trials_ran(
     words = [sys.executable, "-m", "tune_calib.cli", *command]
     words += [word for key, value in given.items() if value for word in (key, str(value))]
     words += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
-    done = subprocess.run(words, env={**os.environ, **PORTABLE}, check=False)
+    with screen() as own, own.hidden():
+        done = subprocess.run(words, env={**os.environ, **PORTABLE}, check=False)
     raise typer.Exit(done.returncode)
 
 

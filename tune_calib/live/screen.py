@@ -7,13 +7,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tune_calib.activity import Activity, listening
 from tune_calib.errors import UserError
+from tune_calib.live import file
 from tune_calib.live.shown import shown_here
 from tune_calib.live.work import Work
-from tune_calib.manifests import PROGRESS
-from tune_calib.places import Place, RemotePlace
+
+if TYPE_CHECKING:
+    from tune_calib.places import Place
 
 FILE_EVERY_S = 2.0
 REMOTE_EVERY_S = 20.0
@@ -33,7 +37,6 @@ class Screen:
     def __init__(self, title: str) -> None:
         self.work = Work(title)
         self._shown = shown_here()
-        self._folders: list[Place] = []
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -45,6 +48,10 @@ class Screen:
         finally:
             self._shown.close()
 
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the terminal to another program while the block runs."""
+        return self._shown.hidden()
+
     def _hear(self, activity: Activity) -> None:
         self.work.activity = activity
         if activity.at_once:
@@ -54,18 +61,18 @@ class Screen:
         self._shown.draw(self.work.record(), at_once)
 
     @contextlib.contextmanager
-    def kept_in(self, folder: Place) -> Iterator[None]:
+    def kept_in(self, folder: "Place") -> Iterator[None]:
         """Let others watch: write the state of things into a folder while the block runs.
 
         Args:
             folder: whose driver this process is.
         """
-        every_s = REMOTE_EVERY_S if isinstance(folder, RemotePlace) else FILE_EVERY_S
+        every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
 
         def write() -> None:
             # Nothing is lost with it: on a full disk the trials themselves tell.
             with contextlib.suppress(UserError):
-                self.work.record(every_s).write(folder)
+                file.write(folder, self.work.record(every_s))
 
         try:
             with _repeated(write, every_s):
@@ -73,7 +80,7 @@ class Screen:
                 yield
         finally:
             with contextlib.suppress(OSError, UserError):
-                (folder / PROGRESS).unlink()
+                (folder / file.PROGRESS).unlink()
 
     @contextlib.contextmanager
     def phase(
@@ -133,7 +140,7 @@ def screen(title: str = "") -> Iterator[Screen]:
 
 
 @contextlib.contextmanager
-def at_work(folder: Place) -> Iterator[None]:
+def at_work(folder: "Place") -> Iterator[None]:
     """Show the work of the driver of a folder, also to those who watch the folder.
 
     Args:

@@ -4,9 +4,10 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tune_calib.manifests import ProgressRecord
+from tune_calib.live.progress import Progress
 
 LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
@@ -17,11 +18,14 @@ class Shown(Protocol):
 
     every_s: float
 
-    def draw(self, record: ProgressRecord, at_once: bool) -> None:
+    def draw(self, record: Progress, at_once: bool) -> None:
         """Show the state of things; a pipe leaves out most of them."""
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
+
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the terminal to another program while the block runs."""
 
     def close(self) -> None:
         """Take away what does not stay."""
@@ -29,10 +33,11 @@ class Shown(Protocol):
 
 def shown_here() -> Shown:
     """A live view if stderr is a terminal, else lines."""
+    if not sys.stderr.isatty():
+        return _Pipe()
     from rich.console import Console
 
-    console = Console(file=sys.stderr, soft_wrap=True) if sys.stderr.isatty() else None
-    return _Pipe() if console is None or console.is_dumb_terminal else _Terminal()
+    return _Pipe() if Console(file=sys.stderr).is_dumb_terminal else _Terminal()
 
 
 class _Pipe:
@@ -43,7 +48,7 @@ class _Pipe:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def draw(self, record: ProgressRecord, at_once: bool) -> None:
+    def draw(self, record: Progress, at_once: bool) -> None:
         if not at_once and time.monotonic() - self._last < LINE_EVERY_S:
             return
         from tune_calib.live.view import line
@@ -55,6 +60,9 @@ class _Pipe:
         with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
+
+    def hidden(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def close(self) -> None:
         pass
@@ -77,10 +85,10 @@ class _Terminal:
             if stream.isatty():
                 setattr(sys, name, _Above(stream, self))
 
-    def draw(self, record: ProgressRecord, at_once: bool) -> None:
+    def draw(self, record: Progress, at_once: bool) -> None:
         from tune_calib.live.view import View
 
-        with self._lock:
+        with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
             self._view = View(record)
             if self._live is None:
                 self._start()
@@ -115,6 +123,12 @@ class _Terminal:
 
     def say(self, text: str) -> None:
         self.above(self._streams["stderr"], f"{text}\n")
+
+    @contextlib.contextmanager
+    def hidden(self) -> Iterator[None]:
+        with self._lock:
+            self._clear()
+            yield
 
     def close(self) -> None:
         with self._lock:

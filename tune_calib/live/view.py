@@ -8,7 +8,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tune_calib.manifests import ProgressRecord, RunningRecord
+from tune_calib.live.progress import Progress, Running
 from tune_calib.names import METRICS, column
 from tune_calib.remarks import shown
 
@@ -34,7 +34,7 @@ class View:
         record: what the driver does.
     """
 
-    def __init__(self, record: ProgressRecord) -> None:
+    def __init__(self, record: Progress) -> None:
         self.record = record
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[RenderableType]:
@@ -53,12 +53,12 @@ def _text(words: str, style: str = "") -> Text:
     return Text(words, style, no_wrap=True, overflow="ellipsis")
 
 
-def _title(record: ProgressRecord) -> Text:
+def _title(record: Progress) -> Text:
     title = _text(record.title, "bold")
     return title.append(f" · {record.entry}" if record.entry else "", "not bold")
 
 
-def _bar(record: ProgressRecord) -> Table:
+def _bar(record: Progress) -> Table:
     line = Table.grid(padding=(0, 2))
     ended = min(record.total, sum(record.ended.values()))
     bar = ProgressBar(record.total, ended, width=BAR)
@@ -66,13 +66,13 @@ def _bar(record: ProgressRecord) -> Table:
     return line
 
 
-def _now(record: ProgressRecord) -> Table:
+def _now(record: Progress) -> Table:
     line = Table.grid(padding=(0, 1))
     line.add_row(_SPINNER, _text(f"{clock(record.seconds)}  {_doing(record)}"))
     return line
 
 
-def _rows(record: ProgressRecord, room: int) -> Table:
+def _rows(record: Progress, room: int) -> Table:
     table = Table.grid(padding=(0, 2), expand=True)
     # Of a long name the end is left out first.
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
@@ -89,7 +89,7 @@ def _rows(record: ProgressRecord, room: int) -> Table:
     return table
 
 
-def line(record: ProgressRecord) -> str:
+def line(record: Progress) -> str:
     """What a pipe is told."""
     parts = [record.entry, f"{clock(record.seconds)} {_doing(record)}"]
     if record.total:
@@ -101,24 +101,24 @@ def line(record: ProgressRecord) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def summary(record: ProgressRecord, seconds: float) -> str:
+def summary(record: Progress, seconds: float) -> str:
     """How a phase ended, after so many seconds."""
     return f"{record.phase}: {_counts(record)} in {clock(seconds)}"
 
 
-def _counts(record: ProgressRecord) -> str:
+def _counts(record: Progress) -> str:
     states = ", ".join(f"{n} {state}" for state, n in sorted(record.ended.items()) if n)
     ended = sum(record.ended.values())
     return f"{ended} of {record.total} {record.unit} ended" + (f" ({states})" if states else "")
 
 
-def _left(record: ProgressRecord) -> str:
+def _left(record: Progress) -> str:
     if record.left_s is None:
         return ""
     return f"{'at least' if record.is_least else 'about'} {_duration(record.left_s)} left"
 
 
-def _doing(record: ProgressRecord) -> str:
+def _doing(record: Progress) -> str:
     if not record.running:
         return _step(record)
     kinds = [f"{kind} {ended} of {all_}" for kind, (ended, all_) in record.kinds.items() if all_]
@@ -127,7 +127,7 @@ def _doing(record: ProgressRecord) -> str:
     return f"{record.phase}: {', '.join(told)}"
 
 
-def _step(row: RunningRecord | ProgressRecord) -> str:
+def _step(row: Running | Progress) -> str:
     return row.doing + (f" {row.at}/{row.of}" if row.of else "")
 
 

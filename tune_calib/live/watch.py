@@ -4,13 +4,18 @@ import os
 import socket
 import time
 
+from tune_calib.live import file
+from tune_calib.live.progress import Progress
 from tune_calib.live.shown import shown_here
-from tune_calib.manifests import PROGRESS, ProgressRecord
 from tune_calib.places import Place
 
-SILENT_S = 60.0
-"""Seconds without a word from a driver, beyond those that it takes between two, after which it is
-taken for dead: clocks of two machines may differ by some."""
+SILENT_S = 120.0
+"""Seconds without a word from a driver elsewhere, beyond those that it takes between two, after
+which it is taken for dead: clocks of two machines may differ by some."""
+
+_STILL_S = 900.0
+"""As ``SILENT_S``, of a driver of this machine whose process is there: it may be starved by others,
+or another process may have its number by now."""
 
 _GONE_S = 10.0
 """As ``SILENT_S``, of a driver of this machine whose process is not there."""
@@ -18,15 +23,7 @@ _GONE_S = 10.0
 LOOK_EVERY_S = 1.0
 
 
-def progress_of(folder: Place) -> ProgressRecord | None:
-    """What the driver of a folder last said; None if none is at work."""
-    try:
-        return ProgressRecord.read(folder) if (folder / PROGRESS).exists() else None
-    except FileNotFoundError:  # it ended meanwhile
-        return None
-
-
-def is_dead(record: ProgressRecord, now: float) -> bool:
+def is_dead(record: Progress, now: float) -> bool:
     """Whether a driver has ended without a word.
 
     Args:
@@ -34,11 +31,10 @@ def is_dead(record: ProgressRecord, now: float) -> bool:
         now: seconds since 1970.
     """
     silent_s = now - record.written - record.every_s
-    if silent_s > SILENT_S:
-        return True
+    if record.host != socket.gethostname():
+        return silent_s > SILENT_S
     # Containers may share a name, not their processes: one that still speaks is alive.
-    is_here = record.host == socket.gethostname()
-    return is_here and silent_s > _GONE_S and not _is_running(record.process)
+    return silent_s > (_STILL_S if _is_running(record.process) else _GONE_S)
 
 
 def _is_running(process: int) -> bool:
@@ -53,7 +49,7 @@ def _is_running(process: int) -> bool:
 
 def told_of_driver(folder: Place) -> str:
     """What the driver of a folder does, or that it died, in a line; nothing if none is at work."""
-    record = progress_of(folder)
+    record = file.read(folder)
     if record is None:
         return ""
     from tune_calib.live.view import line
@@ -76,7 +72,7 @@ def watch(folder: Place) -> bool:
     """
     shown, is_first = shown_here(), True
     try:
-        while (record := progress_of(folder)) is not None:
+        while (record := file.read(folder)) is not None:
             if is_dead(record, time.time()):
                 return False
             shown.draw(record, at_once=is_first)

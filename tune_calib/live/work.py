@@ -6,10 +6,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tune_calib.activity import Activity
-from tune_calib.manifests import VERSION, ProgressRecord, RunningRecord
+from tune_calib.live.progress import Progress, Running
 
 TRIALS = "trials"
 """The unit of a phase whose bar counts result rows."""
@@ -24,8 +24,8 @@ class _Row:
     told: str
     kind: str
     weight: int
+    since: float
     activity: Activity = _STARTING
-    since: float = field(default_factory=time.monotonic)
 
     @property
     def fraction(self) -> float:
@@ -88,7 +88,7 @@ class Work:
             weight: how much of its kind it does.
         """
         with self._lock:
-            self._rows[name] = _Row(told, kind, weight)
+            self._rows[name] = _Row(told, kind, weight, time.monotonic())
 
     def end(self, name: str, statuses: Mapping[str, int]) -> None:
         """A Ray trial has ended.
@@ -142,7 +142,7 @@ class Work:
         side_by_side = max(1, len(self._rows))
         return (left / side_by_side or None), is_least
 
-    def record(self, every_s: float = 0.0) -> ProgressRecord:
+    def record(self, every_s: float = 0.0) -> Progress:
         """What is to be shown now.
 
         Args:
@@ -151,8 +151,7 @@ class Work:
         with self._lock:
             now = time.monotonic()
             left_s, is_least = self._left()
-            return ProgressRecord(
-                version=VERSION,
+            return Progress(
                 host=socket.gethostname(),
                 process=os.getpid(),
                 seconds=now - self._started,
@@ -175,9 +174,9 @@ class Work:
             )
 
 
-def _running(row: _Row, now: float) -> RunningRecord:
+def _running(row: _Row, now: float) -> Running:
     doing = row.activity
-    return RunningRecord(
+    return Running(
         told=row.told,
         doing=doing.doing,
         at=doing.at,

@@ -11,7 +11,8 @@ from filelock import FileLock, Timeout
 
 from tune_calib import plugin_folders
 from tune_calib.errors import UserError
-from tune_calib.manifests import PROGRESS, SweepManifest
+from tune_calib.live.file import PROGRESS
+from tune_calib.manifests import SweepManifest
 from tune_calib.places import Place, lock_file
 from tune_calib.results import read_table
 

@@ -1,12 +1,16 @@
-"""More Ray trials than one ``Tuner`` is given: several Tuners after each other."""
+"""Ray trials of several Tuners after each other, and what workers say of what they do."""
+
+import time
 
 import pytest
+import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
+from tune_calib.activity import Activity, activity
 from tune_calib.names import CRASHES
-from tune_calib.tuning.backend import launch
+from tune_calib.tuning.backend import board, launch
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit, ray_session
 
@@ -59,3 +63,21 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
     assert sorted(feed.ended) == [False] * (there - 1) + [True]
     assert ["the second one" in str(error) for error in errors] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
+
+
+@ray.remote
+def worker(board_name, name):
+    board.tell(board_name, name)
+    activity("epoch", 3, 7, {"select/ece": 0.5})
+    time.sleep(2)
+
+
+def test_a_driver_hears_what_its_workers_do():
+    names = ["a", "b"]
+    board.clear("one")
+    assert board.told("one", names) == {}
+    ray.get([worker.remote("one", "a"), worker.remote("", "b"), worker.remote("two", "a")])
+    assert board.told("one", names) == {"a": Activity("epoch", 3, 7, {"select/ece": 0.5})}
+    board.clear("one")
+    assert board.told("one", names) == {}
+    assert list(board.told("two", names)) == ["a"]

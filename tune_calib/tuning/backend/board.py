@@ -14,7 +14,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from tune_calib.activity import Activity, listen
 
-_NAMESPACE = "tune_calib"
+_PREFIX = "tune_calib/board"
 _SEND_EVERY_S = 0.5
 
 
@@ -22,11 +22,11 @@ class _Post:
     """Sends what this process does, whenever it has changed."""
 
     def __init__(self) -> None:
-        self._key = ""
+        self._key = b""
         self._said: Activity | None = None
         self._is_begun = False
 
-    def send_under(self, key: str) -> None:
+    def send_under(self, key: bytes) -> None:
         """Take up another Ray trial."""
         self._key, self._said = key, None
         if not self._is_begun:
@@ -46,7 +46,7 @@ class _Post:
             # Nothing depends on it, and the store may end before the worker does.
             with contextlib.suppress(Exception):
                 plain = asdict(replace(said, metrics=dict(said.metrics)))
-                _internal_kv_put(key, json.dumps(plain), namespace=_NAMESPACE)
+                _internal_kv_put(key, json.dumps(plain).encode())
                 sent = said
 
 
@@ -61,7 +61,7 @@ def tell(board: str, name: str) -> None:
         name: of the Ray trial.
     """
     if board:
-        _post.send_under(f"{board}/{name}")
+        _post.send_under(_key(board, name))
 
 
 def told(board: str, names: Sequence[str]) -> Mapping[str, Activity]:
@@ -69,7 +69,7 @@ def told(board: str, names: Sequence[str]) -> Mapping[str, Activity]:
     found = {}
     for name in names:
         with contextlib.suppress(Exception):  # as above
-            plain = _internal_kv_get(f"{board}/{name}", namespace=_NAMESPACE)
+            plain = _internal_kv_get(_key(board, name))
             if plain is not None:
                 found[name] = Activity(**json.loads(plain))
     return found
@@ -78,4 +78,8 @@ def told(board: str, names: Sequence[str]) -> Mapping[str, Activity]:
 def clear(board: str) -> None:
     """Leave nothing behind in a cluster that others use too."""
     with contextlib.suppress(Exception):  # as above
-        _internal_kv_del(f"{board}/", del_by_prefix=True, namespace=_NAMESPACE)
+        _internal_kv_del(_key(board, ""), del_by_prefix=True)
+
+
+def _key(board: str, name: str) -> bytes:
+    return f"{_PREFIX}/{board}/{name}".encode()

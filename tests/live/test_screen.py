@@ -1,0 +1,199 @@
+"""The screen of a process: in a terminal, in a pipe, in a file; and who watches it."""
+
+import contextlib
+import io
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import fake_results
+from tests.live.support import NAMES, progress
+from tests.support import here
+from tune_calib.activity import Activity, activity
+from tune_calib.errors import DamagedFileError
+from tune_calib.live import file, screen, shown
+from tune_calib.live.screen import at_work, working
+from tune_calib.live.watch import is_dead
+from tune_calib.tuning.folder import refuse_foreign
+
+DRIVER = f"""
+import sys, time
+from pathlib import Path
+from tune_calib.activity import activity
+from tune_calib.live.screen import at_work, screen
+with screen("ablate mac_cal") as shown, at_work(Path(sys.argv[1])):
+    activity("reading Digits")
+    with shown.phase("networks", 5, "trials", {{"networks": 5}}):
+        shown.work.start("a", {NAMES[0]!r}, "networks", 1)
+        print("begun", flush=True)
+        time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch):
+    """A terminal of 100 columns in the place of stdout and stderr; what it was sent so far."""
+    own, other = os.openpty()
+    # Not in a fixture: pytest puts its own in their place behind those.
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, os.fdopen(os.dup(other), "w"))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def sent() -> str:
+        found = b""
+        while select.select([own], [], [], 0.1)[0]:
+            found += os.read(own, 65536)
+            if len(found) > 10**6:
+                break
+        return found.decode()
+
+    yield sent
+    for name in ("stdout", "stderr"):
+        getattr(sys, name).close()
+    monkeypatch.undo()
+    os.close(own)
+    os.close(other)
+
+
+def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
+    monkeypatch.setattr(shown._Terminal, "every_s", 0.3)
+    monkeypatch.setattr(screen, "HEAR_EVERY_S", 0.1)
+    with terminal(monkeypatch) as sent:
+        with screen.screen("ablate mac_cal") as own:
+            activity("reading CIFAR-10")
+            assert "ablate mac_cal" in sent()
+            sys.stdout.write("a line ")
+            assert "a line" not in sent()  # the view would eat a part of a line
+            sys.stdout.write("that stays\n")
+            hear = lambda names: dict.fromkeys(names, Activity("epoch", 7, 60))  # noqa: E731
+            with own.phase("networks", 5, "trials", {"networks": 5}, hear):
+                own.work.start("a", NAMES[0], "networks", 1)
+                time.sleep(1)
+            sys.stderr.write("and no end of line")
+        text = sent()
+        assert not isinstance(sys.stdout, shown._Above)
+        sys.stdout.write("after it\n")
+        sys.stdout.flush()
+        assert sent() == "after it\r\n"
+    assert "a line that stays\r\n" in text
+    assert re.search(re.escape(NAMES[0]) + " +epoch 7/60", text)
+    assert "networks: 0 of 5 trials ended in 0:01\r\n" in text
+    assert text.endswith("and no end of line")
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is there again
+
+
+def test_a_pipe_is_told_once_a_minute_and_of_what_takes_long_at_once(monkeypatch):
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(shown._Pipe, "every_s", 0.02)
+    with screen.screen("ablate mac_cal"):
+        activity("reading CIFAR-10")
+        time.sleep(0.1)
+        assert told.getvalue() == ""  # a mistake that is found now is one line
+        activity("starting Ray", at_once=True)
+        assert told.getvalue() == "0:00 starting Ray\n"
+        activity("starting workers")
+        monkeypatch.setattr(shown, "LINE_EVERY_S", 0.05)
+        time.sleep(0.3)
+    lines = told.getvalue().splitlines()[1:]
+    assert set(lines) == {"0:00 starting workers"}
+
+
+def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tmp_path):
+    with screen.screen("evaluate"), at_work(tmp_path):
+        (tmp_path / "evaluation").mkdir()
+        with at_work(tmp_path / "evaluation"), screen.screen("another"):
+            assert file.read(tmp_path / "evaluation").title == "evaluate"
+        assert file.read(tmp_path / "evaluation") is None
+        assert file.read(tmp_path).title == "evaluate"
+        screen.show_entry("a, 1 of 2")
+    assert list(tmp_path.glob("*.json")) == []
+    assert working() is None
+
+
+def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_path):
+    (tmp_path / "a file").touch()
+    with at_work(tmp_path / "a file"):
+        activity("reading")
+
+
+def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
+    said = progress(notes=["so far: none"])
+    file.write(tmp_path, said)
+    assert file.read(tmp_path) == said
+    for content in ("", "{}", "[1", '{"host": 1}'):
+        (tmp_path / file.PROGRESS).write_text(content)
+        with pytest.raises(DamagedFileError, match=file.PROGRESS):
+            file.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "is_here", "is_running", "expected"),
+    [
+        (1, True, True, False),
+        (30, True, True, False),
+        (300, True, True, False),  # other work starves it
+        (1000, True, True, True),  # another process has its number
+        (1, True, False, False),  # in a container of the same name
+        (30, True, False, True),
+        (30, False, False, False),
+        (100, False, False, False),
+        (200, False, True, True),
+        (-300, False, True, False),  # a clock that is ahead
+    ],
+)
+def test_a_dead_driver_is_told_from_a_living_one(silent_s, is_here, is_running, expected):
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                          capture_output=True, check=True)  # fmt: skip
+    last = progress(
+        every_s=2.0,
+        written=1000.0,
+        process=os.getpid() if is_running else int(gone.stdout),
+        **({} if is_here else {"host": "another"}),
+    )
+    assert is_dead(last, 1000.0 + silent_s) == expected
+
+
+def test_a_killed_driver_leaves_its_last_word_and_no_obstacle(tmp_path):
+    fake_results.write(tmp_path)
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(tmp_path)], stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert driver.stdout.readline() == "begun\n"
+    time.sleep(2 * screen.FILE_EVERY_S)
+    ended = here("status", tmp_path)
+    assert re.search(
+        rf"at work \(process {driver.pid} on .*running {re.escape(NAMES[0])}", ended.stdout
+    )
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    driver.stdout.close()
+    last = file.read(tmp_path)
+    file.write(tmp_path, progress(**{**vars(last), "written": last.written - 60}))
+    ended = here("status", tmp_path, "--watch")
+    assert ended.returncode == 1
+    assert f"its driver (process {driver.pid}" in ended.stdout
+    assert "again or go on: " in ended.stdout
+    (tmp_path / "new").mkdir()
+    file.write(tmp_path / "new", last)
+    refuse_foreign(tmp_path / "new")
+
+
+def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
+    fake_results.write(tmp_path)
+    file.write(tmp_path, progress(host="another"))
+    monkeypatch.setattr(
+        "tune_calib.live.watch.time.sleep", lambda _: (tmp_path / file.PROGRESS).unlink()
+    )
+    ended = here("status", tmp_path, "--watch")
+    assert ended.returncode == 0
+    assert "epoch 7/60" in ended.stderr
+    assert ended.stdout.endswith("no driver is at work on it\n")

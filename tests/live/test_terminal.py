@@ -1,0 +1,74 @@
+"""A real run in a terminal of 100 columns: it is never still while work goes on."""
+
+import os
+import re
+import select
+import subprocess
+import time
+
+import pytest
+
+from tests.support import QUICK, command_line
+from tune_calib.live.file import PROGRESS
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
+
+STILL_S = 5.0
+ENVIRONMENT = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
+
+
+def text_of(sent: str) -> str:
+    """What can be read of it: without colours and moves of the cursor, and without the spinner."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|[\u2800-\u28ff]", "", sent)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """What a run sent to its terminal, longest time without another text; its watcher."""
+    out = tmp_path_factory.mktemp("terminal") / "out"
+    own, other = os.openpty()
+    words = command_line("ablate", "mac_cal", *QUICK, "--out", out)
+    process = subprocess.Popen(words, stdout=other, stderr=other, env=ENVIRONMENT)
+    os.close(other)
+    watcher, sent, longest = None, "", 0.0
+    began = changed = time.monotonic()
+    first = None
+    while True:
+        is_ready = select.select([own], [], [], 0.2)[0]
+        try:
+            more = text_of(os.read(own, 65536).decode(errors="replace")) if is_ready else ""
+        except OSError:  # the other end is closed
+            break
+        if more.strip() and more not in sent[-2 * len(more) :]:
+            longest, changed = max(longest, time.monotonic() - changed), time.monotonic()
+            first = first or changed - began
+        sent += more
+        if watcher is None and (out / PROGRESS).exists():
+            watcher = subprocess.Popen(
+                command_line("status", out, "--watch"), text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )  # fmt: skip
+    os.close(own)
+    assert process.wait() == 0
+    assert watcher is not None
+    told, line = watcher.communicate()
+    return sent, longest, (watcher.returncode, told, line)
+
+
+def test_it_is_never_still(run):
+    sent, longest, _ = run
+    assert longest < STILL_S
+    steps = ["loading the program", "starting Ray", "starting workers", "network 1 of 1: vanilla",
+             "epoch 1/2", "heads ", "6 of 6 trials ended (6 done)", "stopping Ray"]  # fmt: skip
+    places = [sent.index(step) for step in steps]
+    assert places == sorted(places)
+    # The table stands below, on stdout, and nothing of the view behind it.
+    assert sent.rindex("Written:") > sent.rindex("ablate mac_cal")
+
+
+def test_whoever_watches_sees_it_end(run):
+    code, told, lines = run[2]
+    assert code == 0
+    assert "trials ended" in lines or "starting" in lines
+    assert "6 done" in told
+    assert told.endswith("no driver is at work on it\n")

@@ -1,0 +1,55 @@
+"""How Ray trials are called where people read."""
+
+from dataclasses import replace
+
+import pytest
+
+from tune_calib.asked import Asked, Seeds
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
+from tune_calib.registry import LADDERS
+from tune_calib.tuning.backend import called
+from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.tuning.search.candidates import Candidates
+
+SEEDS = {
+    "paired": (Seeds((0, 1), (0, 1), is_paired=True), "seed 1"),
+    "crossed": (Seeds((0, 1), (0, 1, 2), is_paired=False), "seed 1, of heads 0-2"),
+}
+
+
+@pytest.mark.parametrize("kind", SEEDS)
+def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
+    seeds, told = SEEDS[kind]
+    plan = make_plan(expand(LADDERS["mac_cal"], Asked(seeds=seeds).suited()), set())
+    assert [network.told for network in plan.networks] == [
+        "network 1 of 2: vanilla, seed 0", "network 2 of 2: vanilla, seed 1",
+    ]  # fmt: skip
+    total = sum(len(population.trials) for population in plan.populations)
+    last = plan.populations[-1]
+    first = total - len(last.trials) + 1
+    numbers = str(total) if first == total else f"{first}-{total}"
+    assert last.told.startswith(f"head{'s' * (first < total)} {numbers} of {total}: + ")
+    assert last.told.endswith(told)
+    assert last.config()["told"] == last.told
+
+
+def test_a_network_that_heads_alone_need_is_called_by_its_method():
+    planned = expand(side_by_side(["mac_cal"]), Asked().suited())
+    heads = [trial for trial in planned if trial.spec.head is not None]
+    (network,) = make_plan(heads, set()).networks
+    assert network.told == "network 1 of 1: ce, seed 0"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "seeds", "told"),
+    [
+        ([4], 1, "suggestion 4, seed 0"),
+        ([3, 4, 5], 1, "suggestions 3-5, seed 0"),
+        ([3, 5], 2, "suggestions 3, 5, seeds 0-1"),
+    ],
+)
+def test_trials_of_a_search_are_called_by_their_suggestions(numbers, seeds, told):
+    candidates = Candidates("mac_cal", replace(Asked(), seeds=Seeds.count(seeds, None, None)))
+    trials = [trial for number in numbers for trial in candidates.trials({}, number)]
+    assert called.suggestions(trials) == told
