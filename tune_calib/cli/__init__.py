@@ -49,6 +49,7 @@ app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
 app.command("import", cls=LiveCommand)(imports.import_)
 for _command in (
     registries.cite,
+    registries.explain,
     conformance.check_method,
     ladders.ablate,
     ladders.compare,

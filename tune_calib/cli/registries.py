@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic
@@ -151,6 +152,15 @@ def list_(
     typer.echo(
         tabulate(rows, headers="keys", tablefmt="github" if form == "markdown" else "simple")
     )
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="of a method or a ladder: tune-calib list methods")],
+) -> None:
+    """Tell what a method or a ladder does: formula, settings, readings of its paper, reference."""
+    from tune_calib.explained import explained
+
+    typer.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
 
 
 def cite(
