@@ -152,7 +152,7 @@ def _values(own: Mapping[str, Any]) -> str:
 def _plain(text: str) -> str:
     """Markdown and docstrings as they read in a terminal."""
     text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text.replace("`", ""))
-    return _SECTION.sub("below", text)
+    return _SECTION.sub("the readings below", text)
 
 
 def _wrapped(text: str, width: int) -> str:
