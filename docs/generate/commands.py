@@ -7,8 +7,9 @@ from typing import Any
 import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from docs.generate.page import code, table
+from docs.generate.page import table
 from tune_calib.cli import app
+from tune_calib.fields import code
 
 Parameter = TyperArgument | TyperOption
 

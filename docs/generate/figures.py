@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from docs.generate.page import code, table
+from docs.generate.page import table
+from tune_calib.fields import code
 from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES, Registry
 
 

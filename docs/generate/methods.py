@@ -4,9 +4,10 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from docs.generate import fields
 from docs.generate.formulas import drawn
-from docs.generate.page import Page, code, table
+from docs.generate.page import Page, table
+from tune_calib import fields
+from tune_calib.fields import code
 from tune_calib.registry import METHODS, NEEDS, RECIPES, SPACES, MethodInfo
 from tune_calib.wording import as_setting
 

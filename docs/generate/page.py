@@ -26,10 +26,5 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 
 
-def code(value: object) -> str:
-    """A value as code, or nothing."""
-    return "" if value is None or value == "" else f"`{value}`"
-
-
 def _cell(value: object) -> str:
     return " ".join(str(value).split()).replace("|", "\\|")

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from docs.generate.page import code, table
+from docs.generate.page import table
+from tune_calib.fields import code
 from tune_calib.recipe import QUICK, Recipe
 from tune_calib.registry import DATASETS, METHODS, RECIPES
 from tune_calib.spec import SLOTS

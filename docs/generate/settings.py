@@ -1,8 +1,8 @@
 """The settings of the slots of a trial spec."""
 
-from docs.generate import fields
 from docs.generate.methods import linked
 from docs.generate.page import table
+from tune_calib import fields
 from tune_calib.spec import SLOTS
 
 

@@ -2,7 +2,8 @@
 
 from pydantic import BaseModel
 
-from docs.generate.page import code, table
+from docs.generate.page import table
+from tune_calib.fields import code
 from tune_calib.tuning.sweep.format import (
     Entry,
     Method,

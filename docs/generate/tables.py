@@ -7,8 +7,9 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from docs.generate.page import code, table
+from docs.generate.page import table
 from tune_calib.columns import COLUMNS
+from tune_calib.fields import code
 from tune_calib.manifests import (
     ReportRecord,
     SearchEvaluated,

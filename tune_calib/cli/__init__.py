@@ -65,7 +65,7 @@ _COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
         results.report, results.status, statistics.ranks, statistics.averages,
         statistics.significance, results.pictures,
     )),
-    (LOOK_UP, (registries.list_, registries.cite, sweep_files.schema)),
+    (LOOK_UP, (registries.list_, registries.explain, registries.cite, sweep_files.schema)),
     (OWN, (imports.import_, results.export, conformance.check_method)),
 )  # fmt: skip
 _TABLES = (

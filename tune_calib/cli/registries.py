@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Generic
@@ -201,6 +202,26 @@ def _plain(rows: list[dict[str, str]], what: str, name: str | None) -> str:
     heads = [head for head in (rows[0] if rows else {}) if head != "url"]
     cells = [[row[head] for head in heads] for row in rows]
     return console.shown(console.Text([console.Table(heads, cells, is_main=True)]))
+
+
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="of a method or a ladder: tune-calib list methods",
+            autocompletion=completion.names(lambda: {**METHODS, **LADDERS}),
+        ),
+    ],
+) -> None:
+    """Tell what a method or a ladder does: formula, settings, readings of its paper, reference.
+
+    Examples:
+        tune-calib explain mac_cal
+        tune-calib explain decoupling
+    """
+    from tune_calib.explained import explained
+
+    typer.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
 
 
 def cite(

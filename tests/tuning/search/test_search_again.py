@@ -21,6 +21,7 @@ from tune_calib.registry import METHODS, RECIPES, SPACES
 from tune_calib.results import write_results
 from tune_calib.tuning.dry_run.needs import needs_of
 from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.evaluate import planned_evaluation
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.objective import Standing
 from tune_calib.tuning.search.status import search_status
@@ -123,6 +124,21 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     search_manifest(replace(job, suggestions=99)).write(job.out)
     is_at_end = ledger.study.planned(99) == left.done
     assert ("go on: tune-calib resume" in search_status(job.out)) != is_at_end
+
+
+def test_a_planned_evaluation_writes_nothing(tmp_path):
+    question = question_of("mac_cal")
+    job = replace(any_job(tmp_path / "out"), question=question, suggestions=4)
+    job.out.mkdir()
+    search_manifest(job).write(job.out)
+    ledger = searched(job.out, question, 4)
+    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in ledger.rows.items()]})
+    before = {path: path.stat().st_mtime_ns for path in job.out.rglob("*")}
+    planned = planned_evaluation(job.out, 3, None, "it")
+    assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
+    assert planned.asked.seeds.network == (1, 2, 3)
+    needs = needs_of(planned)
+    assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
 SEARCHES = """

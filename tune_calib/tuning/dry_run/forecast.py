@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tune_calib.data.base import info_of
+from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.data.splits import Sizes, published_sizes
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
@@ -38,8 +39,6 @@ REPORT_S = 8.0
 
 CHECKPOINT_S, DISK = 0.01, 300e6
 """Seconds of writing a checkpoint, and bytes a second."""
-
-SEVERITIES = 5
 
 
 @dataclass
@@ -188,7 +187,7 @@ class Forecast:
         if look.shift is None:
             seconds: float | None = clock.intervals_s(spec, look.resamples) * count
         else:
-            parts = 1 if look.shift.startswith("ood/") else SEVERITIES
+            parts = 1 if look.shift.startswith("ood/") else len(SEVERITIES)
             images = _images_of(look.shift, clock.sizes(spec.data))
             seconds = clock.shifted_s(spec, images) * parts * count
             made_once = shifted_bank_key(spec).identity, look.shift

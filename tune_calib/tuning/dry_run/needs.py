@@ -16,7 +16,7 @@ from tune_calib.tuning.backend.look import Look, in_looks
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.look import lacking
-from tune_calib.tuning.search.driver import study_so_far
+from tune_calib.tuning.search.driver import refuse_asked, study_so_far
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.study import points_of
@@ -118,6 +118,7 @@ def refuse(job: Job) -> None:
         job.look.sets(planned[0].spec.data, job.site.data_root)
         sweep_manifest(job, planned)
         return
+    refuse_asked(job)
     candidates = job.question.candidates()
     candidates.refuse_empty()
     DATASETS[candidates.baseline()[0].spec.data.dataset].locate(job.site.data_root)

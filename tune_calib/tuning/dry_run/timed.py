@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split, info_of
-from tune_calib.data.splits import Development, Sizes
+from tune_calib.data.splits import Sizes
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
-from tune_calib.engine.network import NetworkTrainer, build, predict
+from tune_calib.engine.network import build, predict
 from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.precision import on_threads
+from tune_calib.methods._base import Batch
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.shifted import under_corruption
 from tune_calib.slots.head import HeadSlot
@@ -52,13 +54,26 @@ def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
 
 
 def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, float]:
-    """As ``batch_s``, with a batch of some size; the first epoch warms up."""
-    images = _images(spec, size)
-    trainer = NetworkTrainer(spec, Development(images, images, images), device)
-    next(trainer)
-    whole = min(_seconds(lambda: next(trainer)) for _ in range(2))
-    judge = _seconds(lambda: predict(trainer.method, trainer.network, trainer.select, trainer.info))
-    return max(whole - judge, 0.0), judge / size
+    """As ``batch_s``, with a batch of some size; the first step warms up."""
+    info, split = info_of(spec.data), _images(spec, size).to(device)
+    network, method = build(spec, size)
+    network, method = network.to(device), method.to(device)
+    network.train()
+    method.train()
+    method.begin_epoch(0, _chance())
+
+    def step() -> None:
+        # By hand: an optimiser of torch loads its compiler first, which takes longer than this.
+        images = normalise(split.images[:], info)
+        method.step(network, Batch(images, split.labels, split.indices)).loss.backward()
+        for parameter in network.parameters():
+            if parameter.grad is not None:
+                parameter.data.add_(parameter.grad, alpha=-1e-3)
+                parameter.grad = None
+
+    step()
+    step_s = min(_seconds(step) for _ in range(2))
+    return step_s, _seconds(lambda: predict(method, network, split, info)) / size
 
 
 def _images(spec: TrialSpec, count: int) -> Split:

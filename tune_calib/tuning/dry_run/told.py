@@ -34,10 +34,12 @@ _TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "
 
 def before(job: Job) -> str:
     """The effective settings of a ladder or search that is about to begin, in a few lines."""
-    needs = needs_of(job)
-    sums = _sums(job)
-    trained = sums.add(needs)
-    return _block(job, needs, trained, sums)
+    needs, sums = needs_of(job), _sums(job)
+    try:
+        trained = sums.add(needs)
+    except Exception as error:  # what a trial dies of is told with it: a forecast stops no run
+        return _block(job, needs, None, f"unknown: {type(error).__name__} when it was timed")
+    return _block(job, needs, trained, _time(sums))
 
 
 def tell_settings(job: Job) -> None:
@@ -48,10 +50,9 @@ def tell_settings(job: Job) -> None:
 
 def dry_run(job: Job) -> str:
     """As ``before``, with what it would take on disk, and where the rates are from."""
-    needs = needs_of(job)
-    sums = _sums(job)
+    needs, sums = needs_of(job), _sums(job)
     trained = sums.add(needs)
-    lines = [_block(job, needs, trained, sums), *_disk(sums), *_sources(sums.sources)]
+    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *_sources(sums.sources)]
     return "\n".join([*lines, NOTHING])
 
 
@@ -93,13 +94,13 @@ def _clocks(file: ReadFile, store: Store, gpu: Gpu | None) -> dict[str, Clock]:
     return {kind: Clock(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
 
 
-def _block(job: Job, needs: Needs, trained: int, sums: Forecast) -> str:
+def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
     lines = {
         **_settings(job, needs),
         "machine": _machine(job, needs),
         "results": f"{job.site.out}; artifacts in {job.site.store}",
         "to do": _to_do(needs, trained),
-        "time": "" if needs.is_over else _time(sums),
+        "time": "" if needs.is_over else time,
     }
     told = [f"  {name:<8} {line}" for name, line in lines.items() if line]
     return "\n".join([f"{job.site.out}: {_title(job)}", *told])
@@ -182,11 +183,12 @@ def _machine(job: Job, needs: Needs) -> str:
     return f"{found}; {used}, up to {needs.at_once} side by side{where}"
 
 
-def _to_do(needs: Needs, trained: int) -> str:
+def _to_do(needs: Needs, trained: int | None) -> str:
     what = "trials" if needs.question is None else "suggestions"
     planned = needs.planned or 0
     if needs.is_over:
         return f"nothing: {needs.done} of {planned} {what} are done"
+    trained = len(needs.networks) if trained is None else trained
     parts = [
         f"{planned - needs.done} of {planned} {what}",
         f"{counted(trained, 'network')} and {counted(needs.heads, 'head')} to train",

@@ -32,7 +32,7 @@ from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.job import Question, SearchJob, job_of
+from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
@@ -90,7 +90,7 @@ def search(
     take_up(job.out)
     job = as_begun(job)
     question = job.question
-    _refuse(question, job)
+    refuse_asked(job)
     candidates = question.candidates()
     candidates.refuse_empty()
     data = candidates.baseline()[0].spec.data
@@ -242,7 +242,13 @@ def _carry_out(job: SearchJob, ledger: Ledger, planned: int, circumstances: Circ
         search_networks(ledger, planned, circumstances, resources, job.at_once, is_asha)
 
 
-def _refuse(question: Question, job: SearchJob) -> None:
+def refuse_asked(job: SearchJob) -> None:
+    """Refuse numbers and a scheduler that make no search.
+
+    Raises:
+        UserError: they do not.
+    """
+    question = job.question
     Resources(1, job.site.gpus)
     for name, count in (
         ("trials", job.suggestions),

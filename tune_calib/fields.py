@@ -7,7 +7,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from docs.generate.page import code
+
+def code(value: object) -> str:
+    """A value as code, or nothing."""
+    return "" if value is None or value == "" else f"`{value}`"
 
 
 def default_of(field: FieldInfo) -> str:

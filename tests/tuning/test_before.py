@@ -1,0 +1,196 @@
+"""What is said before anything starts: effective settings, the plan, the time it will take."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.support import CPU, here, job_in
+from tune_calib.engine.store import Store
+from tune_calib.explained import explained
+from tune_calib.fields import shown
+from tune_calib.pipelines import side_by_side
+from tune_calib.registry import LADDERS, METHODS
+from tune_calib.results import write_results
+from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend.rows import Circumstances, TrialResult, trial_row
+from tune_calib.tuning.dry_run.clock import Clock
+from tune_calib.tuning.dry_run.forecast import (
+    CREW_S,
+    EVALUATION,
+    HEADS,
+    LOOKS,
+    NETWORKS,
+    RAY_S,
+    REPORT,
+    REPORT_S,
+    STARTS,
+)
+from tune_calib.tuning.dry_run.needs import needs_of
+from tune_calib.tuning.dry_run.told import _sums, before, duration
+from tune_calib.tuning.look import CloserLook
+
+HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
+COMMANDS = {
+    "ladder": ["ablate", "mac_cal", "--seeds", "2", *HEAD],
+    "ladder without heads": ["ablate", "fedlas_gate", "--epochs", "1"],
+    "methods": ["compare", "ls+temperature", "mac_cal", "--head-seeds", "2", *HEAD],
+    "looks": ["compare", "ce", "temperature", "--epochs", "1", "--shift", "noise",
+              "--bootstrap", "100"],
+    "search of heads": ["search", "mac_cal", "--trials", "9", *HEAD],
+    "search of networks": ["search", "ls", "--trials", "3", "--epochs", "1"],
+    "search of transforms": ["search", "temperature", "--trials", "3", "--epochs", "1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, words):
+    ended = here(*words, "--dry-run", "--out", tmp_path / "out")
+    assert ended.returncode == 0, ended.stderr
+    assert list(tmp_path.iterdir()) == []
+    told = dict(re.findall(r"^  (\S+(?: do)?) +(.+)$", ended.stdout, re.M))
+    always = {"data", "network", "recipe", "seeds", "machine", "results", "to do", "time"}
+    assert always <= set(told)
+    assert ("heads" in told) == ("mac_cal" in words)
+    assert ("searched" in told) == (words[0] == "search")
+    assert "label noise 0.2" in told["data"]
+    assert "1 epoch: SGD, lr 0.1" in told["network"]
+    assert "augmentation none" in told["network"]
+    assert str(tmp_path / "out") in told["results"]
+    assert re.match(r"about [\d.,]+ (s|min|h) = starts of Ray ", told["time"])
+    assert ("closer looks" in told["time"]) == ("--shift" in words)
+    assert ended.stdout.endswith("nothing was started\n")
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["ablate", "mac_cal", "--dataset", "cifar10", "--data-root", "nowhere"], "nowhere"),
+    (["compare", "ce", "--shift", "nose"], "did you mean 'noise'"),
+    (["search", "mac_cal", "--trials", "0"], "`trials`|--trials"),
+    (["evaluate", "nowhere"], "nowhere"),
+])  # fmt: skip
+def test_what_a_run_would_refuse_its_dry_run_refuses(tmp_path, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    ended = here(*words, "--dry-run")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert len(ended.stderr.strip().splitlines()) == 1
+    assert re.search(told, ended.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def finished(job) -> None:
+    """Write rows of all trials of a job, as if they had been run."""
+    planned = job.planned()
+    circumstances = Circumstances(out=str(job.site.out), store=str(job.site.store))
+    measured = {"wall_s": 1.0, "population": 1, "actor_resets": 0, "deterministic": True}
+    rows = [
+        {**trial_row(trial, TrialResult("done", 1, []), circumstances, measured),
+         "test/accuracy": 0.5, "test/ece": 0.1}
+        for trial in planned
+    ]  # fmt: skip
+    write_results(job.site.out, "all", {"trials": rows})
+
+
+def job_of(tmp_path, methods, look=None, seeds=1):
+    job = job_in(tmp_path / "out", seeds=seeds)
+    return replace(job, ladder=side_by_side(methods), look=look or CloserLook())
+
+
+@pytest.mark.parametrize("behind", [1, 3])
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
+    transforms = ["temperature", "isotonic", "histogram"][:behind]
+    job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=seeds)
+    needs = needs_of(job)
+    assert needs.heads == seeds
+    assert len(needs.networks) == seeds
+    assert len(needs.evaluated) == needs.planned == seeds * (behind + 1)
+
+
+LOOKS_ASKED = {
+    "none": (CloserLook(), 0),
+    "a set": (CloserLook(("noise",)), 1),
+    "kinds": (CloserLook(("generated:fog,contrast", "noise")), 3),
+    "intervals": (CloserLook((), 100), 1),
+    "both": (CloserLook(("noise",), 200), 2),
+}
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize(("look", "count"), LOOKS_ASKED.values(), ids=LOOKS_ASKED)
+def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, count, is_done):
+    job = job_of(tmp_path, ["ce", "temperature"], look)
+    if is_done:
+        finished(job)
+    needs = needs_of(job)
+    assert len(needs.looks) == count
+    assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
+    sums = _sums(job)
+    sums.add(needs)
+    assert (LOOKS in sums.parts) == (count > 0)
+    # Nothing is waited for where nothing is left.
+    assert ({STARTS, REPORT} <= set(sums.parts)) != needs.is_over
+    assert ({NETWORKS, EVALUATION} <= set(sums.parts)) != is_done
+    assert sums.whole == pytest.approx(sum(sums.parts.values()))
+    assert ("nothing: 2 of 2 trials are done" in before(job)) == needs.is_over
+
+
+def test_what_a_person_waits_for_is_more_than_training(tmp_path):
+    job = job_of(tmp_path, ["ce", "mac_cal"])
+    sums = _sums(job)
+    sums.add(needs_of(job))
+    assert list(sums.parts) == [STARTS, NETWORKS, HEADS, EVALUATION, REPORT]
+    assert sums.parts[STARTS] >= RAY_S + CREW_S
+    assert sums.parts[REPORT] == REPORT_S
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"])
+def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
+    spec = TrialSpec.build(data={"dataset": dataset}, network={"backbone": "small_cnn"})
+    clock = Clock(tmp_path, Store(tmp_path / "store"), None, CPU)
+    assert clock.sizes(spec.data).train > 10_000
+    assert clock.network(spec).seconds > 0
+    assert all(clock.evaluation_s(spec, is_search) > 0 for is_search in (True, False))
+
+
+def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
+    job = job_of(tmp_path, ["ce"])
+    monkeypatch.setattr(Clock, "evaluation_s", lambda *_: 1 / 0)
+    told = before(job)
+    assert "time     unknown: ZeroDivisionError when it was timed" in told
+    assert "1 of 1 trials, 1 network and 0 heads to train" in told
+
+
+@pytest.mark.parametrize(("seconds", "told"), [
+    (None, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
+    (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
+])  # fmt: skip
+def test_a_time_is_told_as_it_is_spoken_of(seconds, told):
+    assert duration(seconds) == told
+
+
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("name", sorted({*METHODS, *LADDERS}))
+def test_every_method_and_ladder_is_explained(name, width):
+    text = explained(name, width)
+    lines = text.splitlines()
+    long = [line for line in lines if len(line) > width and " " in line.strip()]
+    assert not long
+    assert "docs/pages/readings" not in text
+    if name in METHODS:
+        method = METHODS[name]
+        assert method.url in text
+        assert all(f"{method.kind}.{key} = " in text for key in shown(method.params))
+        assert method.bibtex.strip()[:20] in text
+    if name in LADDERS:
+        assert all(rung.label in text for rung in LADDERS[name].rungs)
+
+
+def test_readings_of_a_paper_are_told_with_its_method():
+    assert "when q moves" in explained("mac_cal")
+    assert "READINGS OF THE PAPERS: Epoch kept" in explained("tst")
+
+
+def test_an_unknown_name_is_refused_in_one_line():
+    ended = here("explain", "mac_call")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "unknown method or ladder 'mac_call'; did you mean 'mac_cal'?" in ended.stderr
