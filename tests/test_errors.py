@@ -9,6 +9,7 @@ import tune_calib
 from tests.support import here
 from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
 from tune_calib.slots.data import DataSlot
+from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.sweep.format import SearchOptions, SeedCounts, SweepFile, TrialResources
@@ -69,5 +70,6 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
 def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
     part, _, key = SETTINGS[name].rpartition(".")
     models = {"": SweepFile, "search": SearchOptions, "resources": TrialResources,
-              "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot}  # fmt: skip
+              "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot,
+              "set.head": HeadSlot}  # fmt: skip
     assert key in models[part].model_fields

@@ -34,7 +34,7 @@ SETTINGS = {
         name: name
         for name in (
             "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
-            "own_recipes", "gpu_model", "shift", "bootstrap",
+            "own_recipes", "gpu_model", "shift", "bootstrap", "set",
         )
     },
     **{
@@ -46,6 +46,10 @@ SETTINGS = {
     "gpus": "resources.gpus",
     "head_seeds": "seeds.heads",
     "network_seeds": "seeds.networks",
+    "dataset": "datasets",
+    "backbone": "backbones",
+    "epochs": "set.network.epochs",
+    "head_epochs": "set.head.epochs",
     "holdout": "set.data.holdout",
     "norm": "set.data.norm",
     "weights": "set.network.weights",

@@ -31,7 +31,6 @@ from tune_calib.cli.options import (
     Shift,
     StoreRoot,
     Weights,
-    chosen_seeds,
     settings,
     site_of,
     stoppable,
@@ -41,6 +40,7 @@ from tune_calib.cli.options import (
 from tune_calib.cli.results import report
 from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, refuse_unused
+from tune_calib.options import chosen_seeds
 from tune_calib.pipelines import all_of, side_by_side
 from tune_calib.registry import LADDERS
 

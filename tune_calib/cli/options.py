@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from tune_calib import plugins
+from tune_calib import options
 from tune_calib.errors import UserError, as_option
-from tune_calib.names import CRASHES, IMPORTED, NOT_SETTINGS, SLOTS
+from tune_calib.names import CRASHES, SLOTS
 from tune_calib.registry import nearest
 from tune_calib.wording import counted
 from tune_calib.yaml_text import UnfoldedError, value_of
@@ -102,54 +102,30 @@ def settings(
     Raises:
         UserError: a ``--set`` is not ``slot.key=value``, or a setting is given twice.
     """
-    if weights is not None and epochs is not None:
-        raise UserError(
-            "--weights is a network that is not trained: leave --epochs out; to train it on, write "
-            f"--set network.weights={weights}"
-        )
-    if imported is not None and dataset != "digits":
-        raise UserError("--imported takes the place of --dataset; give one of them")
-    given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
-    if imported is not None:
-        given = {"data": {"dataset": IMPORTED, "imported": imported}}
-    for slot, key, option in (
-        ("data", "holdout", holdout),
-        ("data", "norm", _value(f"--norm {norm}", norm) if norm is not None else None),
-        ("network", "backbone", backbone),
-        ("network", "weights", str(weights) if weights is not None else None),
-        ("network", "epochs", epochs if weights is None else 0),
-        ("head", "epochs", head_epochs),
-        ("network", "portable", portable or None),
-    ):
-        if option is not None:
-            given.setdefault(slot, {})[key] = option
-    for text in set_ or []:
-        slot, key, value = _setting(text)
-        if key in given.get(slot, {}):
-            raise UserError(
-                f"--set {text}: {slot}.{key} is given twice (--dataset, --backbone, --epochs, "
-                "--head-epochs, --weights, --holdout and --norm give settings too); name it once"
-            )
-        given.setdefault(slot, {})[key] = value
-    network = given.get("network", {})
-    if isinstance(named := network.get("backbone"), str):
-        network["backbone"] = plugins.backbone(named)
-    return given
+    return options.settings(
+        dataset,
+        imported,
+        backbone,
+        weights,
+        holdout,
+        _value(f"--norm {norm}", norm) if norm is not None else None,
+        epochs,
+        head_epochs,
+        portable,
+        [_setting(text) for text in set_ or []],
+    )
 
 
-def _setting(text: str) -> tuple[str, str, Any]:
+def _setting(text: str) -> tuple[str, Any]:
     setting, equals, value = text.partition("=")
-    slot, dot, key = setting.partition(".")
-    if not equals or not dot or slot not in SLOTS:
+    if not equals or "." not in setting:
         raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(SLOTS)}")
     if not value.strip():
         raise UserError(f"--set {text}: give it a value; null is none")
-    if key in NOT_SETTINGS:
-        raise UserError(f"--set {text}: the {key} is not a setting; the ladder or --seeds names it")
     try:
-        return slot, key, _value(f"--set {text}", value)
+        return setting, _value(f"--set {text}", value)
     except UnfoldedError as error:
-        raise UserError(f"--set {slot}.{key}: {error}") from None
+        raise UserError(f"--set {setting}: {error}") from None
 
 
 def _value(typed_: str, value: str) -> Any:
@@ -157,25 +133,6 @@ def _value(typed_: str, value: str) -> Any:
         return value_of(value)
     except (yaml.YAMLError, ValueError):
         raise UserError(f"{typed_}: {value!r} is not a value") from None
-
-
-def chosen_seeds(both: int | None, network: int | None, head: int | None) -> Any:
-    """Seeds of networks and heads (``tune_calib.asked.Seeds``).
-
-    Raises:
-        UserError: a count is below 1, or the options contradict each other.
-    """
-    from tune_calib.asked import Seeds
-
-    given = {"--seeds": both, "--network-seeds": network, "--head-seeds": head}
-    for option, count in given.items():
-        if count is not None and count < 1:
-            raise UserError(f"{option} must be at least 1, got {count}")
-    if both is not None and (network is not None or head is not None):
-        raise UserError(
-            "--seeds varies both together; give it, or --network-seeds and --head-seeds"
-        )
-    return Seeds.count(both, network, head)
 
 
 def site_of(
@@ -187,12 +144,9 @@ def site_of(
     command: str,
 ) -> "Site":
     """Where a job is carried out; artifacts lie in the folder of its results unless named."""
-    from tune_calib.places import place
     from tune_calib.tuning.site import Site
 
-    folder = place(out)
-    artifacts = place(store) if store else folder / "store"
-    return Site(folder, artifacts, data_root, address, gpus, command)
+    return Site.of(out, store, data_root, address, gpus, command)
 
 
 def typed() -> str:

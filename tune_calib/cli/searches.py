@@ -31,7 +31,6 @@ from tune_calib.cli.options import (
     Shift,
     StoreRoot,
     Weights,
-    chosen_seeds,
     known,
     settings,
     site_of,
@@ -40,6 +39,7 @@ from tune_calib.cli.options import (
     typed,
 )
 from tune_calib.errors import UserError
+from tune_calib.options import chosen_seeds
 from tune_calib.registry import METHODS
 
 if TYPE_CHECKING:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tune_calib.places import Place
+from tune_calib.places import Place, place
 from tune_calib.plugins import Plugin
 from tune_calib.tuning.backend.rows import Circumstances
 
@@ -30,6 +31,22 @@ class Site:
     gpus: float = 0.0
     command: str = ""
     profile: bool = False
+
+    @classmethod
+    def of(cls, out: str, store: str | None, *where: Any, **further: Any) -> "Site":
+        """A site by paths or URLs; artifacts lie in the folder of the results unless named.
+
+        Args:
+            out: folder of the results.
+            store: folder of the artifacts.
+            where: ``data_root`` and what stands behind it.
+            further: as ``where``, by name.
+
+        Raises:
+            UserError: one is no path and no URL.
+        """
+        folder = place(out)
+        return cls(folder, place(store) if store else folder / "store", *where, **further)
 
     def circumstances(
         self,
