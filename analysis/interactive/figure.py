@@ -6,6 +6,7 @@ where something in it has no counterpart, the page shows the picture alone.
 
 import json
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -48,14 +49,15 @@ def interactive(figure: Figure) -> dict[str, Any] | None:
 
 
 def _plot(figure: Figure, shown: list[Axes], legend: list[Entry]) -> dict[str, Any]:
-    if not shown or figure.texts:
+    heading = figure.get_suptitle()
+    if not shown or [text for text in figure.texts if text.get_text() != heading]:
         raise UnknownArtistError("nothing, or texts beside the axes")
     is_alone = len(shown) == 1
     boxes = [axes.get_tightbbox() for axes in shown]
     frame = Bbox.union([box for box in boxes if box is not None])
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
-        **_PAPER, "font": {"size": _FONT_PX, "color": "rgb(26,26,26)"}, "showlegend": False,
+        **_PAPER, "font": {"size": _FONT_PX, "color": "rgb(26,26,26)", "family": "system-ui, sans-serif"}, "showlegend": False,
         "barmode": "overlay", "bargap": 0, "hovermode": "closest",
         "margin": dict.fromkeys("lrtb", 8), "annotations": [],
     }  # fmt: skip
@@ -69,15 +71,20 @@ def _plot(figure: Figure, shown: list[Axes], legend: list[Entry]) -> dict[str, A
             axis |= {"anchor": f"{'y' if side == 'x' else 'x'}{number}"}
             layout[f"{side}axis{number}"] = axis | _matched(axes, side, shown[:index])
         layout["annotations"] += [*_texts(axes, number), *_title(axes, number, is_alone)]
-    heading = figure.get_suptitle()
     told = [heading, *([shown[0].get_title()] if is_alone else [])]
     layout["meta"] = {
-        "told": " ".join(" ".join(text.split("\n")) for text in told if text),
+        "told": _one_line(told),
         "legend": legend,
         "aspect": round(frame.height / frame.width, 3),
         "panels": len(shown),
     }
     return {"data": data, "layout": layout}
+
+
+def _one_line(texts: Iterable[str]) -> str:
+    """Headings as one text, their lines parted where no stop parts them."""
+    lines = [line for text in texts for line in text.split("\n") if line]
+    return " ".join(f"{line};" if line[-1] not in ".;:," else line for line in lines).rstrip(";")
 
 
 def _spans(axes: Axes, frame: Bbox) -> tuple[list[float | None], list[float | None]]:
@@ -91,9 +98,7 @@ def _spans(axes: Axes, frame: Bbox) -> tuple[list[float | None], list[float | No
 
 def _axis(axes: Axes, side: str, span: list[float | None] | None) -> dict[str, Any]:
     axis: Axis = axes.xaxis if side == "x" else axes.yaxis
-    low, high = axis.get_view_interval()
-    if axis.get_inverted():
-        low, high = high, low
+    low, high = axis.get_view_interval()  # of an inverted axis the larger comes first
     is_log = axis.get_scale() == "log"
     ends = [math.log10(low), math.log10(high)] if is_log else [low, high]
     has_labels = axis.get_tick_params().get("labelbottom" if side == "x" else "labelleft", True)
@@ -158,7 +163,11 @@ def _note(axes: Axes, text: Text, number: str) -> dict[str, Any]:
         color = css(text.arrow_patch.get_edgecolor())
         look = {"arrowhead": 2, "arrowwidth": 1, "arrowcolor": color}
         return {**refs, **arrow, **look, "standoff": 6, "startstandoff": 6}
-    box, across, up = text.get_window_extent(), text.get_horizontalalignment(), text.get_verticalalignment()
+    box, across, up = (
+        text.get_window_extent(),
+        text.get_horizontalalignment(),
+        text.get_verticalalignment(),
+    )
     x = {"left": box.x0, "right": box.x1}.get(across, (box.x0 + box.x1) / 2)
     y = {"top": box.y1, "bottom": box.y0, "baseline": box.y0}.get(up, (box.y0 + box.y1) / 2)
     (place,) = axes.transData.inverted().transform([(x, y)])

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
@@ -59,10 +60,8 @@ def _mark(handle: Line2D) -> list[dict[str, Any]]:
     path = style.get_path().transformed(style.get_transform())
     lines = []
     for polygon in path.to_polygons(closed_only=False):
-        places = (
-            f"{_WIDTH / 2 + size * float(x):.1f} {_HEIGHT / 2 - size * float(y):.1f}"
-            for x, y in polygon
-        )
+        corners = np.asarray(polygon, dtype=float) * (size, -size) + (_WIDTH / 2, _HEIGHT / 2)
+        places = (f"{x:.1f} {y:.1f}" for x, y in corners)
         lines.append(f"M{'L'.join(places)}")
     face = handle.get_markerfacecolor()
     is_open = not style.is_filled() or str(face) == "none"
@@ -71,7 +70,7 @@ def _mark(handle: Line2D) -> list[dict[str, Any]]:
 
 
 def _box(handle: Patch) -> list[dict[str, Any]]:
-    face, edge = handle.get_facecolor(), handle.get_edgecolor()
+    face, edge = to_rgba(handle.get_facecolor()), to_rgba(handle.get_edgecolor())
     outline = f"M2 2H{_WIDTH - 2}V{_HEIGHT - 2}H2Z"
     if handle.get_hatch():
         outline += "".join(f"M{x} {_HEIGHT - 2}L{x + 8} 2" for x in range(4, _WIDTH - 10, 5))

@@ -36,9 +36,8 @@
     delete layout["font.size"];
     // A finger moves the page and not the axes.
     layout.dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom";
-    await Plotly.newPlot(place, plot.data, layout, {
-      displaylogo: false, modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d"],
-    });
+    // Dragging looks closer, a double click goes back: no buttons that lie on titles.
+    await Plotly.newPlot(place, plot.data, layout, { displayModeBar: false });
     figure.toggleAttribute("data-drawn", true);
     const told = figure.querySelector(".told");
     if (told) told.hidden = false;
