@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:  # so that what figures tell can be listed without loading what draws them
     from matplotlib.figure import Figure as Drawing
 
+    from tune_calib.columns import TableName
+
 R = TypeVar("R")
 
 
@@ -29,6 +31,8 @@ class Figure(Generic[R]):
         absent: why there is none where ``draw`` gives None, without a full stop; empty where
             nobody waits for it.
         position: where it stands in the page, the smallest first, equal ones by their names.
+        tables: result tables that it is drawn from, beside ``trials`` with their ``shifts``; None
+            if it may be any.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Figure(Generic[R]):
     caption: Callable[[R], str] = _nothing
     absent: str | Callable[[R], str] = ""
     position: int = 1000
+    tables: "tuple[TableName, ...] | None" = None
 
     def told(self, results: R) -> str:
         """How to read it, and what these results show in it."""

@@ -103,10 +103,18 @@ class Sweep:
         planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
+    # Asked for again and again, each time a copy of a hundred columns.
+    @cached_property
+    def _by_rung(self) -> dict[tuple[int, bool], pd.DataFrame]:
+        found: dict[tuple[int, bool], pd.DataFrame] = {}
+        for index in set(self.trials["rung"]):
+            rows = self.trials[self.trials["rung"] == index]
+            found |= {(index, False): rows, (index, True): rows[rows["status"] == "done"]}
+        return found
+
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Rows of one rung; only those that are done have metrics."""
-        rows = self.trials[self.trials["rung"] == index]
-        return rows[rows["status"] == "done"] if done_only else rows
+        return self._by_rung.get((index, done_only), self.trials.iloc[:0])
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
         """How many of some trials are done, of each rung that has one."""
@@ -119,8 +127,11 @@ class Sweep:
         return [cell for cell in self._done(index)["flags"] if cell]
 
     def _done(self, index: int | None) -> pd.DataFrame:
-        if index is not None:
-            return self.of_rung(index)
+        return self.done if index is None else self.of_rung(index)
+
+    @cached_property
+    def done(self) -> pd.DataFrame:
+        """Rows of the trials that are done."""
         return self.trials[self.trials["status"] == "done"]
 
     def label(self, rung: RungRecord) -> str:

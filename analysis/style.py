@@ -31,6 +31,8 @@ def apply() -> None:
     """Set the style; called before a figure is drawn."""
     # Reports are made where there is no screen.
     mpl.use("Agg")
+    # A user's own defaults would make other figures of the same results.
+    mpl.rcdefaults()
     sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
     # Without a salt the names inside an SVG are drawn by chance: its bytes would differ each time.
     # Fonts of type 42, since many conferences refuse matplotlib's default, type 3.
@@ -72,6 +74,9 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in FORMATS]
+    # Once for all formats, which it takes as long as to draw one.
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     for path, kind in zip(paths, FORMATS, strict=True):
         figure.savefig(path, dpi=200, metadata=_METADATA[kind])
     pointed = folder / f"{name}.json"

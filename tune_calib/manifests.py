@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tune_calib.contents import FINISHED, REPORT
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place
@@ -409,3 +410,49 @@ class SearchEvaluated(_Manifest):
     settings: dict[str, Any]
     rule: str
     reads: list[Look] = []
+
+
+class DrawnRecord(_Record):
+    """A figure of a report.
+
+    Attributes:
+        made_of: digest of what it shows, and of the program that drew it.
+        files: SHA-256 of each of its files, by name.
+    """
+
+    made_of: str
+    files: dict[str, str]
+
+
+class ReportRecord(_Manifest):
+    """``report.json``: what a report was made of, so that only what changed is made again.
+
+    Attributes:
+        made_of: digest of the results, the options and the program.
+        text: what was printed.
+        files: SHA-256 of each of its files, by name.
+        figures: those that it has, by name.
+    """
+
+    file_name = REPORT
+
+    made_of: str
+    text: str
+    files: dict[str, str]
+    figures: dict[str, DrawnRecord]
+
+
+class FinishedRecord(_Manifest):
+    """``finished.json``: that nothing was left to do, and of what question.
+
+    Attributes:
+        asked: digest of the command, its options and the program.
+        results: digest of the results as they were left.
+        text: what was said at the end; empty where the report says it.
+    """
+
+    file_name = FINISHED
+
+    asked: str
+    results: str
+    text: str

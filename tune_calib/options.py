@@ -8,6 +8,7 @@ from tune_calib import plugins
 from tune_calib.asked import Seeds
 from tune_calib.errors import UserError
 from tune_calib.names import IMPORTED, NOT_SETTINGS, SLOTS
+from tune_calib.settings import refuse_unknown_names
 
 
 def settings(
@@ -37,7 +38,7 @@ def settings(
         further: settings as (``slot.key``, value).
 
     Raises:
-        UserError: a setting has no slot, is none, or is given twice.
+        UserError: a setting has no slot, is none, or is given twice, or a name is unknown.
     """
     if weights is not None and epochs is not None:
         raise UserError(
@@ -71,6 +72,7 @@ def settings(
     network = given.get("network", {})
     if isinstance(named := network.get("backbone"), str):
         network["backbone"] = plugins.backbone(named)
+    refuse_unknown_names(given)
     return given
 
 

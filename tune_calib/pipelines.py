@@ -6,7 +6,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.ladder import Kind, Ladder, Rung, refuse_unknown
 from tune_calib.recipe import Settings
-from tune_calib.registry import METHODS, nearest
+from tune_calib.registry import METHODS, nearest, told
 from tune_calib.wording import shown
 
 
@@ -22,6 +22,9 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
         UserError: a method or a setting is unknown, two of a pipeline are of one kind, or one is
             named twice with equal settings.
     """
+    for name in pipelines:
+        for part in _parts(name):
+            METHODS.require(part)
     given = list(settings) or [{}] * len(pipelines)
     rungs = tuple(
         pipeline(name, own, "variant" if index else "base")
@@ -41,7 +44,7 @@ def all_of(kind: str) -> Ladder:
     Raises:
         UserError: there is no such kind.
     """
-    kinds: list[str] = sorted({METHODS[name].kind for name in METHODS})
+    kinds = told("kinds of methods", lambda: sorted({METHODS[name].kind for name in METHODS}))
     if kind not in kinds:
         raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
     # Plain cross entropy is the network as it is.
@@ -55,9 +58,7 @@ def all_of(kind: str) -> Ladder:
 
 def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
     """One rung of ``side_by_side``; its label tells the settings too."""
-    if not all(part.strip() for part in name.split("+")):
-        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
-    methods = [METHODS[part] for part in name.split("+")]
+    methods = [METHODS[part] for part in _parts(name)]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:
@@ -72,3 +73,10 @@ def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
     for slot, asked in settings.items():
         slots[slot] = {**asked, **slots.get(slot, {})}
     return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
+
+
+def _parts(name: str) -> list[str]:
+    parts = name.split("+")
+    if not all(part.strip() for part in parts):
+        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
+    return parts

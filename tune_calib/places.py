@@ -23,6 +23,7 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
+from tune_calib.caches import cache_folder
 from tune_calib.errors import UserError
 
 READERS = 16
@@ -324,12 +325,6 @@ def remove_folder(folder: Place) -> None:
         folder.remove()
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def cache_folder() -> Path:
-    """Where this machine keeps copies of what lies remote: ``TUNE_CALIB_CACHE``, or in the home."""
-    given = os.environ.get("TUNE_CALIB_CACHE")
-    return Path(given) if given else Path.home() / ".cache" / "tune-calib"
 
 
 def environment(*places: Place) -> dict[str, str]:

@@ -136,8 +136,8 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
     Raises:
         UserError: the recipe or the data set is unknown, or they do not fit.
     """
-    info = DATASETS[dataset]
     recipe: Recipe = RECIPES[name or QUICK]
+    info = DATASETS[dataset]
     if recipe.name == QUICK:
         if info.quick is None:
             raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")

@@ -3,28 +3,18 @@
 import contextlib
 import difflib
 import importlib
+import json
 import pkgutil
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_origin,
-)
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
-
+from tune_calib import caches
 from tune_calib.errors import UserError
+from tune_calib.strict import StrictModel
 from tune_calib.wording import shown
 
 if TYPE_CHECKING:  # the records stand above this module, which knows neither torch nor optuna
@@ -59,8 +49,9 @@ class Registry(Generic[T]):
     """Name to record. A duplicate raises, an unknown name suggests the nearest.
 
     The modules of ``package`` are imported at the first look-up, so that a further file is a
-    further entry and importing the registry itself stays cheap. Plug-ins add theirs, and can be
-    taken out again.
+    further entry and importing the registry itself stays cheap. Which names there are is
+    remembered (``caches``), so that listing them and refusing others imports nothing. Plug-ins add
+    theirs, and can be taken out again.
 
     Args:
         kind: what a record is, for messages.
@@ -74,8 +65,9 @@ class Registry(Generic[T]):
         self._record = record
         self._records: dict[str, T] = {}
         self._families: list[tuple[Callable[[str], T | None], str | None]] = []
+        self._names_of_families: list[Callable[[], Iterable[str]]] = []
         self._origins: dict[str, str | None] = {}
-        self._is_loaded = False
+        self.is_loaded = False
         REGISTRIES.add(self)
 
     def register(self, record: T) -> T:
@@ -101,9 +93,20 @@ class Registry(Generic[T]):
         self._origins[record.name] = origin
         return record
 
-    def register_family(self, resolve: Callable[[str], T | None]) -> None:
-        """Add a rule for names that are too many to list; it returns None for a foreign name."""
+    def register_family(
+        self,
+        resolve: Callable[[str], T | None],
+        names: Callable[[], Iterable[str]] | None = None,
+    ) -> None:
+        """Add a rule for names that are too many to list.
+
+        Args:
+            resolve: returns None for a foreign name.
+            names: all that it knows, of the program's own rules, which ``require`` does not ask.
+        """
         self._families.append((resolve, self._origin_of_caller(sys._getframe(1).f_globals)))
+        if names is not None:
+            self._names_of_families.append(names)
 
     def _origin_of_caller(self, names: dict[str, Any]) -> str | None:
         """The plug-in that is being loaded, unless it made Python import a module of ours."""
@@ -149,7 +152,7 @@ class Registry(Generic[T]):
         self._families = [family for family in self._families if family[1] != origin]
 
     def _load(self) -> None:
-        if self._is_loaded:
+        if self.is_loaded:
             return
         package = importlib.import_module(self._package)
         modules = pkgutil.iter_modules(getattr(package, "__path__", ()))
@@ -157,7 +160,51 @@ class Registry(Generic[T]):
             if not module.startswith("_"):
                 importlib.import_module(f"{self._package}.{module}")
         # Only now: if a module fails, the next look-up fails too, and does not miss its records.
-        self._is_loaded = True
+        self.is_loaded = True
+        self._remembered("names", self._find_names)  # for the next process
+
+    def require(self, name: str) -> None:
+        """Refuse a name that is unknown, and import nothing if it is remembered which are known.
+
+        Raises:
+            UserError: it is; the message suggests the nearest.
+        """
+        if not isinstance(name, str):
+            raise UserError(f"a {self.kind} is named by a text, got {name!r}")
+        if name not in self and not self._is_of_family(name):
+            raise self._unknown(name)
+
+    def _unknown(self, name: str) -> UserError:
+        return UserError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self))}")
+
+    def _is_of_family(self, name: str) -> bool:
+        if any(resolve(name) for resolve, _ in self._families):
+            return True
+        return not self.is_loaded and name in self._own("families", self._find_family_names)
+
+    def _own(self, what: str, find: Callable[[], list[str]]) -> list[str]:
+        """Names of the program's own records or families, without importing them if that goes."""
+        return find() if self.is_loaded else self._remembered(what, find)
+
+    def _remembered(self, what: str, find: Callable[[], list[str]]) -> list[str]:
+        if self._package.partition(".")[0] not in caches.PACKAGES:
+            return find()
+        known: list[str] = caches.remembered(f"{what} of {self._package}", find)
+        return known
+
+    def _find_names(self) -> list[str]:
+        self._load()
+        return [name for name, origin in self._origins.items() if origin is None]
+
+    def _find_family_names(self) -> list[str]:
+        self._load()
+        return sorted({name for names in self._names_of_families for name in names()})
+
+    @property
+    def has_foreign(self) -> bool:
+        """Whether it holds records or families that are not the program's own."""
+        origins = [self._origins.get(name, OUTSIDE) for name in self._records]
+        return any(whose is not None for whose in [*origins, *(own for _, own in self._families)])
 
     def __getitem__(self, name: str) -> T:
         """Look a record up.
@@ -165,29 +212,43 @@ class Registry(Generic[T]):
         Raises:
             UserError: the name is unknown; the message suggests the nearest.
         """
+        self.require(name)
         self._load()
-        if not isinstance(name, str):
-            raise UserError(f"a {self.kind} is named by a text, got {name!r}")
         if name in self._records:
             return self._records[name]
         for resolve, _ in self._families:
             record = resolve(name)
             if record is not None:
                 return record
-        raise UserError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self))}")
+        raise self._unknown(name)
 
     def __contains__(self, name: object) -> bool:
         """Whether the name is registered."""
-        self._load()
-        return name in self._records
+        return name in self._records or name in self._own("names", self._find_names)
 
     def __iter__(self) -> Iterator[str]:
         """Names in alphabetical order."""
-        self._load()
-        return iter(sorted(self._records))
+        return iter(sorted({*self._records, *self._own("names", self._find_names)}))
 
 
 REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
+
+
+def told(what: str, work: Callable[[], Any]) -> Any:
+    """What some work tells of the registries, remembered if they hold the program's own alone.
+
+    Args:
+        what: name of what is told.
+        work: tells it, from the registries and nothing else.
+
+    Returns:
+        Plain JSON values.
+    """
+    if any(registry.has_foreign for registry in REGISTRIES):
+        return json.loads(json.dumps(work()))
+    return caches.remembered(what, work)
+
+
 _NAME = re.compile(r"[\w.-]+")
 OUTSIDE = "outside"
 _loading = OUTSIDE
@@ -202,52 +263,6 @@ def loading(origin: str) -> Iterator[None]:
         yield
     finally:
         _loading = before
-
-
-class StrictModel(BaseModel):
-    """Frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """Pydantic takes true for 1 and 1 for true."""
-        if info.field_name is not None:
-            check_kind(value, cls, info.field_name)
-        return value
-
-
-def check_kind(value: Any, model: type[BaseModel], field: str) -> None:
-    """Tell truth values from numbers, also in a list.
-
-    Raises:
-        ValueError: one stands where the other should.
-    """
-    kinds = _kinds_of(model, field)
-    for part in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
-            raise ValueError("must be a number")
-        if isinstance(part, int | float | str) and not isinstance(part, bool) and kinds == {bool}:
-            raise ValueError("must be true or false")
-
-
-@cache
-def _kinds_of(model: type[BaseModel], field: str) -> frozenset[Any]:
-    return frozenset(_kinds(model.model_fields[field].annotation))
-
-
-def _kinds(annotation: Any) -> Iterator[Any]:
-    """The plain types of an annotation, without None."""
-    parts = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        parts = parts[:1]
-    for part in parts:
-        yield from _kinds(part)
-    if not parts and annotation is not type(None):
-        yield annotation
 
 
 class Params(StrictModel):

@@ -21,7 +21,7 @@ from tune_calib.recipe import (
     refuse_backbone,
     refuse_untrained,
 )
-from tune_calib.registry import DATASETS, METHODS, RECIPES, MethodInfo, nearest
+from tune_calib.registry import DATASETS, METHODS, RECIPES, MethodInfo, nearest, told
 from tune_calib.slots.network import refuse_training
 from tune_calib.spec import SLOTS, TrialSpec
 from tune_calib.wording import as_setting
@@ -192,7 +192,30 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Settings of a slot and of the method that fills it."""
     yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
     if method is not None:
-        yield from METHODS[method].params.model_fields
+        yield from _settings_of(method)
+
+
+def _settings_of(method: str) -> list[str]:
+    METHODS.require(method)
+    if METHODS.is_loaded:
+        return list(METHODS[method].params.model_fields)
+    known: dict[str, list[str]] = told(
+        "settings of methods",
+        lambda: {name: list(METHODS[name].params.model_fields) for name in METHODS},
+    )
+    return known[method]
+
+
+def refuse_unknown_names(asked: Settings) -> None:
+    """Refuse a data set, backbone or method that is not registered, before any is imported.
+
+    Raises:
+        UserError: there is one; the message suggests the nearest.
+    """
+    for slot, own in asked.items():
+        for key, registry in SLOTS[slot].named.items():
+            if isinstance(own.get(key), str):
+                registry.require(own[key])
 
 
 def method_of(slot: str, asked: Mapping[str, Any]) -> str | None:

@@ -12,12 +12,13 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tune_calib.errors import UserError
 from tune_calib.names import IMPORTED
-from tune_calib.registry import BACKBONES, DATASETS, METHODS, StrictModel
+from tune_calib.registry import BACKBONES, DATASETS, METHODS
 from tune_calib.slots.base import Slot
 from tune_calib.slots.data import DataSlot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
 from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.strict import StrictModel
 from tune_calib.wording import one_line
 
 

@@ -3,7 +3,6 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import scikit_posthocs
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
@@ -26,6 +25,8 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     same = pd.DataFrame(1.0, index=methods, columns=methods)
     colors = {method: style.color(index) for index, method in enumerate(methods)}
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
+    import scikit_posthocs  # takes half a second, and most reports draw no such diagram
+
     drawn = scikit_posthocs.critical_difference_diagram(
         result.ranks,
         same if result.nemenyi is None else result.nemenyi,

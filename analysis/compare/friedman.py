@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import scikit_posthocs
 from scipy import stats
 
 from analysis.compare.blocks import Matched
@@ -75,7 +74,7 @@ def friedman(matched: Matched) -> Friedman:
         quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
         critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
         # After a test that finds nothing, pairs are not to be searched for a difference.
-        nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete) if p < ALPHA else None
+        nemenyi = _nemenyi(complete) if p < ALPHA else None
     return Friedman(
         metric=matched.metric,
         unit=matched.unit,
@@ -88,6 +87,13 @@ def friedman(matched: Matched) -> Friedman:
         statement=statement,
         notes=tuple(notes),
     )
+
+
+def _nemenyi(complete: pd.DataFrame) -> pd.DataFrame:
+    import scikit_posthocs  # takes half a second, and most reports rank nothing
+
+    found: pd.DataFrame = scikit_posthocs.posthoc_nemenyi_friedman(complete)
+    return found
 
 
 def _too_little_to_rank(ranks: pd.DataFrame) -> str:

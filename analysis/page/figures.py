@@ -14,6 +14,9 @@ from markupsafe import Markup
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.page.kept import Kept
+from analysis.page.side_by_side import side_by_side
+from tune_calib.activity import activity
 from tune_calib.errors import DamagedFileError, UserError, traced
 from tune_calib.registry import Registry
 
@@ -22,6 +25,7 @@ R = TypeVar("R")
 # A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
 _MAX_SVG_BYTES = 1_000_000
 _POINTS_AN_INCH = 72
+_ABSENT, _DRAWN, _FAILED = range(3)
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,19 @@ class Gallery:
     """What became of the figures of a report.
 
     Attributes:
-        paths: files of those that were drawn.
         pictures: those that were drawn.
         remarks: a line for each that there is not, and why.
+        files: of each figure that was drawn.
     """
 
-    paths: list[Path] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    files: dict[Figure[Any], list[Path]] = field(default_factory=dict)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Files of those that were drawn."""
+        return [path for paths in self.files.values() for path in paths]
 
 
 def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
@@ -93,40 +102,81 @@ def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
     return sorted((registry[name] for name in registry), key=lambda f: (f.position, f.name))
 
 
-def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
+def draw_all(
+    figures: Sequence[Figure[R]], results: R, folder: Path, kept: Kept | None = None
+) -> Gallery:
     """Draw every figure that the results have; one that fails is told, and loses no other.
 
     Args:
         figures: in the order of the page.
         results: what they are drawn from.
         folder: for their files.
+        kept: the report before: of a figure that would be the same again, the files stay.
     """
     style.apply()
+    left = [f for f in figures if kept is None or not kept.holds(f, _paths(f, folder))]
+    failures: dict[str, str] = {}
+
+    def draw(number: int) -> int:
+        return _draw(left[number], results, folder, failures)
+
+    def tell(done: int) -> None:
+        activity("drawing figures", done, len(left))
+
+    answers = side_by_side(len(left), draw, tell)
+    became = {figure.name: answers[number] for number, figure in enumerate(left)}
     gallery = Gallery()
     for figure in figures:
-        # A figure may be a user's own, and rows may be odd: any error is one of this figure alone.
-        try:
-            with _closing():
-                _draw(figure, results, folder, gallery)
-        except (DamagedFileError, OSError):
-            raise  # of the folder and the disk, not of the figure: the user has to mend it
-        except Exception as error:
-            gallery.remarks.append(f"{figure.name}: FAILED, {_told(error)}")
+        if became.get(figure.name) == _FAILED and figure.name not in failures:
+            _draw(figure, results, folder, failures)  # it failed in a copy, which told no error
+        if figure.name not in failures:
+            with _failing_alone(figure, failures), _closing():
+                _hang(figure, results, folder, gallery, became.get(figure.name, _DRAWN))
+        if figure.name in failures:
+            gallery.remarks.append(f"{figure.name}: FAILED, {failures[figure.name]}")
     return gallery
 
 
-def _draw(figure: Figure[R], results: R, folder: Path, gallery: Gallery) -> None:
-    drawing = figure.draw(results)
-    if drawing is None:
+def _draw(figure: Figure[R], results: R, folder: Path, failures: dict[str, str]) -> int:
+    """Write the files of a figure, if it is one of these results."""
+    with _failing_alone(figure, failures), _closing():
+        drawing = figure.draw(results)
+        if drawing is None:
+            return _ABSENT
+        style.save(drawing, folder, figure.name)
+        return _DRAWN
+    return _FAILED
+
+
+def _hang(figure: Figure[R], results: R, folder: Path, gallery: Gallery, became: int) -> None:
+    """Put a figure into the gallery with what it tells, or why there is none."""
+    if became == _ABSENT:
         why = figure.why_absent(results)
         gallery.remarks += [f"{figure.name}: not drawn, {why}"] if why else []
         return
-    caption = figure.told(results)
-    paths = style.save(drawing, folder, figure.name)
-    gallery.paths += paths
+    caption, paths = figure.told(results), _paths(figure, folder)
     (svg,) = (path for path in paths if path.suffix == ".svg")
     pointed = _pointed(svg)
     gallery.pictures.append(Picture(figure.name, figure.title, caption, *_image(svg), pointed))
+    gallery.files[figure] = paths
+
+
+@contextmanager
+def _failing_alone(figure: Figure[R], failures: dict[str, str]) -> Iterator[None]:
+    # A figure may be a user's own, and rows may be odd: any error is one of this figure alone.
+    try:
+        yield
+    except (DamagedFileError, OSError):
+        raise  # of the folder and the disk, not of the figure: the user has to mend it
+    except Exception as error:
+        failures[figure.name] = _told(error)
+
+
+def _paths(figure: Figure[R], folder: Path) -> list[Path]:
+    """The files of a figure."""
+    pictures = [folder / f"{figure.name}.{kind}" for kind in style.FORMATS]
+    pointed = folder / f"{figure.name}.json"  # of one that tells no more than its picture, none
+    return [*pictures, pointed] if pointed.exists() else pictures
 
 
 @contextmanager

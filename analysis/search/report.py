@@ -1,27 +1,11 @@
-"""The report of a search: tables, figures, a page, and the text that is printed."""
+"""The report of a search: made of what its folder holds, told again where nothing changed."""
 
-from collections.abc import Sequence
-from pathlib import Path
-
-from tabulate import tabulate
-
-from analysis import latex
-from analysis.compare.regime import of_baseline
-from analysis.page.environment import environment, steps
-from analysis.page.figures import Gallery, draw_all, in_order
-from analysis.page.page import Section, render
-from analysis.search import tables as search_tables
-from analysis.search.load import SearchResults, load_search
-from analysis.text import texts
-from tune_calib.names import SEARCH_EVALUATED, legend
+from analysis.page.kept import basis_of, kept
 from tune_calib.places import Place, folder_to_fill
-from tune_calib.registry import SEARCH_FIGURES
-from tune_calib.remarks import of_reads
-from tune_calib.results import atomic_write
 
 
 def write_search_report(out: Place) -> str:
-    """Write ``tables/``, ``figures/`` and ``report.html`` of a search.
+    """Write ``tables/``, ``figures/`` and ``report.html`` of a search; what is the same stays.
 
     Args:
         out: its folder.
@@ -32,107 +16,12 @@ def write_search_report(out: Place) -> str:
     Raises:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
-    search = load_search(out)
-    if not search.outcome.suggestions:
-        return f"{out}: no suggestion has ended, {search.outcome.planned} planned"
+    basis = basis_of(out, [])
     with folder_to_fill(out) as folder:
-        names, remarks = _write_all(search, folder)
-    rows = texts(search_tables.best_rows(search))
-    best = tabulate(rows, headers="keys", disable_numparse=True)
-    lines = [
-        best,
-        *legend(search.trials["flags"]),
-        f"{of_baseline(search.trials).sentence}.",
-        _state(search),
-        *_troubles(search),
-        *remarks,
-        "Written:",
-    ]
-    return "\n".join([*lines, *(f"  {out / name}" for name in names)])
+        before = kept(folder, basis)
+        if before.text is not None:
+            return before.text
+        # Only now: it loads what the same report again does not need.
+        from analysis.search.files import write_files
 
-
-def _write_all(search: SearchResults, out: Path) -> tuple[list[str], list[str]]:
-    """Write every file of a report.
-
-    Returns:
-        Paths of the files in the folder, and a line for each figure that there is not.
-    """
-    written = _write_tables(search, out / "tables")
-    gallery = draw_all(in_order(SEARCH_FIGURES), search, out / "figures")
-    files = [path.relative_to(out).as_posix() for path in [*written, *gallery.paths]]
-    atomic_write(out / "report.html", _page(search, gallery, files).encode())
-    return [*files, "report.html"], gallery.remarks
-
-
-def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
-    tables = search_tables.page_tables(search)
-    return render(
-        title=f"Search of {search.method}",
-        setting=_setting(search),
-        regime=of_baseline(search.trials).sentence,
-        state=_state(search),
-        troubles=_troubles(search),
-        sections=[
-            Section("results", "Results", tables=[tables["best"]]),
-            Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section("settings", "Settings", tables=[tables["importance"]]),
-            Section("robustness", "How wrong one may be", tables=[tables["share"]]),
-            Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
-            Section("environment", "Environment", tables=environment(search.trials)),
-        ],
-        steps=steps(search.trials, "\n".join(search.commands), []),
-        files=files,
-    )
-
-
-def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
-    notes = search_tables.notes(search)
-    rows = {
-        "best": search_tables.best_rows(search),
-        "importance": search_tables.importance_rows(search),
-        "share": search_tables.share_rows(search),
-    }
-    contents = {"suggestions.csv": search.table().to_csv(index=False)}
-    for name, records in rows.items():
-        shown = texts(records)
-        table = tabulate(shown, headers="keys", tablefmt="github", disable_numparse=True)
-        contents[f"{name}.md"] = f"{table}\n\n{notes[name]}\n"
-        label = latex.label_of("search", search.method, name)
-        contents[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
-    for name, text in contents.items():
-        atomic_write(folder / name, text.encode())
-    return [folder / name for name in contents]
-
-
-def _setting(search: SearchResults) -> str:
-    question = search.manifest.question
-    datasets = ", ".join(sorted(search.trials["dataset"].dropna().unique()))
-    backbones = ", ".join(sorted(search.trials["backbone"].dropna().unique()))
-    sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
-    return f"{datasets}; {backbones}; {sampler}; select split, {search.seeds()}"
-
-
-def _state(search: SearchResults) -> str:
-    planned, asked = search.outcome.planned, search.outcome.asked
-    if "missing" in search.counts():
-        return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    more = f" {asked} were asked for, and there are no more points." if planned < asked else ""
-    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
-
-
-def _troubles(search: SearchResults) -> list[str]:
-    counts = search.counts()
-    lines = [
-        f"{counts[status]} suggestions {status}: they have no value"
-        for status in ("diverged", "crashed", "stopped")
-        if status in counts
-    ]
-    if "missing" in counts:
-        lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume goes on")
-    if search.chosen is None:
-        lines.append("no suggestion keeps the accuracy within the guard: there is no choice")
-    if search.reads is None:
-        lines.append(f"{SEARCH_EVALUATED} is damaged: how often test was read is not known")
-    elif search.reads:
-        lines.append(of_reads(search.reads))
-    return [*lines, *search.remarks()]
+        return write_files(out, before)

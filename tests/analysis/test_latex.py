@@ -22,7 +22,7 @@ from analysis.ladder.samples import QUANTITIES, caption, records
 from analysis.latex_text import escape
 from analysis.load import load
 from analysis.published import published, published_tables
-from analysis.search import report as search_report
+from analysis.search import files as search_files
 from analysis.search.load import load_search
 from analysis.text import Cell, cell
 from tests import fake_results
@@ -78,7 +78,7 @@ def search(folder):
         folder, points, [0.05, 0.04, 0.06, 0.07], importance={"head.lr": 0.9, "head.shape": 0.1},
         metrics=("ece", "accuracy"),
     )  # fmt: skip
-    return texts_of(search_report._write_tables(load_search(folder), folder / "tables"))
+    return texts_of(search_files._write_tables(load_search(folder), folder / "tables"))
 
 
 def texts_of(paths):
@@ -96,7 +96,7 @@ CASES = {
     "samples": lambda out: samples(out, ODD),
     "search": search,
     "example search": lambda out: texts_of(
-        search_report._write_tables(load_search(EXAMPLE / "search"), out)
+        search_files._write_tables(load_search(EXAMPLE / "search"), out)
     ),
     "t": lambda out: declared("t", ODD),
     "wilcoxon of many": lambda out: declared("wilcoxon", MANY),

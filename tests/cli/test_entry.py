@@ -99,14 +99,14 @@ def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monke
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out):
-    import analysis.ladder.report
+    import analysis.load
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
 
         def broken(*_, defect=defect):
             raise defect
 
-        monkeypatch.setattr(analysis.ladder.report, "load", broken)
+        monkeypatch.setattr(analysis.load, "load", broken)
         with pytest.raises(type(defect)):
             main(["status", str(out)])
 

@@ -24,6 +24,7 @@ from tune_calib.registry import (
     MethodInfo,
     Registry,
     T,
+    told,
 )
 
 if TYPE_CHECKING:
@@ -41,15 +42,22 @@ _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a 
 
 @dataclass(frozen=True)
 class _Listing(Generic[T]):
-    """A registry, and what is told of a record besides its name."""
+    """A registry, and what its records tell of themselves besides their names."""
 
     registry: Registry[T]
     told: Callable[[T], Entry]
 
     def entries(self, name: str | None) -> list[Entry]:
         """Of one record, or of all."""
-        names = [name] if name else self.registry
-        return [{"name": each, **self.told(self.registry[each])} for each in names]
+        if name is not None:
+            self.registry.require(name)
+        listed = told(f"list of {self.registry.kind}", lambda: [*map(self._entry, self.registry)])
+        found = [entry for entry in listed if name in (None, entry["name"])]
+        # Names of families are not listed.
+        return found or [told(f"{self.registry.kind} {name}", lambda: self._entry(str(name)))]
+
+    def _entry(self, name: str) -> Entry:
+        return {"name": name, **self.told(self.registry[name])}
 
 
 def _of_method(record: MethodInfo) -> Entry:
@@ -94,8 +102,8 @@ def _of_metric(record: Metric) -> Entry:
     of = "trials" if record.is_of_trials else "published tables"
     better = {"min": "smaller", "max": "larger", None: "none"}[record.direction]
     searchable = "yes" if record.is_searchable else "no"
-    told = {"title": record.title, "better": better, "unit": record.unit, "of": of}
-    return {**told, "searchable": searchable}
+    about = {"title": record.title, "better": better, "unit": record.unit, "of": of}
+    return {**about, "searchable": searchable}
 
 
 def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
@@ -152,11 +160,14 @@ def cite(
 ) -> None:
     """Print the BibTeX of the papers behind methods, each entry once."""
     names = [name for pipeline in methods for name in pipeline.split("+")]
+    for name in names:
+        METHODS.require(name)
+    bibtex = told("BibTeX of methods", lambda: {name: METHODS[name].bibtex for name in METHODS})
     # A dictionary keeps the order in which methods were named.
-    found = dict.fromkeys(entry for name in names for entry in _references(METHODS[name].bibtex))
+    found = dict.fromkeys(entry for name in names for entry in _references(bibtex[name]))
     typer.echo("\n\n".join(found))
     for name in dict.fromkeys(names):
-        if not METHODS[name].bibtex:
+        if not bibtex[name]:
             typer.echo(f"no paper is known of {name}", err=True)
 
 
@@ -172,8 +183,8 @@ def _printed(entry: Entry) -> dict[str, str]:
         if isinstance(value, dict):
             row[key] = ", ".join(f"{k}={v}" for k, v in value.items())
         elif key != "url":
-            told = "" if value is None else str(value)
-            row[key] = ", ".join(value) if isinstance(value, list) else told
+            text = "" if value is None else str(value)
+            row[key] = ", ".join(value) if isinstance(value, list) else text
     return row
 
 

@@ -97,7 +97,7 @@ def search(
     retry: Retry = None,
 ) -> None:
     """Search the hyper-parameters of a method on select; the test split stays shut."""
-    _ = METHODS[method]
+    METHODS.require(method)
     known("--sampler", sampler, SAMPLERS)
     known("--scheduler", scheduler, SCHEDULERS)
     given = settings(
@@ -105,17 +105,20 @@ def search(
     )
     pairs = chosen_seeds(seeds, network_seeds, head_seeds)
 
-    from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.search.objective import Objective
+
+    objective = Objective(tuple(metric or ["ece"]), guard)
+    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
+
+    from tune_calib.tuning.search.job import Question, SearchJob
     from tune_calib.tuning.taken_in import taken_in
 
     folder = out or f"runs/search-{method}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, _command())
-    asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     question = Question(
         method=method,
         asked=taken_in(asked, data_root, site.store),
-        objective=Objective(tuple(metric or ["ece"]), guard),
+        objective=objective,
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
         scheduler=scheduler,  # type: ignore[arg-type]

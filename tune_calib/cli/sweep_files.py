@@ -5,13 +5,14 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tune_calib import plugins
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.searches import Retry
+from tune_calib.registry import told
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -108,7 +109,11 @@ def _told(ended: "Ended") -> str:
 
 def schema() -> None:
     """Print the JSON schema of sweep files, for an editor."""
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    typer.echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
+
+
+def _schema() -> dict[str, Any]:
     from tune_calib.tuning.sweep.format import SweepFile
 
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    typer.echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))
+    return SweepFile.model_json_schema()

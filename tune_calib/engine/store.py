@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from safetensors import SafetensorError
 
+from tune_calib.caches import cache_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.places import (
     Place,
     RemotePlace,
-    cache_folder,
     is_writable,
     lock_file,
     remove_folder,

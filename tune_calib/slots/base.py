@@ -5,7 +5,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
 from tune_calib.errors import UserError
-from tune_calib.registry import METHODS, MethodInfo, Params, Registry, StrictModel, nearest
+from tune_calib.registry import METHODS, MethodInfo, Params, Registry, nearest
+from tune_calib.strict import StrictModel
 from tune_calib.wording import one_line, shown
 
 Optimizer = Literal["sgd", "adam", "adamw"]

@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from tune_calib.names import IMPORTED
-from tune_calib.registry import DATASETS, StrictModel
+from tune_calib.registry import DATASETS
 from tune_calib.slots.base import Slot
+from tune_calib.strict import StrictModel
 
 
 class FoundData(StrictModel):

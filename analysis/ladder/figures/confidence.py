@@ -94,5 +94,6 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no trial that is done has bins",
         position=30,
+        tables=("bins",),
     )
 )

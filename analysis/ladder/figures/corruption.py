@@ -196,5 +196,6 @@ LADDER_FIGURES.register(
         ),
         draw=draw_corruption,
         position=80,
+        tables=("corruptions",),
     )
 )

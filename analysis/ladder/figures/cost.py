@@ -158,5 +158,6 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no trial that is done has its seconds or memory",
         position=70,
+        tables=(),
     )
 )

@@ -32,5 +32,6 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent=_absent,
         position=100,
+        tables=(),
     )
 )

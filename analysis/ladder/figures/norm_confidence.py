@@ -134,5 +134,6 @@ LADDER_FIGURES.register(
         draw=draw_norm_confidence,
         absent=_absent,
         position=60,
+        tables=("samples",),
     )
 )

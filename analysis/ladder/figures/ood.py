@@ -76,5 +76,6 @@ LADDER_FIGURES.register(
         ),
         draw=draw_ood,
         position=85,
+        tables=(),
     )
 )

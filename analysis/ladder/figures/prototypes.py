@@ -131,5 +131,6 @@ LADDER_FIGURES.register(
         ),
         draw=draw_prototypes,
         position=90,
+        tables=("logits",),
     )
 )

@@ -78,5 +78,6 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no trial that is done has bins",
         position=20,
+        tables=("bins",),
     )
 )

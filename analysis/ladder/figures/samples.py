@@ -83,5 +83,6 @@ LADDER_FIGURES.register(
         draw=draw_samples,
         caption=_caption,
         position=50,
+        tables=("samples",),
     )
 )

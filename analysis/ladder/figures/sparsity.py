@@ -119,5 +119,6 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no rung has a keep probability q that moves",
         position=40,
+        tables=("curves",),
     )
 )

@@ -168,5 +168,6 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no trial that is done has accuracy and ECE on test",
         position=10,
+        tables=(),
     )
 )

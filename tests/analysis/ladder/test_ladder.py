@@ -150,7 +150,7 @@ def test_what_varied_is_said(out):
 
 
 def test_analysis_needs_neither_torch_nor_ray():
-    imported = "import sys, analysis.ladder.report"
+    imported = "import sys, analysis.ladder.files, analysis.search.files"
     program = f"{imported}; sys.exit(any(m in sys.modules for m in ('torch', 'ray')))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

@@ -38,4 +38,4 @@ _INFO = DatasetInfo(
     hint="tune-calib import",
 )
 
-DATASETS.register_family(lambda name: _INFO if name == IMPORTED else None)
+DATASETS.register_family(lambda name: _INFO if name == IMPORTED else None, lambda: [IMPORTED])

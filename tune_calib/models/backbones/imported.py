@@ -24,4 +24,4 @@ def build(channels: int, size: int, init: Init) -> NoReturn:
 
 _INFO = BackboneInfo(IMPORTED, "imported", build, has_stages=False)
 
-BACKBONES.register_family(lambda name: _INFO if name == IMPORTED else None)
+BACKBONES.register_family(lambda name: _INFO if name == IMPORTED else None, lambda: [IMPORTED])

@@ -59,6 +59,13 @@ def resolve(name: str) -> BackboneInfo | None:
     )
 
 
+def names() -> list[str]:
+    """Names of timm that ``resolve`` knows, those that timm would rather not hear among them."""
+    import timm.models
+
+    return [name for name in dir(timm.models) if timm.models.is_model(name)]
+
+
 def _norm(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """The constants of all weights that timm publishes for a model; None where they differ."""
     import timm
@@ -164,4 +171,4 @@ def _image_size(name: str, size: int) -> dict[str, int]:
     return {"img_size": size} if config is not None and config.fixed_input_size else {}
 
 
-BACKBONES.register_family(resolve)
+BACKBONES.register_family(resolve, names)

@@ -16,11 +16,12 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
 from tune_calib.names import NOT_SETTINGS
-from tune_calib.registry import BACKBONES, DATASETS, METHODS, check_kind, nearest
+from tune_calib.registry import BACKBONES, DATASETS, METHODS, nearest
 from tune_calib.slots.data import DataSlot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
 from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.strict import check_kind
 
 
 class Part(BaseModel):
