@@ -21,7 +21,7 @@ from analysis.interactive.legend import Entry, entries
 from analysis.interactive.traces import UnknownArtistError, css, lines_of, numbers, traces
 
 _MAX_BYTES = 1_000_000  # a larger one would make the page slow: the picture stands for it
-_FONT_PX = 13
+_FONT = {"size": 13, "color": "rgb(26,26,26)", "family": "system-ui, sans-serif"}
 _PAPER = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
@@ -57,7 +57,7 @@ def _plot(figure: Figure, shown: list[Axes], legend: list[Entry]) -> dict[str, A
     frame = Bbox.union([box for box in boxes if box is not None])
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {
-        **_PAPER, "font": {"size": _FONT_PX, "color": "rgb(26,26,26)", "family": "system-ui, sans-serif"}, "showlegend": False,
+        **_PAPER, "font": _FONT, "showlegend": False,
         "barmode": "overlay", "bargap": 0, "hovermode": "closest",
         "margin": dict.fromkeys("lrtb", 8), "annotations": [],
     }  # fmt: skip
