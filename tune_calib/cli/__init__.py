@@ -51,6 +51,7 @@ for _command in (
     statistics.ranks,
     statistics.averages,
     statistics.significance,
+    statistics.diff,
 ):
     app.command(cls=OnceCommand)(with_plugins(_command))
 

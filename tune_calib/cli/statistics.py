@@ -153,6 +153,36 @@ def significance(
         style.save(drawn, figure, "critical_difference")
 
 
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a sweep")],
+    second: Annotated[str, typer.Argument(metavar="B", help="of the sweep that is held against A")],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="of the table; default: accuracy, ece, nll")
+    ] = None,
+    split: Split = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    caption: Caption = None,
+    label: Label = None,
+) -> None:
+    """Hold two sweeps against each other: rungs of one name, seeds matched, B minus A."""
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
+    given = _of_latex(form, caption, label)
+
+    from analysis.compare.difference import difference
+    from analysis.compare.difference_tables import RENDERERS, latex, sentences
+    from analysis.load import load
+    from tune_calib.cli.folders import opened
+
+    found = difference(load(opened(first)), load(opened(second)), metric or (), split)
+    if form == "csv":  # the other formats tell the notes
+        for note in sentences(found):
+            typer.echo(note, err=True)
+    typer.echo(latex(found, **given) if given else RENDERERS[form](found))
+
+
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
     """Caption and label, as far as they are given."""
     given = {"caption": caption, "label": label}
