@@ -53,10 +53,15 @@ def activity(
         _listeners[-1](Activity(doing, at, of, metrics, at_once))
 
 
+def listen(listener: Listener) -> None:
+    """Hear what this process does from now on."""
+    _listeners.append(listener)
+
+
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Hear what this process does while the block runs; who listened before does so after it."""
-    _listeners.append(listener)
+    listen(listener)
     try:
         yield
     finally:

@@ -16,8 +16,21 @@ from tune_calib.cli import (
     statistics,
     sweep_files,
 )
-from tune_calib.cli.entry import OnceCommand, one_line, refuse_empty
+from tune_calib.cli.entry import LiveCommand, OnceCommand, one_line, refuse_empty
 from tune_calib.cli.plugged import with_plugins
+
+# These show what they do while they do it.
+_LONG = (
+    ladders.ablate,
+    ladders.compare,
+    results.report,
+    results.pictures,
+    results.export,
+    searches.search,
+    searches.resume,
+    searches.evaluate,
+    sweep_files.run,
+)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -33,7 +46,7 @@ def _help(context: typer.Context) -> None:
 
 
 app.command("list", cls=OnceCommand)(with_plugins(registries.list_))
-app.command("import", cls=OnceCommand)(imports.import_)
+app.command("import", cls=LiveCommand)(imports.import_)
 for _command in (
     registries.cite,
     conformance.check_method,
@@ -53,7 +66,8 @@ for _command in (
     statistics.significance,
     statistics.diff,
 ):
-    app.command(cls=OnceCommand)(with_plugins(_command))
+    _kind = LiveCommand if _command in _LONG else OnceCommand
+    app.command(cls=_kind)(with_plugins(_command))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
+from tune_calib.activity import activity
 from tune_calib.errors import UserError, as_option, told
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
@@ -75,6 +76,24 @@ class OnceCommand(TyperCommand):
             if takes_one and given.count(option) > 1:
                 raise UserError(f"{option.opts[0]} is given twice; give it once")
         return super().parse_args(ctx, args)
+
+
+class LiveCommand(OnceCommand):
+    """A command that takes its time: from the first second it shows what it does."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Carry the command out under a screen."""
+        from tune_calib.live.screen import screen
+
+        named = [ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"]
+        words = [word for each in named if each for word in _listed(each)]
+        with screen(" ".join([str(ctx.info_name), *words])):
+            activity("loading the program")
+            return super().invoke(ctx)
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def _flush() -> None:

@@ -140,12 +140,15 @@ def export(
 
 def status(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
+    watch: Annotated[bool, typer.Option("--watch", help="show its driver at work")] = False,
     study_storage: searches.Storage = None,
 ) -> None:
-    """Say what of a sweep or a search is done."""
+    """Say what of a sweep or a search is done, and what its driver does."""
     from analysis.ladder.report import sweep_status
     from tune_calib.cli.folders import tell
     from tune_calib.folders import is_search
+    from tune_calib.live.watch import told_of_driver
+    from tune_calib.live.watch import watch as watched
     from tune_calib.places import place
 
     def described(folder: "Place") -> str:
@@ -156,4 +159,12 @@ def status(
 
         return of_search(folder, study_storage)
 
-    tell(place(out), described)
+    folder = place(out)
+    has_ended = not watch or watched(folder)
+    tell(folder, described)
+    if said := told_of_driver(folder):
+        typer.echo(said)
+    elif watch:
+        typer.echo("no driver is at work on it")
+    if not has_ended:
+        raise typer.Exit(1)

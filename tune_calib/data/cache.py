@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tune_calib.activity import activity
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.data.tally import Summary, Tally
@@ -87,6 +88,7 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
     """As ``load_source``, whatever the digest of its images."""
     files = info.locate(root)
+    activity(f"reading {info.title}")
     if cache is None or not files:
         return Opened(info.load(root))
     path = cache / f"{info.name}-{_key(files, info)}.safetensors"

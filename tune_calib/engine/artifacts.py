@@ -10,6 +10,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from tune_calib.activity import activity
 from tune_calib.data.base import Split, info_of
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
@@ -58,6 +59,7 @@ class NetworkTraining:
         # Looked at without the lock first: a whole network may lie in a store where nothing can be
         # written, not even a lock file.
         if (about := _whole(self.artifact)) is None:
+            activity("waiting for the network, which others may train")
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
             # Looked at again under the lock: who held it may have finished the network meanwhile.
@@ -69,6 +71,7 @@ class NetworkTraining:
             if spec.network.weights is not None:
                 start_from(self.trainer.network, spec.network, store)
             self._resume(self.trainer)
+            self._tell({})
 
     def _resume(self, trainer: NetworkTrainer) -> None:
         checkpoint = read_or_remove(self.checkpoint, read_tensors)
@@ -113,7 +116,11 @@ class NetworkTraining:
         self.history.append(report)
         with watch.phase("checkpoint"):
             self._keep(self.trainer)
+        self._tell(report)
         return report
+
+    def _tell(self, report: dict[str, float]) -> None:
+        activity("epoch", len(self.history), self.spec.network.epochs, report)
 
     def _keep(self, trainer: NetworkTrainer) -> None:
         """Write what a run that is killed goes on from."""
@@ -127,6 +134,7 @@ class NetworkTraining:
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, since it puts the selected epoch into the network, whose accuracy is measured
         # below.
+        activity("evaluating the network")
         weights = trainer.selected()
         train, select = (_outputs(trainer, split) for split in (trainer.train, trainer.select))
         about = {

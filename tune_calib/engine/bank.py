@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from tune_calib.activity import activity
 from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.splits import Development
@@ -162,11 +163,13 @@ def build_bank(
             train_outputs(key, method, network, info, development.train) if with_train else ()
         )
         for view, outputs in enumerate(outputs_of_views):
+            activity("making features of train, view", view + 1, max(1, key.views))
             write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
+            activity(f"making features of {name}")
             images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(method, network, images, normalised_by)
             write_split(path / f"{name}.arrow", outputs, split.labels)

@@ -4,12 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tune_calib import plugins
+from tune_calib.activity import activity
 from tune_calib.asked import Asked
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, rungs_of
+from tune_calib.live.screen import at_work
 from tune_calib.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -85,6 +87,7 @@ def ablate(job: LadderJob) -> list[str]:
     """
     site = job.site
     take_up(site.out)
+    activity("planning trials")
     planned = job.planned()
     used = _plugins(job, planned)
     data = planned[0].spec.data
@@ -96,7 +99,7 @@ def ablate(job: LadderJob) -> list[str]:
     needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
     needs += needs_of_looks(lacking_looks(job.look, sets, planned, site.out), site.gpus)
     refuse_here(site.address, needs)
-    with only_driver(site.out):
+    with only_driver(site.out), at_work(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = sweep_manifest(job, planned)
         store = Store(site.store)

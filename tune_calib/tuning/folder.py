@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 from tune_calib import plugin_folders
 from tune_calib.errors import UserError
-from tune_calib.manifests import SweepManifest
+from tune_calib.manifests import PROGRESS, SweepManifest
 from tune_calib.places import Place, lock_file
 from tune_calib.results import read_table
 
@@ -88,7 +88,8 @@ def refuse_foreign(out: Place, *own: str) -> None:
         UserError: it does.
     """
     names = [path.name for path in out.iterdir()] if out.exists() else []
-    foreign = [name for name in names if name not in ("store", plugin_folders.FOLDER, LOCK, *own)]
+    known = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *own)
+    foreign = [name for name in names if name not in known]
     if foreign:
         raise UserError(f"`out` {out} holds {foreign[0]} and no sweep; name an empty folder")
 

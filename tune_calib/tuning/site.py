@@ -1,5 +1,6 @@
 """Where a ladder or a search is carried out."""
 
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,5 +77,6 @@ class Site:
             is_search=is_search,
             profile=self.profile,
             recipe=recipe,
+            board=uuid.uuid4().hex,
             plugins=[plugin.plain() for plugin in used],
         )

@@ -34,7 +34,8 @@ class Numbers(Feed):
         if self.asked == self.there:
             return Searcher.FINISHED
         self.asked += 1
-        return {"work": {"name": self.asked - 1}}
+        number = self.asked - 1
+        return {"work": {"name": number, "told": "", "kind": "network", "trials": []}}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
         self.ended.append(error)
@@ -54,7 +55,7 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
     scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
     feed = Numbers(there)
     kind = tune.with_resources(Counted, Resources(1).placement())
-    errors = fit("trials", asked, kind, str(tmp_path), feed, scheduler=scheduler)
+    errors = fit(asked, kind, str(tmp_path), feed, scheduler=scheduler)
     assert sorted(feed.ended) == [False] * (there - 1) + [True]
     assert ["the second one" in str(error) for error in errors] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()

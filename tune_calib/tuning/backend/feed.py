@@ -8,11 +8,13 @@ from ray.tune.search import Searcher
 
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.store import Store
+from tune_calib.live.work import TRIALS
 from tune_calib.places import place
 from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, fit, last_line
 from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.plan import Plan, RayTrial
+from tune_calib.tuning.backend.progress import carried_out
 from tune_calib.tuning.backend.rows import Circumstances
 
 _KINDS: dict[str, type[NetworkTrainable] | type[HeadTrainable]] = {
@@ -118,11 +120,16 @@ def run_plan(title: str, plan: Plan, circumstances: Circumstances, gpus: float) 
     Returns:
         One line for each Ray trial that crashed.
     """
-    total = len(plan.networks) + len(plan.populations)
-    if not total:
+    ray_trials = [*plan.networks, *plan.populations]
+    if not ray_trials:
         return []
     kind = tune.with_resources(
         PlanTrainable, lambda config: Resources(config["work"]["threads"], gpus).placement()
     )
-    errors = fit(title, total, kind, circumstances.out, PlanFeed(plan, circumstances))
+    total = sum(len(each.trials) for each in ray_trials)
+    heads = sum(len(population.trials) for population in plan.populations)
+    kinds = {"networks": len(plan.networks), "heads": heads}
+    with carried_out(title, total, TRIALS, kinds, circumstances.board):
+        feed = PlanFeed(plan, circumstances)
+        errors = fit(len(ray_trials), kind, circumstances.out, feed)
     return [last_line(error) for error in errors]

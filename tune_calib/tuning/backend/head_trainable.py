@@ -2,8 +2,9 @@
 
 import itertools
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from ray import tune
 from safetensors.torch import load_file, save_file
 
+from tune_calib.activity import activity
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
@@ -108,7 +110,10 @@ class HeadTrainable(SpecTrainable):
 
     def _train(self, epochs: int) -> None:
         for report in itertools.islice(self.trainer, epochs):
-            self.history.append({name: values.tolist() for name, values in report.items()})
+            values = {name: values.tolist() for name, values in report.items()}
+            self.history.append(values)
+            epochs = self.trainer.slot.epochs
+            activity("epoch", self.trainer.epoch, epochs, _means(values))
 
     def _select_metrics(self) -> dict[str, float]:
         """``select`` metrics of the first head: what a scheduler of single heads watches."""
@@ -159,6 +164,12 @@ class HeadTrainable(SpecTrainable):
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # what was trained before the interruption was not timed here
+
+
+def _means(report: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Over the heads that did not diverge: a sign of life, and no result."""
+    finite = {name: [v for v in values if math.isfinite(v)] for name, values in report.items()}
+    return {name: sum(values) / len(values) for name, values in finite.items() if values}
 
 
 def _by_head(trials: Sequence[PlannedTrial]) -> list[tuple[HeadSlot, list[PlannedTrial]]]:

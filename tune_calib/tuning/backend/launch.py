@@ -20,6 +20,7 @@ from ray._private.state import state
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
+from tune_calib.activity import activity
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.names import CRASHES
@@ -181,6 +182,7 @@ def ray_session(
     given = {**(environment if address else {}), **everywhere}
     is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    activity(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
         ray.init(
             # Without an address Ray would join whatever cluster it finds on this machine.
@@ -202,6 +204,7 @@ def ray_session(
         _refuse_there(needs)
         yield
     finally:
+        activity("stopping Ray")
         ray.shutdown()
 
 
@@ -214,13 +217,10 @@ def slots(resources: Resources) -> int:
     return max(1, min(counts))
 
 
-def fit(
-    title: str, total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any
-) -> list[Exception]:
-    """Run Ray trials with reused actors, and show how it goes.
+def fit(total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any) -> list[Exception]:
+    """Run Ray trials with reused actors.
 
     Args:
-        title: shown with the progress.
         total: number of Ray trials, at most.
         kind: their Trainable, with its resources.
         out: folder of the results.
@@ -234,13 +234,12 @@ def fit(
         RefusedError: one of them did, for all.
     """
     errors: list[Exception] = []
-    with Progress(title, total) as progress:
-        for begun in range(0, total, PART):
-            part = min(PART, total - begun)
-            results = _tuned(kind, search_alg, progress, num_samples=part, **tuning)
-            errors += results.errors
-            if len(results) < part:
-                break
+    for begun in range(0, total, PART):
+        part = min(PART, total - begun)
+        results = _tuned(kind, search_alg, num_samples=part, **tuning)
+        errors += results.errors
+        if len(results) < part:
+            break
     for error in errors:
         if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
             raise error.cause from None
@@ -248,7 +247,7 @@ def fit(
     return errors
 
 
-def _tuned(kind: Any, search_alg: Searcher, progress: Progress, **tuning: Any) -> tune.ResultGrid:
+def _tuned(kind: Any, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
     with tempfile.TemporaryDirectory() as scratch:
         tuner = tune.Tuner(
             kind,
@@ -262,7 +261,7 @@ def _tuned(kind: Any, search_alg: Searcher, progress: Progress, **tuning: Any) -
                 name="trials",
                 storage_path=scratch,
                 verbose=0,
-                callbacks=[progress],
+                callbacks=[Progress()],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False

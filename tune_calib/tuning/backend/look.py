@@ -13,16 +13,20 @@ import pyarrow as pa
 from ray import tune
 from ray.tune.search import Searcher
 
+from tune_calib.activity import activity
 from tune_calib.columns import TableName
 from tune_calib.engine.look import Looker
 from tune_calib.engine.shifts import shifted_bank_key
 from tune_calib.ladder import PlannedTrial
+from tune_calib.live.work import TRIALS
 from tune_calib.places import place
 from tune_calib.results import write_table
 from tune_calib.slots.network import Precision
+from tune_calib.tuning.backend.called import rungs
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit, last_line
 from tune_calib.tuning.backend.plan import plain
+from tune_calib.tuning.backend.progress import carried_out
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.spec_trainable import SpecTrainable
 
@@ -51,8 +55,12 @@ class Look:
         """Of its file: equal work has an equal name."""
         hashes = "".join(trial.spec.hash for trial, _ in self.trials)
         digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
-        what = self.shift or f"bootstrap/{self.resamples}"
-        return f"{what.replace('/', '-')}-{digest}"
+        return f"{self.what.replace('/', '-')}-{digest}"
+
+    @property
+    def what(self) -> str:
+        """What is looked at."""
+        return self.shift or f"bootstrap/{self.resamples}"
 
     @property
     def threads(self) -> int:
@@ -68,9 +76,11 @@ class Look:
         """What travels to the worker, as plain JSON values."""
         return {
             "name": self.name,
+            "kind": "look",
+            "told": f"{self.what}: {rungs([trial for trial, _ in self.trials])}",
             "threads": self.threads,
             "trials": [plain(trial) for trial, _ in self.trials],
-            "told": [dict(told) for _, told in self.trials],
+            "rows": [dict(told) for _, told in self.trials],
             "shift": self.shift,
             "resamples": self.resamples,
         }
@@ -108,7 +118,8 @@ class LookTrainable(SpecTrainable):
     def step(self) -> dict[str, Any]:
         """Look at every trial, and write what is found."""
         rows = []
-        for trial, told in zip(self.trials, self.work["told"], strict=True):
+        for number, (trial, told) in enumerate(zip(self.trials, self.work["rows"], strict=True)):
+            activity("looking at it", number, len(self.trials))
             self.looker.refuse_other(trial.spec, told)
             if self.work["shift"] is None:
                 rows += self.looker.intervals(trial.spec, self.work["resamples"])
@@ -158,5 +169,7 @@ def run_looks(looks: Sequence[Look], circumstances: Circumstances, gpus: float) 
         LookTrainable, lambda config: Resources(config["work"]["threads"], gpus).placement()
     )
     feed = LookFeed(looks, circumstances)
-    errors = fit("closer look", len(looks), kind, circumstances.out, feed)
+    total = sum(len(look.trials) for look in looks)
+    with carried_out("closer look", total, TRIALS, {"looks": total}, circumstances.board):
+        errors = fit(len(looks), kind, circumstances.out, feed)
     return [last_line(error) for error in errors]

@@ -83,9 +83,11 @@ class NetworkTrainable(SpecTrainable):
         told = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
         result = TrialResult("diverged", epoch, history, message=f"network: {message}")
         self.write([(trial, result) for trial in told.values()])
+        statuses = {"diverged": len(told)}
         # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
         worst = {column("select", name): METRICS[name].worst for name in WATCHED}
-        return {"epoch": epoch, **worst, "status": "diverged", tune.result.DONE: True}
+        ended = {"status": "diverged", "statuses": statuses, tune.result.DONE: True}
+        return {"epoch": epoch, **worst, **ended}
 
     def _end(self) -> dict[str, Any]:
         imported = self.spec.data.imported

@@ -3,6 +3,7 @@
 To do = planned - done: a trial is done when its result row is on disk.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.ladder import PlannedTrial
 from tune_calib.slots.network import Precision
+from tune_calib.tuning.backend import called
 
 MAX_POPULATION = 32
 
@@ -26,11 +28,13 @@ class RayTrial:
         name: of its result files; made of the spec hashes, so equal work has an equal name.
         trials: what it carries out. A network trial may have none to evaluate.
         dependents: trials that need the network; told when it diverges.
+        told: its name, for people (``called``).
     """
 
     name: str
     trials: tuple[PlannedTrial, ...]
     dependents: tuple[PlannedTrial, ...] = ()
+    told: str = ""
 
     @property
     def kind(self) -> str:
@@ -64,6 +68,7 @@ class RayTrial:
         """What travels to the worker, as plain JSON values."""
         return {
             "name": self.name,
+            "told": self.told or self.name,
             "kind": self.kind,
             "threads": self.threads,
             "trials": [plain(trial) for trial in self.trials],
@@ -97,12 +102,20 @@ def make_plan(
         if trial.spec.head is not None:
             bank = bank_key(trial.spec, trial.spec.head).identity
             heads.setdefault((bank, population_key(trial.spec.head)), []).append(trial)
+    populations = [
+        group[start : start + largest]
+        for group in heads.values()
+        for start in range(0, len(group), largest)
+    ]
+    before = [0, *itertools.accumulate(map(len, populations))]
     return Plan(
-        networks=tuple(_network_trial(key, trials) for key, trials in networks.items()),
+        networks=tuple(
+            _network_trial(key, trials, called.network(trials, number, len(networks)))
+            for number, (key, trials) in enumerate(networks.items(), start=1)
+        ),
         populations=tuple(
-            _population(group[start : start + largest])
-            for group in heads.values()
-            for start in range(0, len(group), largest)
+            _population(trials, called.heads(trials, first, before[-1]))
+            for trials, first in zip(populations, before, strict=False)
         ),
     )
 
@@ -134,15 +147,15 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
     return absent
 
 
-def _network_trial(network_id: str, trials: list[PlannedTrial]) -> RayTrial:
+def _network_trial(network_id: str, trials: list[PlannedTrial], told: str) -> RayTrial:
     own = tuple(trial for trial in trials if trial.spec.head is None)
     # A network that only heads need has no spec of its own among the planned; it is trained
     # for the first of its dependents and leaves no row.
-    return RayTrial(f"network-{network_id}", own, tuple(trials))
+    return RayTrial(f"network-{network_id}", own, tuple(trials), told)
 
 
-def _population(trials: list[PlannedTrial]) -> RayTrial:
-    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials))
+def _population(trials: list[PlannedTrial], told: str) -> RayTrial:
+    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials), told=told)
 
 
 def plain(trial: PlannedTrial) -> dict[str, Any]:

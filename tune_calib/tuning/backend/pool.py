@@ -17,6 +17,7 @@ from tune_calib.tuning.backend.launch import (
     slots,
 )
 from tune_calib.tuning.backend.plan import RayTrial
+from tune_calib.tuning.backend.progress import begun, ended
 from tune_calib.tuning.backend.rows import Circumstances
 
 # ray.wait is left this often, so that a signal is handled at once.
@@ -94,6 +95,7 @@ class Pool:
             actor: Any = self._idle.pop()
             job = self._waiting.popleft()
             config = {**self._config, "work": job.trial.config()}
+            begun(config["work"])
             self._running[actor.carry_out.remote(config)] = (actor, job)
 
     def wait(self) -> tuple[RayTrial, str | None]:
@@ -103,11 +105,12 @@ class Pool:
             The trial, and what it crashed of.
         """
         while True:
-            ended, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
-            if not ended:
+            over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
+            if not over:
                 continue
-            actor, job = self._running.pop(ended[0])
-            error = _error(ended[0])
+            actor, job = self._running.pop(over[0])
+            error = _error(over[0])
+            ended(job.trial.config(), {})
             if error is None:
                 self._idle.append(actor)
             else:

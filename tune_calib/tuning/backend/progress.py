@@ -1,114 +1,81 @@
-"""One live display in a terminal, one line a minute elsewhere."""
+"""Ray trials on the screen: what is carried out, what runs, and how it ended."""
 
-import sys
-import time
-from collections import Counter
-from typing import Any, Self
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ray import tune
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-from tune_calib.names import METRICS
-from tune_calib.remarks import shown as told
-
-LINE_EVERY_S = 60.0
+from tune_calib.activity import activity
+from tune_calib.live.screen import screen, working
+from tune_calib.tuning.backend import board
 
 
-class Display:
-    """Counts of some Ray trials, the last report of each that runs, and a note.
+@contextlib.contextmanager
+def carried_out(
+    title: str, total: int, unit: str, kinds: Mapping[str, int], board_name: str
+) -> Iterator[None]:
+    """Show Ray trials while the block carries them out.
 
     Args:
-        title: what they do, e.g. ``"networks and heads"``.
-        total: how many there are, at most.
+        title: what they do, e.g. ``networks and heads``.
+        total: what the bar goes to.
+        unit: what it counts, e.g. ``trials``.
+        kinds: how much there is to do of each kind (``kind_of``), in the units of ``weight_of``.
+        board_name: where their workers say what they do.
     """
-
-    def __init__(self, title: str, total: int) -> None:
-        self.title = title
-        self.total = total
-        self.note = ""
-        self.counts: Counter[str] = Counter()
-        self.running: dict[str, str] = {}
-        self.started = time.monotonic()
-        self.last_line = self.started
-        # Ray hands the progress of a notebook or a log file no terminal to draw on.
-        self.console = Console(stderr=True)
-        self.live = Live(console=self.console, transient=True) if sys.stderr.isatty() else None
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-        if self.live is not None:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Show how they ended."""
-        if self.live is not None:
-            self.live.stop()
-        self.console.print(self._line(), highlight=False)
-
-    def ended(self, state: str, name: str = "") -> None:
-        """Count what ended."""
-        self.counts[state] += 1
-        self.running.pop(name, None)
-        self.show()
-
-    def _line(self) -> str:
-        elapsed = time.monotonic() - self.started
-        ended = sum(self.counts.values())
-        states = ", ".join(f"{n} {state}" for state, n in sorted(self.counts.items()))
-        line = f"{self.title}: {ended}/{self.total} ended ({states or 'none yet'}), {elapsed:.0f} s"
-        return f"{line}; {self.note}" if self.note else line
-
-    def _table(self) -> Table:
-        table = Table(title=self._line(), show_header=False, title_justify="left")
-        for name, report in self.running.items():
-            table.add_row(name, report)
-        return table
-
-    def show(self) -> None:
-        """Draw again, or print a line if the last one is old."""
-        if self.live is not None:
-            self.live.update(self._table())
-        elif time.monotonic() - self.last_line >= LINE_EVERY_S:
-            self.last_line = time.monotonic()
-            running = "; ".join(f"{name} {report}" for name, report in self.running.items())
-            line = f"{self._line()}; running: {running}" if running else self._line()
-            self.console.print(line, highlight=False, soft_wrap=True)
+    activity("starting workers")
+    try:
+        with (
+            screen() as shown,
+            shown.phase(title, total, unit, kinds, lambda names: board.told(board_name, names)),
+        ):
+            yield
+    finally:
+        board.clear(board_name)
 
 
-class Progress(Display, tune.Callback):
-    """A display that Ray Tune keeps up to date."""
+class Progress(tune.Callback):
+    """Tells the screen what a ``Tuner`` begins and ends."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Ray pickles its callbacks for a restore, which is not used."""
         return {}
 
-    def on_trial_result(
-        self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
-    ) -> None:
-        """Note the epoch that a trial has reached; a closer look has none."""
-        shown = {"epoch": result["epoch"]} if "epoch" in result else {}
-        for name in ("train/loss", "select/accuracy", "select/ece"):
-            if name in result:
-                shown[name] = _value(name, result[name])
-        self.running[_name(trial)] = " ".join(f"{key} {value}" for key, value in shown.items())
-        self.show()
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """A worker takes it up."""
+        begun(trial.config["work"])
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        """Count an ended trial under the status that it reported."""
-        self.ended(trial.last_result.get("status", "stopped"), _name(trial))
+        """It ended by itself, or a scheduler ended it."""
+        work, result = trial.config["work"], trial.last_result
+        own = {result.get("status", "stopped"): len(work["trials"])}
+        ended(work, result.get("statuses", own))
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        """Count a crashed trial."""
-        self.ended("crashed", _name(trial))
+        """It crashed, and what needs its network will never run."""
+        work = trial.config["work"]
+        ended(work, {"crashed": max(len(work["trials"]), len(work.get("dependents", ())))})
 
 
-def _value(name: str, value: float) -> str:
-    metric = name.rpartition("/")[2]
-    return told(metric, value) if metric in METRICS else f"{value:.4f}"
+def begun(work: Mapping[str, Any]) -> None:
+    """Show that a Ray trial begins.
+
+    Args:
+        work: its configuration, as ``plan.RayTrial.config`` gives it.
+    """
+    if (shown := working()) is not None:
+        kind = str(work["kind"])
+        weight = 1 if kind == "network" else len(work["trials"])
+        shown.start(work["name"], work["told"], f"{kind}s", weight)
 
 
-def _name(trial: Any) -> str:
-    return str(trial.config["work"]["name"])
+def ended(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
+    """Show that a Ray trial has ended.
+
+    Args:
+        work: its configuration.
+        statuses: how its trials ended.
+    """
+    if (shown := working()) is not None:
+        shown.end(work["name"], statuses)

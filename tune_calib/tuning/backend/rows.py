@@ -64,6 +64,7 @@ class Circumstances:
         versions: library versions, as JSON.
         git_revision: of the program, where it is a git checkout.
         recipe: name of the recipe, and what was asked for instead of what it sets.
+        board: where workers say what they do (``backend.board``); empty where nobody looks.
     """
 
     out: str
@@ -78,6 +79,7 @@ class Circumstances:
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
     recipe: str | None = None
+    board: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON values."""

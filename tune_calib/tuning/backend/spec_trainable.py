@@ -1,6 +1,7 @@
 """What the Trainables share: reading a configuration, and writing the rows of its trials."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,6 +12,7 @@ import torch
 from ray import tune
 
 from tune_calib import plugins
+from tune_calib.activity import activity
 from tune_calib.asked import Asked
 from tune_calib.columns import TableName
 from tune_calib.data.base import Split
@@ -29,6 +31,7 @@ from tune_calib.registry import METHODS
 from tune_calib.results import write_results
 from tune_calib.settings import effective
 from tune_calib.spec import TrialSpec
+from tune_calib.tuning.backend import board
 from tune_calib.tuning.backend.rows import (
     Circumstances,
     TrialResult,
@@ -65,6 +68,7 @@ class SpecTrainable(tune.Trainable):
         plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
+        board.tell(self.circumstances.board, self.name)
         self.device = torch.device(self.circumstances.device)
         self.store = Store(place(self.circumstances.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
@@ -166,6 +170,8 @@ def evaluated(
     known: Mapping[str, float],
 ) -> TrialResult:
     """The result of a trial from the logits of its classifier before the post-hoc method."""
+    method = trial.spec.posthoc and METHODS[trial.spec.posthoc.method].title
+    activity(f"fitting {method}" if method else "evaluating")
     evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc, known)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
@@ -173,8 +179,12 @@ def evaluated(
 
 
 def summary(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
-    """What a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
+    """What a scheduler or searcher may see at the end: ``select`` alone, never ``test``.
+
+    ``statuses`` counts how the trials ended, for the screen.
+    """
     result = results[0][1]
     metrics = result.evaluation.metrics if result.evaluation else {}
     seen = {name: value for name, value in metrics.items() if name.startswith("select/")}
-    return {"status": result.status, "flags": result.flags or "", **seen}
+    statuses = dict(Counter(result.status for _, result in results))
+    return {"status": result.status, "flags": result.flags or "", "statuses": statuses, **seen}

@@ -8,6 +8,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.live.screen import at_work
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
 from tune_calib.plugin_folders import keep, take_up
@@ -22,6 +23,8 @@ from tune_calib.tuning.backend.launch import (
 )
 from tune_calib.tuning.backend.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.backend.pool import Pool
+from tune_calib.tuning.backend.progress import carried_out
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.resumed import tell_other_machine
@@ -83,7 +86,7 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
     needs = [Resources(cores, job.site.gpus, precision) for cores, precision in sorted(kinds)]
     if not (job.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
         refuse_here(job.site.address, needs)
-    with only_driver(job.out), lost_database(job.study_storage):
+    with only_driver(job.out), at_work(job.out), lost_database(job.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
         manifest = search_manifest(job)
         asked = manifest.trials
@@ -195,6 +198,14 @@ def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str) -> None:
     run_plan("baseline", plan, circumstances, gpus)
     ledger.read()
     _ = ledger.baseline  # refused here, before anything is asked
+    left = (planned - ledger.study.finished()) * len(question.asked.seeds.pairs())
+    kinds = {f"{'head' if ledger.candidates.kind == 'head' else 'network'}s": left}
+    with carried_out(name, planned, "suggestions", kinds, circumstances.board):
+        _carry_out(job, ledger, planned, circumstances)
+
+
+def _carry_out(job: SearchJob, ledger: Ledger, planned: int, circumstances: Circumstances) -> None:
+    question, gpus = job.question, job.site.gpus
     if ledger.candidates.kind == "head":
         resources = Resources(HEAD_THREADS, gpus)
         pool = Pool(
@@ -206,7 +217,8 @@ def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str) -> None:
         largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / job.at_once)))
         search_heads(ledger, pool, planned, question.population, question.lag, largest)
     else:
-        resources = Resources(baseline[0].spec.network.threads, gpus)
+        threads = ledger.candidates.baseline()[0].spec.network.threads
+        resources = Resources(threads, gpus)
         is_asha = question.scheduler == "asha"
         search_networks(ledger, planned, circumstances, resources, job.at_once, is_asha)
 

@@ -10,6 +10,7 @@ from tune_calib.asked import Seeds
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, Rung
+from tune_calib.live.screen import at_work
 from tune_calib.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
 from tune_calib.places import Place
@@ -76,7 +77,7 @@ def evaluate_choice(
     """
     job = job_of(out, study_storage)
     question, candidates = job.question, job.question.candidates()
-    with only_driver(out):
+    with only_driver(out), at_work(out):
         ledger = open_ledger(job, candidates)
         ledger.judge_all()
         if not ledger.standings:

@@ -6,10 +6,11 @@ know does not depend on which actor was faster, so that a search repeats to the 
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
+from tune_calib.tuning.backend import called
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.backend.pool import Pool
-from tune_calib.tuning.backend.progress import Display
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
@@ -28,30 +29,28 @@ def search_heads(
         largest: heads of a Ray trial.
     """
     open_batches: deque[list[Suggestion]] = deque()
-    with Display("trials", planned) as display:
-        for start in range(0, planned, population):
-            if len(open_batches) == lag:
-                _finish(open_batches.popleft(), ledger, pool, display)
-            numbers = range(start, min(start + population, planned))
-            # What a search of this length knows by now, though an extended one may know more.
-            known = max(0, start - (lag - 1) * population)
-            batch = ledger.study.suggestions(numbers, known)
-            _submit(batch, ledger, pool, largest)
-            open_batches.append(batch)
-        while open_batches:
-            _finish(open_batches.popleft(), ledger, pool, display)
+    for start in range(0, planned, population):
+        if len(open_batches) == lag:
+            _finish(open_batches.popleft(), ledger, pool)
+        numbers = range(start, min(start + population, planned))
+        # What a search of this length knows by now, though an extended one may know more.
+        known = max(0, start - (lag - 1) * population)
+        batch = ledger.study.suggestions(numbers, known)
+        _submit(batch, ledger, pool, largest)
+        open_batches.append(batch)
+    while open_batches:
+        _finish(open_batches.popleft(), ledger, pool)
 
 
 def _submit(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool, largest: int) -> None:
     left = ledger.to_start(s for s in batch if not s.is_finished)
     for population in make_plan(left, set(), largest).populations:
-        pool.submit(population)
+        pool.submit(replace(population, told=called.suggestions(population.trials)))
 
 
-def _finish(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool, display: Display) -> None:
+def _finish(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool) -> None:
     for suggestion in batch:
         while not (suggestion.is_finished or ledger.is_over(suggestion)):
             ledger.collect(*pool.wait())
         ledger.settle(suggestion)
-        display.ended(ledger.standings[suggestion.number].status)
-    display.note = ledger.best()
+    ledger.show()

@@ -7,9 +7,11 @@ from statistics import fmean
 
 from tune_calib.errors import UserError
 from tune_calib.ladder import PlannedTrial
+from tune_calib.live.screen import working
 from tune_calib.names import METRICS, column, is_chance
 from tune_calib.places import Place
-from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice, shown
+from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
+from tune_calib.remarks import shown as _shown
 from tune_calib.results import read_table
 from tune_calib.tuning.backend.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
@@ -160,7 +162,21 @@ class Ledger:
         if number is None:
             return "none within the guard yet"
         metric, value = self.objective.metrics[0], self.standings[number].values[0]
-        return f"best {METRICS[metric].title} {shown(metric, value)} (trial {number})"
+        return f"best {METRICS[metric].title} {_shown(metric, value)} (trial {number})"
+
+    def show(self) -> None:
+        """Put on the screen how the suggestions ended, and the best so far."""
+        if (shown := working()) is None:
+            return
+        shown.counts = Counter(standing.status for standing in self.standings.values())
+        metrics = ("accuracy", *self.objective.metrics)
+        means = zip(metrics, self.baseline_means(metrics), strict=True)
+        told = ", ".join(f"{METRICS[name].title} {_shown(name, value)}" for name, value in means)
+        guard = f"{100 * self.objective.guard:g} points of accuracy"
+        shown.notes = [
+            f"so far: {self.best()}",
+            f"baseline: {told}; guard: a trial may lose {guard}",
+        ]
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.

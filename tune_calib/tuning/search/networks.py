@@ -13,6 +13,7 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.names import METRICS, column
 from tune_calib.places import place, remove_folder
 from tune_calib.results import write_results
+from tune_calib.tuning.backend import called
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit
 from tune_calib.tuning.backend.network_trainable import NetworkTrainable
@@ -61,7 +62,9 @@ class StudySearcher(Feed):
             return
         left = self.ledger.to_start([suggestion])
         # Of its own name: suggestions of a post-hoc method share their network.
-        self.queue.extend(RayTrial(f"network-{t.spec.hash}", (t,)) for t in left)
+        self.queue.extend(
+            RayTrial(f"network-{t.spec.hash}", (t,), told=called.suggestions([t])) for t in left
+        )
         self.open.append(suggestion)
         self._settle()
 
@@ -106,6 +109,8 @@ class StudySearcher(Feed):
         for suggestion in over:
             self.open.remove(suggestion)
             self.ledger.settle(suggestion)
+        if over:
+            self.ledger.show()
 
 
 def search_networks(
@@ -130,10 +135,8 @@ def search_networks(
     first = ledger.candidates.trials({}, 0)
     scheduler = _asha(searcher, first[0].spec.network.epochs) if asha else None
     kind = tune.with_resources(NetworkTrainable, resources.placement())
-    total = planned * len(first)
     fit(
-        "trials",
-        total,
+        planned * len(first),
         kind,
         circumstances.out,
         searcher,

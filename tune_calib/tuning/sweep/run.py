@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, as_key, told
+from tune_calib.live.screen import at_work, show_entry
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
@@ -111,8 +112,9 @@ def run_sweep(
             refuse_here(file.content.address, _resources(work, out / work.name))
         except UserError as error:
             raise file.error(work.position, str(error)) from None
-    with only_driver(out):
-        for work in works:
+    with only_driver(out), at_work(out):
+        for number, work in enumerate(works, start=1):
+            show_entry(f"{work.name}, {number} of {len(works)}")
             try:
                 yield carry_out(file, work, command, retry)
             except UserError as error:
