@@ -25,6 +25,14 @@ def entries(folder: Place) -> list[Place]:
     return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
 
 
+def tell_overview(folder: Place) -> None:
+    """Write the page over the entries of a sweep file, if the folder holds some."""
+    if below := entries(folder):
+        from analysis.sweep_file.overview import write_overview
+
+        typer.echo(f"page over all entries: {write_overview(folder, below)}")
+
+
 def opened(out: str) -> Place:
     """A folder of results, and the plug-ins behind it registered.
 

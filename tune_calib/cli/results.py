@@ -33,7 +33,7 @@ def report(
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table."""
     from analysis.ladder.report import write_report
-    from tune_calib.cli.folders import tell
+    from tune_calib.cli.folders import tell, tell_overview
     from tune_calib.folders import is_search
     from tune_calib.places import place
 
@@ -50,7 +50,10 @@ def report(
                 raise UserError(f"{option} stands beside a sweep; this folder holds a search")
         return searches.report(folder, study_storage)
 
-    tell(place(out), written)
+    try:
+        tell(place(out), written)
+    finally:  # also where an entry has nothing to tell
+        tell_overview(place(out))
 
 
 def as_trials_ran(

@@ -172,6 +172,7 @@ def evaluate(
     )
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
+    renew_page(place(out), study_storage)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
 
 
@@ -185,6 +186,12 @@ def report(out: "Place", study_storage: str | None = None) -> str:
 
         write_outcome_so_far(out, study_storage)
     return write_search_report(out)
+
+
+def renew_page(out: "Place", study_storage: str | None = None) -> None:
+    """Write the page of a search anew, now that there is more to tell, and say where it is."""
+    report(out, study_storage)
+    typer.echo(f"page of the search: {out / 'report.html'}")
 
 
 def refuse_storage(out: "Place", study_storage: str | None) -> None:
@@ -213,4 +220,6 @@ def _search(job: "SearchJob", retry: str | None) -> None:
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry))
     typer.echo(summarise(found))
+    if (job.out / "report.html").exists():
+        renew_page(job.out, job.study_storage)
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)

@@ -87,22 +87,28 @@ def _in_keys() -> Iterator[None]:
 
 def _report(out: "Place", ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and keep it as ``OUT/report.txt``."""
+    from tune_calib.cli.folders import tell_overview
     from tune_calib.results import atomic_write
 
     text = "\n\n".join(f"== {one.name} ==\n{_told(one)}" for one in ended)
     atomic_write(out / "report.txt", f"{text}\n".encode())
     typer.echo(text)
+    tell_overview(out)
 
 
 def _told(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
+    from analysis.search.report import write_search_report
     from tune_calib.errors import UserError, as_key
     from tune_calib.tuning.search.summary import summarise
 
     if ended.is_refused:
         return "; ".join(ended.failures)
     try:
-        return summarise(ended.found) if ended.found else write_report(ended.folder)
+        if ended.found is None:
+            return write_report(ended.folder)
+        write_search_report(ended.folder)  # its page, which that over all entries leads to
+        return summarise(ended.found)
     except UserError as error:
         return "; ".join(ended.failures) or as_key(error)
 

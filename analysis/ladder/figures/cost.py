@@ -14,6 +14,7 @@ from analysis.interactive.told import tell
 from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.text import measured_cell
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.wording import counted
 
@@ -108,7 +109,7 @@ def _count(rows: pd.DataFrame) -> str:
 
 
 def _told(row: Mapping[Hashable, Any], quantity: str) -> str:
-    median, least, most = (_number(row[name]) for name in ("median", "least", "most"))
+    median, least, most = (measured_cell(row[n]).text for n in ("median", "least", "most"))
     span = f"\nfrom {least} to {most}" if row["n"] > 1 else ""
     return f"{row['label']}\n{PANELS[quantity]}: {median}{span}\n{counted(row['n'], 'trial')}"
 
@@ -126,7 +127,7 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> No
     )
     for height, row in rows.iterrows():
         axis.annotate(
-            _number(row["median"]), (row["most"], height), xytext=(3, 0),
+            measured_cell(row["median"]).text, (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
     # Room for the numbers behind the bars.
@@ -134,10 +135,6 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> No
         axis.set_xlim(0, 1.25 * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _caption(results: LadderResults) -> str:
