@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.asked import Asked
+from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -73,6 +74,7 @@ def ablate(
     profile: Profile = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
+    dry_run: DryRun = False,
 ) -> None:
     """Run an ablation ladder and report it; what is done already is not done again."""
     record = LADDERS[ladder]
@@ -84,7 +86,8 @@ def ablate(
     asked = Asked(given, pairs, controls=controls).suited(recipe)
     folder = out or f"runs/{ladder}-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
+    look = (tuple(shift or ()), bootstrap)
+    _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def compare(
@@ -119,6 +122,7 @@ def compare(
     profile: Profile = False,
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
+    dry_run: DryRun = False,
 ) -> None:
     """Run methods beside each other, network methods as such, the others on a CE network."""
     if (methods is None) == (all_ is None):
@@ -132,22 +136,30 @@ def compare(
     asked = Asked(given, pairs, own_recipes=own_recipes).suited(recipe)
     folder = out or f"runs/compare-{imported or dataset}"
     site = site_of(folder, store, data_root, address, gpus, typed())
-    _run(record, asked, replace(site, profile=profile), tuple(shift or ()), bootstrap)
+    look = (tuple(shift or ()), bootstrap)
+    _run(record, asked, replace(site, profile=profile), look, dry_run)
 
 
 def _run(
-    ladder: Ladder, asked: Asked, site: "Site", shift: tuple[str, ...], bootstrap: int
+    ladder: Ladder,
+    asked: Asked,
+    site: "Site",
+    look: tuple[tuple[str, ...], int],
+    is_dry: bool,
 ) -> None:
-    """Carry a ladder out, and report it."""
+    """Carry a ladder out, and report it; of a dry run, say what would be done."""
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.profile import profiles_told
     from tune_calib.tuning.taken_in import taken_in
 
-    taken = taken_in(asked, site.data_root, site.store)
-    job = LadderJob(ladder, taken, site, CloserLook(shift, bootstrap))
-    crashed = stoppable(site.command, lambda: run(job))
+    taken = taken_in(asked, site.data_root, site.store, is_dry)
+    job = LadderJob(ladder, taken, site, CloserLook(*look))
+    if is_dry:
+        tell_plan(job)
+        return
+    crashed = stoppable(site.command, lambda: run(job, tell_settings))
     report(str(site.out))
     if site.profile:
         typer.echo(profiles_told(site.out))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.asked import Asked
+from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.options import (
     Address,
     Backbone,
@@ -95,6 +96,7 @@ def search(
     gpus: Gpus = 0.0,
     portable: Portable = False,
     retry: Retry = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Search the hyper-parameters of a method on select; the test split stays shut."""
     METHODS.require(method)
@@ -117,7 +119,7 @@ def search(
     site = site_of(folder, store, data_root, address, gpus, _command())
     question = Question(
         method=method,
-        asked=taken_in(asked, data_root, site.store),
+        asked=taken_in(asked, data_root, site.store, dry_run),
         objective=objective,
         sampler=sampler,  # type: ignore[arg-type]
         sampler_seed=sampler_seed,
@@ -131,6 +133,9 @@ def search(
         at_once=os.cpu_count() or 1 if at_once is None else at_once,
         study_storage=study_storage,
     )
+    if dry_run:
+        tell_plan(job)
+        return
     _search(job, retry)
 
 
@@ -153,6 +158,7 @@ def evaluate(
     shift: Shift = None,
     bootstrap: Bootstrap = 0,
     study_storage: Storage = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Read the test split, once: the chosen trial of a search over fresh seeds."""
     if seeds < 1:
@@ -161,15 +167,17 @@ def evaluate(
     from analysis.ladder.report import write_report
     from tune_calib.places import place
     from tune_calib.tuning.look import CloserLook
-    from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
+    from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
     look = CloserLook(tuple(shift or ()), bootstrap)
     again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
-    evaluated = stoppable(
-        again, lambda: evaluate_choice(place(out), seeds, study_storage, again, extend, look)
-    )
+    asked = (place(out), seeds, study_storage, again, extend, look)
+    if dry_run:
+        tell_plan(planned_evaluation(*asked))
+        return
+    evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
     typer.echo(write_report(evaluated.folder))
     typer.echo(optimism(evaluated))
     renew_page(place(out), study_storage)
@@ -218,7 +226,7 @@ def _search(job: "SearchJob", retry: str | None) -> None:
     from tune_calib.tuning.search.summary import summarise
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
-    found = stoppable(again, lambda: run(job, retry))
+    found = stoppable(again, lambda: run(job, retry, tell_settings))
     typer.echo(summarise(found))
     if (job.out / "report.html").exists():
         renew_page(job.out, job.study_storage)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_calib import plugins
+from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.searches import Retry
 from tune_calib.registry import told
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tune_calib.places import Place
     from tune_calib.tuning.sweep.run import Ended
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="print the plan and start nothing")]
 GpuModel = Annotated[
     str | None, typer.Option(help="with --dry-run: the hours on this GPU, e.g. A100-80GB")
 ]
@@ -40,7 +40,7 @@ def run(
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
-    from tune_calib.tuning.dry_run.forecast import forecast
+    from tune_calib.tuning.dry_run.told import forecast
     from tune_calib.tuning.sweep.file import read_sweep_file
     from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
@@ -51,12 +51,13 @@ def run(
             read = read.at_address(address)
         if gpu_model is not None:
             read = read.for_gpu(gpu_model)
-        works = planned_works(read, needs_data=not (dry_run and read.content.gpu_model))
+        needs_data = not (dry_run and read.content.gpu_model)
+        works = planned_works(read, needs_data, dry_run)
         if dry_run:
             typer.echo(forecast(read, works))
             return
         # A list: the generator would do its work outside of what catches the signals.
-        ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry)))
+        ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))
         _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:

@@ -1,5 +1,6 @@
 """One ladder, end to end: expand, plan, run what is missing, leave a folder that analysis reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,8 +77,17 @@ class LadderJob:
         return expand(self.ladder, self.asked)
 
 
-def ablate(job: LadderJob) -> list[str]:
+def tell_recipe_of(job: LadderJob) -> None:
+    """Say on stderr by which recipe a ladder is run."""
+    tell_recipe(job.asked, job.site.out, job.planned())
+
+
+def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) -> list[str]:
     """Run what is missing of a ladder.
+
+    Args:
+        job: the ladder.
+        begin: says what is about to be done, where something is.
 
     Returns:
         One line for each Ray trial that crashed.
@@ -113,10 +123,10 @@ def ablate(job: LadderJob) -> list[str]:
         keep(site.out, used)
         if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
             return []
+        begin(job)
         reached = environment(site.out, site.store)
         with ray_session(site.address, reached, needs, everywhere):
             tell_other_machine(site.out, site.address)
-            tell_recipe(job.asked, site.out, planned)
             circumstances = site.circumstances(
                 manifest.sweep, job.ladder.name, job.asked.recipe_told, used
             )

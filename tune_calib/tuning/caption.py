@@ -51,8 +51,21 @@ _NO_RECIPE = {
 
 def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) -> str:
     """Data, networks and heads of a ladder, and by whose recipes they are trained."""
-    spec = planned[0].spec
-    data, network = spec.data, spec.network
+    networks = [trial.spec.network for trial in planned]
+    heads = [trial.spec.head for trial in planned if trial.spec.head]
+    parts = [data_told(planned[0].spec.data), network_told(planned), *_left_out(ladder, asked)]
+    parts = [*filter(None, parts)]
+    if heads:
+        parts.append(f"heads {heads_told(planned, ladder.head_recipe)}")
+    if not is_trained(planned):
+        return "; ".join([*parts, "nothing is trained"])
+    if asked.recipe_described:
+        parts.append(asked.recipe_described)
+    return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
+
+
+def data_told(data: DataSlot) -> str:
+    """Which data, and what of them is otherwise than as always."""
     parts = [_of_import(data.import_record) if data.import_record else data.dataset]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
@@ -65,27 +78,30 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
         for key in _OF_DATA
         if (value := getattr(data, key)) != type(data).model_fields[key].default
     ]
-    parts += _of_images(data)
+    return "; ".join([*parts, *_of_images(data)])
+
+
+def network_told(planned: Sequence[PlannedTrial]) -> str:
+    """Backbone, method if there is one for all, epochs and optimiser; nothing of imported data."""
+    spec = planned[0].spec
     networks = [trial.spec.network for trial in planned]
+    network = spec.network
+    if spec.data.import_record is not None:
+        return ""
+    if network.is_given:
+        return f"{network.backbone} as given (weights {network.weights})"
     loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
-    if data.import_record is not None:
-        pass  # there is no network to be told of
-    elif network.is_given:
-        parts.append(f"{network.backbone} as given (weights {network.weights})")
-    else:
-        epochs = counted(network.epochs, "epoch")
-        parts.append(f"{network.backbone}{loss}, {epochs}{_recipe(networks)}")
-    parts += _left_out(ladder, asked)
+    epochs = counted(network.epochs, "epoch")
+    return f"{network.backbone}{loss}, {epochs}{_recipe(networks)}"
+
+
+def heads_told(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
+    """Epochs and optimiser of the heads; nothing where there are none."""
     heads = [trial.spec.head for trial in planned if trial.spec.head]
-    if heads:
-        whose = f", recipe of {ladder.head_recipe}" if ladder.head_recipe else ""
-        epochs = counted(heads[0].epochs, "epoch")
-        parts.append(f"heads {epochs}{whose}{_recipe(heads)}")
-    if not _is_trained(planned):
-        return "; ".join([*parts, "nothing is trained"])
-    if asked.recipe_described:
-        parts.append(asked.recipe_described)
-    return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
+    if not heads:
+        return ""
+    whose = f", recipe of {head_recipe}" if head_recipe else ""
+    return f"{counted(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
 
 
 def _of_images(data: DataSlot) -> list[str]:
@@ -129,7 +145,7 @@ def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
         sys.stderr.write(f"{out}: {told}\n")
 
 
-def _is_trained(planned: Sequence[PlannedTrial]) -> bool:
+def is_trained(planned: Sequence[PlannedTrial]) -> bool:
     """Whether some network or head is: transforms of a given network follow no recipe."""
     return any(trial.spec.head or not trial.spec.network.is_given for trial in planned)
 
@@ -142,7 +158,7 @@ def tell_recipe(asked: Asked, out: Place, planned: Sequence[PlannedTrial] | None
         out: the folder.
         planned: its trials, where they are known; nothing is said where they train nothing.
     """
-    if asked.recipe_described and (planned is None or _is_trained(planned)):
+    if asked.recipe_described and (planned is None or is_trained(planned)):
         own = "; each method by its authors' recipe" if asked.own_recipes else ""
         sys.stderr.write(f"{out}: {asked.recipe_described}{own}\n")
 

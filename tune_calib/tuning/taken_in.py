@@ -27,7 +27,7 @@ from tune_calib.slots.data import OWN_NORM, DataSlot
 from tune_calib.spec import TrialSpec
 
 
-def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
+def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = False) -> Asked:
     """The same with what the files of its data set say, and with the hash of its weights.
 
     Of imported data, with what their name means in the store.
@@ -36,6 +36,7 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
         asked: what is asked for.
         data_root: where data sets lie.
         at: the store; the file of ``network.weights`` is copied to it.
+        is_dry: copy nothing.
 
     Raises:
         UserError: a file is not there, damaged, or of another network; a given network saw the
@@ -68,7 +69,8 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place) -> Asked:
         sys.stderr.write(f"{file}: {told}\n")
     if any(name.startswith("classifier.") for name in tensors):
         sys.stderr.write(f"{file}: of this export the network is taken, with its own head\n")
-    weights.keep(file, store)
+    if not is_dry:
+        weights.keep(file, store)
     return asked
 
 

@@ -112,7 +112,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     search_manifest(job).write(job.out)
     ledger = searched(job.out, job.question, asked)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in ledger.rows.items()]})
-    left = needs_of(work, job.out)
+    left = needs_of(job)
     assert left.planned == left.done == len(points(ledger)) <= asked
     assert (left.heads, left.searched) == (0, 0)
     told = search_status(job.out)

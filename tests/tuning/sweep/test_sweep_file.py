@@ -14,8 +14,9 @@ from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.tuning.dry_run.forecast import _bytes_of_head, forecast
-from tune_calib.tuning.dry_run.needs import needs_of
+from tune_calib.tuning.dry_run.disk import bytes_of_head
+from tune_calib.tuning.dry_run.needs import needs_of_work
+from tune_calib.tuning.dry_run.told import forecast
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.driver import search
 from tune_calib.tuning.search.manifest import search_manifest
@@ -61,8 +62,13 @@ def read(tmp_path):
 
 
 @pytest.fixture
-def works(read):
-    return {work.name: work for work in planned_works(read(WHOLE))}
+def file(read):
+    return read(WHOLE)
+
+
+@pytest.fixture
+def works(file):
+    return {work.name: work for work in planned_works(file)}
 
 
 def test_every_entry_stands_on_every_data_set_and_backbone(works):
@@ -359,8 +365,8 @@ def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeyp
     assert told[0] == told[1]
 
 
-def test_a_plan_counts_networks_heads_and_ray_trials(works, tmp_path):
-    needs = {name: needs_of(work, tmp_path / "out" / name) for name, work in works.items()}
+def test_a_plan_counts_networks_heads_and_ray_trials(works, file):
+    needs = {name: needs_of_work(file, work) for name, work in works.items()}
     losses = needs["losses-digits-small_cnn"]
     # ce, ls and fl under two seeds; the pipeline adds a head on each ls network.
     assert (losses.planned, len(losses.networks), losses.heads, losses.ray_trials) == (6, 6, 2, 8)
@@ -376,7 +382,8 @@ def test_the_cost_of_tpe_is_told_where_suggestions_are_many(read, tmp_path):
     text = "out: OUT\nentries: {a: {methods: [mac_cal], search: {heads: 3000, metric: ece}}}"
     file = read(text)
     told = forecast(file, planned_works(file))
-    assert re.search(r"tpe itself takes about [\d.]+ (h|s) for 3000 suggestions", told)
+    assert re.search(r"a suggestion of tpe for a-mac_cal-digits: \d+ ms after 200, timed now", told)
+    assert re.search(r" \+ sampler [\d.]+ (s|min|h) ", told)
     assert "sampler: random" in told
     assert not (tmp_path / "out").exists()
 
@@ -407,4 +414,4 @@ def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
     spec = spec_of(told, epochs=1)
     kept = classifier_of(spec, bank).tensors.values()
     # But for a number of the network beside them.
-    assert sum(tensor.nbytes for tensor in kept) - 8 == _bytes_of_head(spec, spec.head)
+    assert sum(tensor.nbytes for tensor in kept) - 8 == bytes_of_head(spec, spec.head)

@@ -4,22 +4,18 @@ import json
 import math
 import os
 import statistics
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from tune_calib.data.base import info_of
-from tune_calib.data.splits import Development, Sizes, load_development, load_test
-from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
-from tune_calib.engine.network import NetworkTrainer, build, predict
-from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, population_key
+from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
+from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
@@ -30,9 +26,7 @@ from tune_calib.slots.data import DataSlot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
 from tune_calib.spec import TrialSpec, canonical_json
-
-HEAD_SAMPLES = 2048
-"""Features of the epoch by which heads are timed; an epoch of more takes longer in proportion."""
+from tune_calib.tuning.dry_run import timed
 
 
 def cores() -> int:
@@ -53,14 +47,6 @@ class Rate:
     source: str
 
 
-@dataclass(frozen=True)
-class Images:
-    """The splits of a data slot; of test the length alone."""
-
-    development: Development
-    test: int
-
-
 @dataclass
 class Clock:
     """Rates for one sweep; each is found once.
@@ -78,29 +64,33 @@ class Clock:
     device: torch.device
     where: ClassVar[str] = ""
     why_unknown: ClassVar[str] = "no such GPU or cores here"
-    _images: dict[str, Images] = field(default_factory=dict)
+    _sizes: dict[str, Sizes] = field(default_factory=dict)
     _networks: dict[str, Rate | None] = field(default_factory=dict)
     _batches: dict[str, tuple[float, float]] = field(default_factory=dict)
     _heads: dict[str, Rate | None] = field(default_factory=dict)
-
-    def images(self, slot: DataSlot) -> Images:
-        """The splits of a data slot."""
-        key = canonical_json(slot)
-        if key not in self._images:
-            # A dry run writes nothing: the cache is read where there is one.
-            cache = self.store.images
-            where = (slot, self.data_root, cache if cache.exists() else None)
-            self._images[key] = Images(load_development(*where), len(load_test(*where)))
-        return self._images[key]
+    _judged: dict[str, float] = field(default_factory=dict)
 
     def sizes(self, slot: DataSlot) -> Sizes:
-        """Samples of each split of a data slot."""
-        record = slot.import_record
-        if record is not None:
-            return Sizes(record.train, record.select, record.calib, record.test)
-        images = self.images(slot)
-        cut = images.development
-        return Sizes(len(cut.train), len(cut.select), len(cut.calib), images.test)
+        """Samples of each split of a data slot; the published ones where there are any."""
+        key = canonical_json(slot)
+        if key not in self._sizes:
+            record = slot.import_record
+            if record is not None:
+                found = Sizes(record.train, record.select, record.calib, record.test)
+            elif info_of(slot).published is not None:
+                found = published_sizes(slot)
+            else:
+                found = self._counted(slot)
+            self._sizes[key] = found
+        return self._sizes[key]
+
+    def _counted(self, slot: DataSlot) -> Sizes:
+        """Images of a data set of which each copy has its own number."""
+        # A dry run writes nothing: the cache is read where there is one.
+        cache = self.store.images
+        where = (slot, self.data_root, cache if cache.exists() else None)
+        cut = load_development(*where)
+        return Sizes(len(cut.train), len(cut.select), len(cut.calib), len(load_test(*where)))
 
     @property
     def is_here(self) -> bool:
@@ -146,13 +136,22 @@ class Clock:
     def _in_store(self, spec: TrialSpec) -> list[float]:
         """Seconds an epoch of networks in the store that differ in seed and epochs at most."""
         kind = kind_of(spec)
+        return [
+            about["train_s"] / len(about["history"])
+            for each, about in self._trained
+            if each == kind and self.ran_here(spec, about)
+        ]
+
+    @cached_property
+    def _trained(self) -> list[tuple[tuple[DataSlot, NetworkSlot], dict[str, Any]]]:
+        """What the networks in the store are, and their manifests."""
         found = []
         for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
             about = json.loads(path.read_text())
             with suppress(UserError):  # a spec of an earlier version
-                is_alike = kind_of(TrialSpec.build(**json.loads(about["spec"]))) == kind
-                if is_alike and self.ran_here(spec, about) and about["history"]:
-                    found.append(about["train_s"] / len(about["history"]))
+                spec = TrialSpec.build(**json.loads(about["spec"]))
+                if about["history"]:
+                    found.append((kind_of(spec), about))
         return found
 
     def ran_here(self, spec: TrialSpec, about: Mapping[str, Any]) -> bool:
@@ -173,9 +172,7 @@ class Clock:
         key = f"{plain.network_id} {threads}"
         if key not in self._batches:
             with on_threads(threads):
-                self._batches[key] = _time_batch(
-                    plain, self.images(spec.data).development, self.device
-                )
+                self._batches[key] = timed.batch_s(plain, self.device)
         return self._batches[key]
 
     def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate | None:
@@ -196,7 +193,7 @@ class Clock:
     def _of_rows(self, spec: TrialSpec, slot: HeadSlot) -> float | None:
         """Seconds a head and epoch of earlier heads of one shape on such a network."""
         seconds, epochs, shape = 0.0, 0, population_key(slot)
-        for row in _rows(self.out):
+        for row in self._rows:
             alike = (row["data"], row["backbone"]) == (
                 canonical_json(spec.data),
                 spec.network.backbone,
@@ -216,6 +213,15 @@ class Clock:
                     epochs += head["epochs"]
         return seconds / epochs if epochs else None
 
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        """Rows of heads in the folder, and in every folder of a sweep file."""
+        names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
+        names += ["gpu", "device"]
+        folders = sorted({path.parent for path in self.out.glob("*/trials")} | {self.out})
+        tables = [read_table(folder, "trials", keep=names.__contains__) for folder in folders]
+        return [row for table in tables for row in table.to_pylist() if row["head"]]
+
     def is_row_here(self, row: Mapping[str, Any]) -> bool:
         """Whether a row was computed as it would be now."""
         del row
@@ -223,79 +229,39 @@ class Clock:
 
     def heads_not_measured(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
         """An epoch of a population of which no rows tell."""
-        sizes, record = self.sizes(spec.data), spec.data.import_record
-        timed = min(sizes.train, HEAD_SAMPLES)
-        width = build(spec, sizes.train)[0].width if record is None else record.width
-        bank = _RandomBank(timed, sizes.select, width, info_of(spec.data).classes)
-        # At least one epoch behind the one that warms up.
-        long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
-        with on_threads(HEAD_THREADS):
-            part = in_parts(long, bank)[0]
-            trainer = PopulationTrainer(part, bank, 0, self.device)
-            next(trainer)
-            share = sizes.train / timed * len(long) / len(part)
-            seconds = _seconds(lambda: next(trainer)) * share
+        seconds = timed.heads_epoch_s(spec, slots, self.sizes(spec.data), self.device)
         return Rate(seconds, "from an epoch on random features now")
 
+    def evaluation_s(self, spec: TrialSpec, is_search: bool) -> float:
+        """Seconds of the metrics of a trial, and of its post-hoc fit."""
+        sizes, classes = self.sizes(spec.data), info_of(spec.data).classes
+        key = f"{canonical_json(spec.data)} {is_search}"
+        seconds = self._once(key, lambda: timed.evaluation_s(classes, sizes, is_search))
+        if spec.posthoc is None:
+            return seconds
+        slot = spec.posthoc
+        key = f"{canonical_json(spec.data)} {canonical_json(slot)}"
+        return seconds + self._once(key, lambda: timed.fit_s(slot, classes, sizes.calib))
 
-class _RandomBank(DevelopmentBank):
-    """Features that stand for those of a network that is not trained yet."""
+    def shifted_s(self, spec: TrialSpec, images: int) -> float:
+        """Seconds in which a trial is judged on a part of a shift set."""
+        classes = info_of(spec.data).classes
+        return self._once(f"{classes} {images}", lambda: timed.shifted_s(classes, images))
 
-    def __init__(self, samples: int, selected: int, width: int, classes: int) -> None:
-        self.about = {"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}}
-        chance = torch.Generator().manual_seed(0)
+    def intervals_s(self, spec: TrialSpec, draws: int) -> float:
+        """Seconds of the bootstrap of a trial."""
+        sizes, classes = self.sizes(spec.data), info_of(spec.data).classes
+        key = f"{canonical_json(spec.data)} {draws} draws"
+        return self._once(key, lambda: timed.intervals_s(classes, sizes, draws))
 
-        def draw(count: int) -> FeatureSplit:
-            labels = torch.randint(classes, (count,), generator=chance)
-            features = torch.rand(count, width, generator=chance)
-            return FeatureSplit(features, torch.rand(count, classes, generator=chance), labels)
-
-        self._train, self._select = draw(samples), draw(selected)
-        self._head = torch.rand(classes, width, generator=chance), torch.zeros(classes)
-
-    def train(self, view: int = 0) -> FeatureSplit:
-        return self._train
-
-    def select(self) -> FeatureSplit:
-        return self._select
-
-    def evaluated(self) -> dict[str, FeatureSplit]:
-        return {"select": self._select}
-
-    def own_head(self) -> tuple[Tensor, Tensor]:
-        return self._head
+    def _once(self, key: str, time_it: Callable[[], float]) -> float:
+        """What was timed; on one thread, as trials are evaluated."""
+        if key not in self._judged:
+            with on_threads(HEAD_THREADS):
+                self._judged[key] = time_it()
+        return self._judged[key]
 
 
 def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
     """What a network is, but for its seed and how long it is trained."""
     return spec.data, spec.network.model_copy(update={"seed": 0, "epochs": 1, "milestones": ()})
-
-
-def _time_batch(spec: TrialSpec, splits: Development, device: torch.device) -> tuple[float, float]:
-    """Train three epochs of one batch; the first one warms up."""
-    batch = torch.arange(min(spec.network.batch_size, len(splits.train), len(splits.select)))
-    small = Development(
-        splits.train.take(batch), splits.select.take(batch), splits.calib.take(batch[:1])
-    )
-    trainer = NetworkTrainer(spec, small, device)
-    next(trainer)
-    whole = min(_seconds(lambda: next(trainer)) for _ in range(2))
-    judge = _seconds(lambda: predict(trainer.method, trainer.network, trainer.select, trainer.info))
-    return max(whole - judge, 0.0), judge / len(batch)
-
-
-def _seconds(work: Any) -> float:
-    started = time.monotonic()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return time.monotonic() - started
-
-
-def _rows(out: Place) -> list[dict[str, Any]]:
-    """Rows of every folder of a sweep."""
-    names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
-    names += ["gpu", "device"]
-    folders = sorted(path.parent for path in out.glob("*/trials"))
-    tables = [read_table(folder, "trials").select(names) for folder in folders]
-    return [row for table in tables for row in table.to_pylist()]

@@ -1,5 +1,6 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
@@ -57,12 +58,22 @@ class Found:
     crashed: list[str]
 
 
-def search(job: SearchJob, retry: str | None = None) -> Found:
+def tell_recipe_of(job: SearchJob) -> None:
+    """Say on stderr by which recipe a search is run."""
+    tell_recipe(job.question.asked, job.out)
+
+
+def search(
+    job: SearchJob,
+    retry: str | None = None,
+    begin: Callable[[SearchJob], None] = tell_recipe_of,
+) -> Found:
     """Do what is left of a search.
 
     Args:
         job: the search.
         retry: status of trials that are tried once more, e.g. ``crashed``.
+        begin: says what is about to be done, where something is.
 
     Raises:
         UserError: a setting is wrong, the data is not there, ``out`` holds something else, or
@@ -105,10 +116,10 @@ def search(job: SearchJob, retry: str | None = None) -> Found:
         ledger.read()
         if ledger.study.finished() < planned:
             refuse_here(job.site.address, needs)
+            begin(job)
             reached = environment(job.out, job.site.store)
             with ray_session(job.site.address, reached, needs, everywhere):
                 tell_other_machine(job.out, job.site.address)
-                tell_recipe(question.asked, job.out)
                 _run(job, ledger, planned, manifest.search)
             planned = ledger.study.planned(asked)  # fewer where the space was at its end
         else:

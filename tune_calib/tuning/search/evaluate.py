@@ -1,6 +1,6 @@
 """The one look at the test split: the choice of a search, over seeds that it never saw."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -17,11 +17,9 @@ from tune_calib.optimism import BASELINE, CHOSEN, DEFAULTS, EVALUATION, OPTIMISM
 from tune_calib.places import Place
 from tune_calib.remarks import of_reads, of_test, shown
 from tune_calib.results import atomic_write, read_table
-from tune_calib.space import Point
-from tune_calib.tuning.ablate import LadderJob, ablate
+from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.look import CloserLook
-from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import Ledger
@@ -54,6 +52,7 @@ def evaluate_choice(
     command: str,
     extend: bool = False,
     look: CloserLook | None = None,
+    begin: Callable[[LadderJob], None] = tell_recipe_of,
 ) -> Evaluated:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
 
@@ -64,47 +63,81 @@ def evaluate_choice(
         command: to do the same again.
         extend: read test once more, under more seeds than before.
         look: what its trials are looked at beside.
+        begin: says what is about to be done.
 
     Raises:
         UserError: the search is not over, found nothing within the guard, or had its look at
             the test split with another choice or under other seeds.
     """
-    job = job_of(out, study_storage)
-    question, candidates = job.question, job.question.candidates()
+    job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
     with only_driver(out), at_work(out):
-        ledger = open_ledger(job, candidates)
-        ledger.judge_all()
-        if not ledger.standings:
-            raise UserError(
-                f"{out}: its study knows of no suggestion; first: tune-calib resume {out}"
-            )
-        number = question.objective.chosen(ledger.standings)
-        if number is None:
-            raise UserError(f"{out}: no trial keeps the accuracy; raise `guard` in a new search")
-        point = ledger.study.suggestion(number).point
-        choice = SearchEvaluated(
-            version=VERSION,
-            trial=number,
-            settings=dict(point),
-            rule=question.objective.rule(),
-        )
-        reads = _record(out, choice, Look(seeds=seeds, command=command), extend)
-        title = f"Search of {question.method}; {of_reads(reads)}"
-        ladder = _job(job, candidates, point, seeds, command, title)
-        crashed = ablate(replace(ladder, look=look or CloserLook()))
+        ledger = open_ledger(job, job.question.candidates())
+        choice = _choice(ledger)
+        reads = _record(out, choice, read, extend)
+        crashed = ablate(_job(job, choice, reads, command, look), begin)
     return Evaluated(
         folder=out / EVALUATION,
-        metrics=question.objective.metrics,
+        metrics=job.question.objective.metrics,
         reads=reads,
-        on_select=_believed(ledger, {DEFAULTS: 0, CHOSEN: number}),
+        on_select=_believed(ledger, {DEFAULTS: 0, CHOSEN: choice.trial}),
         crashed=crashed,
     )
 
 
+def planned_evaluation(
+    out: Place,
+    seeds: int,
+    study_storage: str | None,
+    command: str,
+    extend: bool = False,
+    look: CloserLook | None = None,
+) -> LadderJob:
+    """The ladder that ``evaluate_choice`` would run; nothing is written, and test stays shut.
+
+    Raises:
+        UserError: as ``evaluate_choice``.
+    """
+    job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
+    choice = _choice(open_ledger(job, job.question.candidates(), is_read_only=True))
+    return _job(job, choice, _with_read(out, choice, read, extend).reads, command, look)
+
+
+def _choice(ledger: Ledger) -> SearchEvaluated:
+    """The trial of a search that the rule chooses.
+
+    Raises:
+        UserError: the search is not over, or found nothing within the guard.
+    """
+    ledger.judge_all()
+    if not ledger.standings:
+        raise UserError(
+            f"{ledger.out}: its study knows of no suggestion; first: tune-calib resume {ledger.out}"
+        )
+    number = ledger.objective.chosen(ledger.standings)
+    if number is None:
+        raise UserError(f"{ledger.out}: no trial keeps the accuracy; raise `guard` in a new search")
+    return SearchEvaluated(
+        version=VERSION,
+        trial=number,
+        settings=dict(ledger.study.suggestion(number).point),
+        rule=ledger.objective.rule(),
+    )
+
+
 def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
-    """Write down that test is read, before it is; gives every look at it, in their order.
+    """Write down that test is read, before it is; gives every look at it, in their order."""
+    record = _with_read(out, choice, look, extend)
+    record.write(out)
+    return record.reads
+
+
+def _with_read(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> SearchEvaluated:
+    """The record of every look at test, in their order, with one more.
 
     The same look may be repeated, e.g. after a kill. Another choice comes too late.
+
+    Raises:
+        UserError: another choice was evaluated, or this one under other seeds.
     """
     try:
         old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
@@ -127,8 +160,7 @@ def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> li
         )
     if not reads or look.seeds > last:
         reads = [*reads, look]
-    choice.model_copy(update={"reads": reads}).over(old).write(out)
-    return reads
+    return choice.model_copy(update={"reads": reads}).over(old)
 
 
 def _reads_before(out: Place) -> list[Look]:
@@ -140,25 +172,34 @@ def _reads_before(out: Place) -> list[Look]:
 
 
 def _job(
-    job: SearchJob, candidates: Candidates, point: Point, seeds: int, command: str, title: str
+    job: SearchJob,
+    choice: SearchEvaluated,
+    reads: Sequence[Look],
+    command: str,
+    look: CloserLook | None,
 ) -> LadderJob:
     """The ladder of baseline, defaults and choice, under seeds that the search never saw."""
-    question = job.question
+    question, candidates = job.question, job.question.candidates()
     own = question.asked.seeds
     first = 1 + max([*own.network, *own.head])
-    fresh = tuple(range(first, first + seeds))
+    fresh = tuple(range(first, first + reads[-1].seeds))
     rungs: list[Rung] = []
     known = {candidates.baseline()[0].spec.hash}
-    for label, each in ((CHOSEN, point), (DEFAULTS, candidates.first()[0])):
+    for label, each in ((CHOSEN, choice.settings), (DEFAULTS, candidates.first()[0])):
         spec_hash = candidates.trials(each, 0)[0].spec.hash
         if spec_hash not in known:  # the defaults of ce are the baseline
             known.add(spec_hash)
             rungs.insert(0, candidates.rung(each, label))
     rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
     return LadderJob(
-        Ladder(f"search {question.method}", title, tuple(rungs)),
+        Ladder(
+            f"search {question.method}",
+            f"Search of {question.method}; {of_reads(reads)}",
+            tuple(rungs),
+        ),
         replace(question.asked, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(job.site, out=job.out / EVALUATION, command=command),
+        look or CloserLook(),
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, as_key, told
@@ -12,11 +12,13 @@ from tune_calib.names import SEARCH_MANIFEST
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.ablate import LadderJob, ablate
+from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
 from tune_calib.tuning.backend.feed import resources_of
 from tune_calib.tuning.backend.launch import Resources, refuse_here
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.folder import done, only_driver, spent_s
 from tune_calib.tuning.search.driver import Found, search, study_so_far
+from tune_calib.tuning.search.driver import tell_recipe_of as tell_search
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import journal_file
@@ -24,6 +26,8 @@ from tune_calib.tuning.site import Site
 from tune_calib.tuning.sweep.entries import Work, works_of
 from tune_calib.tuning.sweep.file import Position, ReadFile
 from tune_calib.tuning.taken_in import taken_in
+
+Begin = Callable[[LadderJob | SearchJob], None]
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,13 @@ class Ended:
     is_refused: bool = False
 
 
-def planned_works(file: ReadFile, needs_data: bool = True) -> list[Work]:
+def planned_works(file: ReadFile, needs_data: bool = True, is_dry: bool = False) -> list[Work]:
     """Everything that a sweep file asks for, checked: settings, resources, data.
 
     Args:
         file: the sweep file.
         needs_data: whether the files of the data sets must be there.
+        is_dry: write nothing.
 
     Raises:
         UserError: something is wrong.
@@ -69,7 +74,7 @@ def planned_works(file: ReadFile, needs_data: bool = True) -> list[Work]:
         except UserError as error:
             raise file.error(("data_root",), str(error)) from None
         try:
-            asked = taken_in(work.asked, file.content.data_root, file.store)
+            asked = taken_in(work.asked, file.content.data_root, file.store, is_dry)
         except UserError as error:
             raise file.error(work.position, str(error)) from None
         works[index] = replace(work, asked=asked)
@@ -93,7 +98,11 @@ def _of_look(file: ReadFile, work: Work) -> Position:
 
 
 def run_sweep(
-    file: ReadFile, works: list[Work], command: str, retry: str | None
+    file: ReadFile,
+    works: list[Work],
+    command: str,
+    retry: str | None,
+    begin: Begin | None = None,
 ) -> Iterator[Ended]:
     """Carry a sweep out; one that fails does not stop the others.
 
@@ -102,6 +111,7 @@ def run_sweep(
         works: what it asks for.
         command: to do the same again.
         retry: status of a search's trials that are tried once more, e.g. ``crashed``.
+        begin: says what is about to be done of a ladder or search, where something is.
 
     Raises:
         UserError: another program runs on the folder.
@@ -116,7 +126,7 @@ def run_sweep(
         for number, work in enumerate(works, start=1):
             show_entry(f"{work.name}, {number} of {len(works)}")
             try:
-                yield carry_out(file, work, command, retry)
+                yield carry_out(file, work, command, retry, begin)
             except UserError as error:
                 yield Ended(work.name, out / work.name, [as_key(error)], is_refused=True)
             except Exception as error:
@@ -140,14 +150,17 @@ def _resources(work: Work, out: Place) -> list[Resources]:
     return resources_of(make_plan(first, set()), work.gpus)
 
 
-def carry_out(file: ReadFile, work: Work, command: str, retry: str | None) -> Ended:
+def carry_out(
+    file: ReadFile, work: Work, command: str, retry: str | None, begin: Begin | None = None
+) -> Ended:
     """Do what is left of one ladder or search."""
     folder = file.out / work.name
     if work.search is None:
-        crashed = ablate(ladder_job(file, work, command))
+        crashed = ablate(ladder_job(file, work, command), begin or tell_ladder)
         return Ended(work.name, folder, [as_key(line) for line in crashed])
     job, hours = search_job(file, work, command), work.search.hours
-    found = search(job, retry) if hours is None else _search_for(job, hours, retry)
+    told: Callable[[SearchJob], None] = begin or tell_search
+    found = search(job, retry, told) if hours is None else _search_for(job, hours, retry, told)
     return Ended(work.name, folder, [as_key(line) for line in found.crashed], found)
 
 
@@ -216,7 +229,9 @@ def batch_of(question: Question, at_once: int) -> int:
     return question.population * at_once if is_head else at_once
 
 
-def _search_for(job: SearchJob, hours: float, retry: str | None) -> Found:
+def _search_for(
+    job: SearchJob, hours: float, retry: str | None, begin: Callable[[SearchJob], None]
+) -> Found:
     """Search until the next batch would not fit into some hours.
 
     The search is made longer step by step, at most to twice its length, by what its trials took
@@ -232,10 +247,16 @@ def _search_for(job: SearchJob, hours: float, retry: str | None) -> Found:
         more = affordable(ended, spent, 3600 * hours, batch)
         if found is not None and not more:
             return found
-        found = search(replace(job, suggestions=max(1, ended + more)), retry)
+        longer = replace(job, suggestions=max(1, ended + more))
+        found = search(longer, retry, begin if found is None else _say_nothing)
         if len(found.ledger.standings) <= ended:  # of a grid that is at its end
             return found
         ended = len(found.ledger.standings)
+
+
+def _say_nothing(job: SearchJob) -> None:
+    """Of the parts of one search the first alone is told of."""
+    del job
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
