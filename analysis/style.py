@@ -31,6 +31,11 @@ def apply() -> None:
     """Set the style; called before a figure is drawn."""
     # Reports are made where there is no screen.
     mpl.use("Agg")
+    theme()
+
+
+def theme() -> None:
+    """Set the style alone, where a notebook draws in its own way."""
     # A user's own defaults would make other figures of the same results.
     mpl.rcdefaults()
     sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)

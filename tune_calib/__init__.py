@@ -1,7 +1,7 @@
 """Calibration of neural networks: methods, searches and ablations of them, and a small library.
 
-What the library offers (docs/pages/export.md) is imported when it is asked for, so that the
-command line starts quickly.
+What Python is offered (docs/pages/python.md, docs/pages/export.md) is imported when it is asked
+for, so that the command line starts quickly.
 """
 
 from importlib import import_module
@@ -11,6 +11,9 @@ _LIBRARY = {
     "calibration_report": "tune_calib.report",
     "RetrainedHead": "tune_calib.library.retrained",
     "load_calibrated": "tune_calib.library.calibrated",
+    **dict.fromkeys(
+        ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
+    ),
 }
 _ESTIMATORS = "tune_calib.library.estimators"
 

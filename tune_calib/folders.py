@@ -82,6 +82,19 @@ def is_search(out: Place) -> bool:
     return _is_of_search(read_table(out, "trials"))
 
 
+def entries(folder: Place) -> list[Place]:
+    """The ladders and searches below the folder that a sweep file names as ``out``, by name.
+
+    Returns:
+        Nothing for the folder of one sweep or search, which may have an evaluation below it.
+    """
+    if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
+        return []
+    # An entry whose manifest is lost is still known by its rows.
+    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST, "trials")
+    return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
+
+
 def _is_of_search(rows: pa.Table) -> bool:
     # The baseline of a search stands on no rung of a ladder.
     return rows.num_rows > 0 and bool(pc.any(pc.less(rows["rung"], 0)).as_py())

@@ -8,6 +8,7 @@ A file travels as text, since no file system need be shared with the workers. A 
 importable wherever it is used, and be the same there.
 """
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -190,6 +191,16 @@ def use(plugins: Iterable[Plugin]) -> None:
     for content, plugin in wanted.items():
         if content not in _in_use:
             _register(plugin)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Give up what is registered while the block runs: a process may carry out several commands."""
+    before = in_use()
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def _remove(content: str) -> None:

@@ -1,7 +1,5 @@
 """What logits and labels say of a classifier: every metric with its interval, and a diagram."""
 
-import base64
-import io
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -147,11 +145,10 @@ class CalibrationReport:
 
     def _repr_html_(self) -> str:
         """For notebooks: the figure and the table."""
-        drawn = io.BytesIO()
-        self.figure().savefig(drawn, format="png", dpi=150)
-        data = base64.b64encode(drawn.getvalue()).decode()
-        image = f'<img alt="reliability diagram" width="340" src="data:image/png;base64,{data}">'
-        return f"{image}\n{self._cells().to_html(index=False)}"
+        from analysis.page.inline import image
+
+        shown = image(self.figure(), "reliability diagram", 340)
+        return f"{shown}\n{self._cells().to_html(index=False)}"
 
     def __str__(self) -> str:
         """The table."""

@@ -43,6 +43,23 @@ def write_files(out: Place, options: Options, before: Kept) -> str:
     Raises:
         UserError: as ``report.write_report`` says.
     """
+    sweep = sweep_of(out, options)
+    if sweep.trials.empty:
+        return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
+    _check_test(sweep, options.test)
+    results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
+    names, gallery = _write_all(results, before, [*options.of_figures(), *options.of_tables()])
+    text = _printed(sweep, gallery.remarks, [out / name for name in names])
+    before.write(text, names, gallery.files)
+    return text
+
+
+def sweep_of(out: Place, options: Options) -> Sweep:
+    """What a folder holds, as a table that is asked for shows it.
+
+    Raises:
+        UserError: it holds no sweep, or no result has what is asked for.
+    """
     sweep = replace(
         load(out),
         shows_regime=options.regime,
@@ -51,15 +68,9 @@ def write_files(out: Place, options: Options, before: Kept) -> str:
     )
     if options.published is not None:
         sweep = beside(sweep, options.published)
-    if sweep.trials.empty:
-        return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
-    _check_test(sweep, options.test)
-    _check_shown(sweep)
-    results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
-    names, gallery = _write_all(results, before, [*options.of_figures(), *options.of_tables()])
-    text = _printed(sweep, gallery.remarks, [out / name for name in names])
-    before.write(text, names, gallery.files)
-    return text
+    if not sweep.trials.empty:
+        _check_shown(sweep)
+    return sweep
 
 
 def _printed(sweep: Sweep, remarks: Sequence[str], written: Sequence[Place]) -> str:

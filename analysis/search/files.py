@@ -105,9 +105,7 @@ def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
     }
     contents = {"suggestions.csv": search.table().to_csv(index=False)}
     for name, records in rows.items():
-        shown = texts(records)
-        table = tabulate(shown, headers="keys", tablefmt="github", disable_numparse=True)
-        contents[f"{name}.md"] = f"{table}\n\n{notes[name]}\n"
+        contents[f"{name}.md"] = search_tables.markdown(records, notes[name])
         label = latex.label_of("search", search.method, name)
         contents[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
     for name, text in contents.items():

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
+from tabulate import tabulate
 
 from analysis.compare.regime import of_baseline
 from analysis.page.table import Table
@@ -18,6 +19,7 @@ from analysis.text import (
     decimal_cell,
     number_cell,
     significant_cell,
+    texts,
     title,
 )
 from tune_calib.names import METRICS, legend, signed
@@ -163,6 +165,12 @@ def notes(search: SearchResults) -> dict[str, str]:
         "suggestions": f"Every suggestion that ended ({search.ended()}); - where a setting does "
         f"not matter.{flags}",
     }
+
+
+def markdown(records: Sequence[Record], note: str) -> str:
+    """A table in Markdown, its note below."""
+    body = tabulate(texts(records), headers="keys", tablefmt="github", disable_numparse=True)
+    return f"{body}\n\n{note}\n"
 
 
 def page_tables(search: SearchResults) -> dict[str, Table]:

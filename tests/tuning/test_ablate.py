@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 from ray import tune
 
+import tune_calib
 from tests.support import (
     CIRCUMSTANCES,
     QUICK,
@@ -58,6 +60,36 @@ def test_the_same_command_again_does_nothing(whole):
     command = ("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
     assert here(*command).returncode == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
+
+
+@pytest.mark.ray
+def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
+    out, _ = whole
+    quick = {"network.augment": "none", "head.augment": "none"}
+    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": quick}
+    called = tune_calib.ablate("mac_cal", **asked, out=tmp_path / "called")
+    assert rows(called.out) == rows(out)
+    assert called.table() == (out / "tables/ladder.md").read_text()
+    settings = {"epochs": 2, "augment": "none"}
+    entry = {"ladder": "mac_cal", "controls": True, "set": {"network": settings, "head": settings}}
+    where = {"out": str(tmp_path / "listed"), "store": str(out / "store")}
+    (tmp_path / "sweep.yaml").write_text(json.dumps({**where, "seeds": 2, "entries": {"a": entry}}))
+    ran = tune_calib.run(tmp_path / "sweep.yaml")
+    # The entries of a file share its set, so that the question of one is put otherwise.
+    assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
+
+
+@pytest.mark.ray
+def test_python_finds_done_what_the_command_line_did(whole):
+    out, _ = whole
+    quick = {"network.augment": "none", "head.augment": "none"}
+    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": quick}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    command = json.loads((out / "sweep.json").read_text())["command"]
+    tune_calib.ablate("mac_cal", **asked, out=out)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
+    told = json.loads((out / "sweep.json").read_text())["command"]
+    assert sorted(shlex.split(told)) == sorted(shlex.split(command))
 
 
 @pytest.mark.ray

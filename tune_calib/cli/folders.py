@@ -5,24 +5,9 @@ from collections.abc import Callable
 import typer
 
 from tune_calib.errors import UserError, as_option
-from tune_calib.folders import is_search
-from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.folders import entries
 from tune_calib.places import Place, place
 from tune_calib.plugin_folders import take_up
-
-
-def entries(folder: Place) -> list[Place]:
-    """The ladders and searches below the folder that a sweep file names as ``out``, by name.
-
-    Returns:
-        Nothing for the folder of one sweep or search, which may have an evaluation below it.
-    """
-    if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
-        return []
-    # An entry whose manifest is lost is still known by its rows.
-    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST, "trials")
-    return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
 
 
 def tell_overview(folder: Place) -> None:

@@ -22,12 +22,9 @@ def with_plugins(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(**options: Any) -> None:
         given = options.pop(_NAME) or []
-        before = plugins.in_use()
-        plugins.use([*plugins.installed(), *map(plugins.read, given)])
-        try:
+        with plugins.restored():
+            plugins.use([*plugins.installed(), *map(plugins.read, given)])
             command(**options)
-        finally:
-            plugins.use(before)  # a process may carry out several commands
 
     signature = inspect.signature(command)
     option = inspect.Parameter(

@@ -123,8 +123,8 @@ def export(
     data_root: DataRoot = None,
 ) -> None:
     """Write the calibrated network of a trial: network, head and transform, for any program."""
-    from tune_calib.cli.folders import entries, opened
-    from tune_calib.folders import is_search, search_of
+    from tune_calib.cli.folders import opened
+    from tune_calib.folders import entries, is_search, search_of
     from tune_calib.places import place
 
     folder = opened(out)

@@ -1,0 +1,120 @@
+"""Results in Python: frames, tables, figures, and what a notebook shows of them."""
+
+import base64
+import io
+import re
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+import pytest
+from PIL import Image
+
+import tune_calib
+from analysis.ladder.tables import markdown
+from analysis.load import load
+from tests import fake_results
+from tests.support import Reader
+from tune_calib.errors import UserError
+from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
+
+POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A sweep, a search and the two as the entries of a sweep file."""
+    out = tmp_path_factory.mktemp("opened")
+    fake_results.write(out / "all" / "sweep", bad="crashed", bad_rungs=(2,))
+    fake_results.write_search(out / "all" / "tuned", POINTS, [0.06, 0.05])
+    return out / "all"
+
+
+def test_a_sweep_gives_its_rows_and_the_table_of_its_report(folder):
+    sweep = tune_calib.open_results(folder / "sweep")
+    assert isinstance(sweep.rows, pd.DataFrame)
+    assert len(sweep.rows) == 12
+    assert sweep.rows["test/ece"].dropna().between(0, 1).all()
+    assert sweep.table() == markdown(load(folder / "sweep"))
+    assert "9 done" in repr(sweep)
+    assert "3 crashed" in repr(sweep)
+    assert "NLL" in sweep.table("nll")
+    assert "| ECE" not in sweep.table("nll")
+    with pytest.raises(UserError, match="ecee"):
+        sweep.table("ecee")
+    with pytest.raises(UserError, match="intervals"):
+        sweep.table(intervals=True)
+
+
+def test_a_notebook_shows_table_and_figure(folder):
+    html = tune_calib.open_results(folder / "sweep")._repr_html_()
+    tags = Reader(html)
+    assert tags.open == []
+    assert {"table", "img"} <= {tag for tag, _ in tags.tags}
+    assert "<b>" in html  # the best of a column
+    data = re.search('src="data:image/png;base64,([^"]+)"', html)[1]
+    assert Image.open(io.BytesIO(base64.b64decode(data))).width > 500
+
+
+def test_a_figure_leaves_the_notebook_as_it_was(folder):
+    before, style = mpl.get_backend(), dict(mpl.rcParams)
+    sweep = tune_calib.open_results(folder / "sweep")
+    drawn = sweep.figure("reliability")
+    assert drawn.axes
+    assert sweep.figure("tradeoff").axes
+    assert (mpl.get_backend(), dict(mpl.rcParams)) == (before, style)
+    assert plt.get_fignums() == []  # else it would be shown twice, and kept
+    with pytest.raises(UserError, match=r"reliabilty.*reliability"):
+        sweep.figure("reliabilty")
+    with pytest.raises(UserError, match="samples: not drawn"):
+        sweep.figure("samples")
+
+
+def test_a_search_gives_its_suggestions_and_the_choice(folder):
+    search = tune_calib.open_results(folder / "tuned")
+    assert list(search.suggestions["number"]) == [0, 1]
+    assert search.chosen == POINTS[1]
+    assert "| 1 (chosen)" in search.table()
+    assert str(search) == search.table()
+    assert len(search.rows) >= 2
+    assert search.figure("history").axes
+    assert Reader(search._repr_html_()).open == []
+    assert "n = 2" in repr(search)
+
+
+def test_what_a_search_chose_is_what_a_comparison_takes(folder):
+    from tune_calib.options import settings
+
+    chosen = tune_calib.open_results(folder / "tuned").chosen
+    given = settings(further=chosen.items())
+    assert given["head"]["lr"] == 0.05
+
+
+def test_a_sweep_file_gives_its_entries(folder):
+    whole = tune_calib.open_results(folder)
+    assert list(whole) == ["sweep", "tuned"]
+    assert repr(whole["sweep"]) == repr(tune_calib.open_results(folder / "sweep"))
+    rows = whole.rows
+    assert next(iter(rows)) == "entry"
+    assert set(rows["entry"]) == {"sweep", "tuned"}
+    assert len(rows) == sum(len(each.rows) for each in whole.values())
+    html, table, told = whole._repr_html_(), whole.table(), str(whole)
+    for name in whole:
+        assert f"## {name}" in table
+        assert f"== {name} ==" in told
+        assert f"<h3>{name}</h3>" in html
+    assert Reader(html).open == []
+
+
+@pytest.mark.slow
+def test_reports_are_written_beside_the_results(folder):
+    whole = tune_calib.open_results(folder)
+    for page in whole.report():
+        assert page.stat().st_size > 10_000
+    assert whole["sweep"].table() == (folder / "sweep/tables/ladder.md").read_text()
+    assert whole["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
+
+
+def test_the_figures_that_are_drawn_unless_named_are_there():
+    assert "reliability" in LADDER_FIGURES
+    assert "history" in SEARCH_FIGURES

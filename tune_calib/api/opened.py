@@ -1,0 +1,321 @@
+"""Results as Python has them: frames, tables, figures, and what a notebook shows."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from analysis.ladder import page_tables, tables
+from analysis.ladder.files import sweep_of
+from analysis.ladder.options import Options
+from analysis.ladder.report import write_report
+from analysis.ladder.results import LadderResults
+from analysis.load import load
+from analysis.page.inline import drawn, html_table, image
+from analysis.search import tables as search_tables
+from analysis.search.load import SearchResults, is_complete, load_search
+from analysis.search.report import write_search_report
+from tune_calib import plugins
+from tune_calib.errors import UserError
+from tune_calib.folders import entries, is_search
+from tune_calib.places import Place
+from tune_calib.plugin_folders import take_up
+from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_WIDTH = 640  # of a figure in a notebook, in CSS pixels
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpenSweep:
+    """The results of a ladder or a comparison, read from its folder when they are asked for.
+
+    Attributes:
+        out: folder of the sweep.
+        crashed: a line for each trial that crashed in this call.
+        notes: what else is to be said of them.
+    """
+
+    out: Place
+    crashed: tuple[str, ...] = ()
+    notes: str = ""
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row a trial that ended; columns as docs/pages/results-on-disk.md has them.
+
+        Metrics are fractions, e.g. ``rows["test/ece"]``.
+        """
+        return load(self.out).trials
+
+    def table(
+        self,
+        metric: str | Sequence[str] = (),
+        *,
+        regime: bool = False,
+        intervals: bool = False,
+        published: str | None = None,
+    ) -> str:
+        """The table in Markdown: mean and spread of each rung on test, in percent.
+
+        Args:
+            metric: metrics of the table; the usual ones if there are none.
+            regime: columns of the regime too.
+            intervals: over the test samples instead of the spread over seeds.
+            published: a paper's table to put beside it.
+
+        Raises:
+            UserError: no result has what is asked for.
+        """
+        metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+        options = Options(published, None, regime, metrics, intervals)
+        with _known(self.out):
+            return tables.markdown(sweep_of(self.out, options))
+
+    def figure(self, name: str = "reliability") -> "Figure":
+        """A figure of the report, for matplotlib.
+
+        Args:
+            name: as ``tune-calib list ladder-figures`` has it.
+
+        Raises:
+            UserError: there is no such figure, or nothing to draw in it.
+        """
+        with _known(self.out):
+            return drawn(LADDER_FIGURES[name], LadderResults(load(self.out)))
+
+    def report(self) -> Place:
+        """Write tables, figures and the page beside the results; gives the page."""
+        with _known(self.out):
+            write_report(self.out)
+        return self.out / "report.html"
+
+    def __str__(self) -> str:
+        """The table as a terminal shows it."""
+        with _known(self.out):
+            sweep = load(self.out)
+            return "\n\n".join(filter(None, [tables.console_table(sweep), self.notes]))
+
+    def __repr__(self) -> str:
+        """Where it lies, and how its trials ended."""
+        told = ", ".join(f"{n} {status}" for status, n in load(self.out).counts().items())
+        return f"<OpenSweep {self.out}: {told}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the table, and the reliability diagrams where there are bins."""
+        with _known(self.out):
+            sweep = load(self.out)
+            parts = [html_table(page_tables.ladder(sweep))]
+        with contextlib.suppress(UserError):  # of results without bins
+            parts.append(image(self.figure(), "reliability diagrams", _WIDTH))
+        return "\n".join([*parts, *_preformatted(self.notes)])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpenSearch:
+    """The results of a search, on ``select``, read from its folder when they are asked for.
+
+    Attributes:
+        out: folder of the search.
+        crashed: a line for each trial that crashed in this call.
+        notes: its end as a terminal shows it; empty where this process did not carry it out.
+        study_storage: URL of its study, where that is a database.
+    """
+
+    out: Place
+    crashed: tuple[str, ...] = ()
+    notes: str = ""
+    study_storage: str | None = None
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """One row a trial; metrics are fractions, of ``select`` alone."""
+        return self._results().trials
+
+    @property
+    def suggestions(self) -> pd.DataFrame:
+        """One row a suggestion: number, status, settings, ``mean`` of the first metric."""
+        return self._results().table()
+
+    @property
+    def chosen(self) -> dict[str, Any] | None:
+        """The settings that the declared rule chooses, as ``set`` takes them.
+
+        None where no suggestion keeps the accuracy within the guard.
+        """
+        outcome = self._results().outcome
+        points = {each.number: each.point for each in outcome.suggestions}
+        return None if outcome.chosen is None else dict(points[outcome.chosen])
+
+    def table(self) -> str:
+        """Baseline, defaults and the best suggestions in Markdown."""
+        search = self._results()
+        return search_tables.markdown(
+            search_tables.best_rows(search), search_tables.notes(search)["best"]
+        )
+
+    def figure(self, name: str = "history") -> "Figure":
+        """A figure of the report, for matplotlib.
+
+        Args:
+            name: as ``tune-calib list search-figures`` has it.
+
+        Raises:
+            UserError: there is no such figure, or nothing to draw in it.
+        """
+        with _known(self.out):
+            return drawn(SEARCH_FIGURES[name], self._results())
+
+    def report(self) -> Place:
+        """Write tables, figures and the page beside the results; gives the page."""
+        with _known(self.out):
+            self._results()
+            write_search_report(self.out)
+        return self.out / "report.html"
+
+    def evaluate(
+        self,
+        seeds: int = 5,
+        *,
+        extend: bool = False,
+        shift: str | Sequence[str] = (),
+        bootstrap: int = 0,
+    ) -> OpenSweep:
+        """Read the test split, once: the chosen trial under fresh seeds, beside the baseline.
+
+        Args:
+            seeds: fresh seeds of networks and heads.
+            extend: read test again, under more seeds than before.
+            shift: shift sets to look at the trials on.
+            bootstrap: draws of the test samples, for intervals.
+
+        Raises:
+            UserError: the search found nothing, or test was read with another choice or seeds.
+        """
+        from tune_calib.api.calls import evaluate
+
+        return evaluate(
+            str(self.out),
+            seeds=seeds,
+            extend=extend,
+            shift=shift,
+            bootstrap=bootstrap,
+            study_storage=self.study_storage,
+        )
+
+    def _results(self) -> SearchResults:
+        if not is_complete(self.out):
+            from tune_calib.tuning.search.driver import write_outcome_so_far
+
+            write_outcome_so_far(self.out, self.study_storage)
+        return load_search(self.out)
+
+    def __str__(self) -> str:
+        """As a terminal shows the end of a search."""
+        return self.notes or self.table()
+
+    def __repr__(self) -> str:
+        """Where it lies, and how its suggestions ended."""
+        return f"<OpenSearch {self.out}: {self._results().note()}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the best suggestions."""
+        with _known(self.out):
+            return html_table(search_tables.page_tables(self._results())["best"])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
+    """The results of a sweep file: of each entry by the name of its folder.
+
+    Attributes:
+        out: folder of the sweep file's results.
+        entries: sweeps and searches, in the order in which they were carried out.
+        failures: a line for each trial that crashed, and for what stopped an entry.
+    """
+
+    out: Place
+    entries: Mapping[str, OpenSweep | OpenSearch]
+    failures: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> OpenSweep | OpenSearch:
+        """The results of an entry.
+
+        Raises:
+            KeyError: there is none of this name.
+        """
+        return self.entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of the entries."""
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.entries)
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """The rows of all entries; the first column, ``entry``, is the name."""
+        frames = [each.rows.assign(entry=name) for name, each in self.entries.items()]
+        if not frames:
+            return pd.DataFrame(columns=["entry"])
+        whole = pd.concat(frames, ignore_index=True)
+        return whole[["entry", *(name for name in whole if name != "entry")]]
+
+    def table(self) -> str:
+        """The tables of all entries in Markdown, a heading each."""
+        return "\n".join(f"## {name}\n\n{each.table()}" for name, each in self.entries.items())
+
+    def report(self) -> list[Place]:
+        """Write the report of every entry; gives the pages."""
+        return [each.report() for each in self.entries.values()]
+
+    def __str__(self) -> str:
+        """Every entry as a terminal shows it."""
+        told = "\n\n".join(f"== {name} ==\n{each}" for name, each in self.entries.items())
+        return "\n\n".join(filter(None, [told, *self.failures]))
+
+    def __repr__(self) -> str:
+        """Where it lies, and how many entries there are."""
+        count = len(self.entries)
+        return f"<OpenSweepFile {self.out}: {count} {'entry' if count == 1 else 'entries'}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: every entry under its name."""
+        parts = [
+            f"<h3>{escape(name)}</h3>\n{each._repr_html_()}" for name, each in self.entries.items()
+        ]
+        return "\n".join([*parts, *_preformatted("\n".join(self.failures))])
+
+
+def opened(out: Place, study_storage: str | None) -> OpenSweep | OpenSearch | OpenSweepFile:
+    """What a folder holds.
+
+    Raises:
+        UserError: it holds no results.
+    """
+    if below := entries(out):
+        found: dict[str, Any] = {each.name: opened(each, study_storage) for each in below}
+        return OpenSweepFile(out, found)
+    if is_search(out):
+        return OpenSearch(out, study_storage=study_storage)
+    load(out)  # one that holds nothing is refused here
+    return OpenSweep(out)
+
+
+@contextlib.contextmanager
+def _known(out: Place) -> Iterator[None]:
+    """The plug-ins behind a folder, registered beside those that are in use."""
+    with plugins.restored():
+        take_up(out)
+        yield
+
+
+def _preformatted(text: str) -> list[str]:
+    return [f"<pre>{escape(text)}</pre>"] if text else []
