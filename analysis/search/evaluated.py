@@ -51,7 +51,7 @@ def _records(search: SearchResults, sweep: Sweep) -> list[Record]:
         spread = stdev(each.test) if len(each.test) > 1 else float("nan")
         rows.append(
             {
-                "": Cell(signed(each.label, flags)),
+                "rung": Cell(signed(each.label, flags)),
                 "metric": Cell(title(each.metric)),
                 "select, searched": number_cell(each.metric, each.searched),
                 "select, fresh seeds": number_cell(each.metric, each.fresh),
