@@ -7,6 +7,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
+from analysis.interactive.told import tell
+from analysis.text import number
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -43,6 +45,18 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
     return pd.DataFrame({"low": low, "high": high}, index=shown.index)
 
 
+def bins_told(bins: pd.DataFrame) -> list[str]:
+    """What each bin that is not empty holds, a text of some lines each; fractions in percent."""
+    shown = bins[bins["count"] > 0]
+    return [
+        f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
+        f"accuracy (%): {number('accuracy', row['accuracy'])}\n"
+        f"mean confidence (%): {number('accuracy', row['confidence'])}\n"
+        f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
+        for row in shown.to_dict("records")
+    ]
+
+
 def diagram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw accuracy against confidence, and how far chance takes a calibrated network.
 
@@ -52,14 +66,16 @@ def diagram(axis: Axes, bins: pd.DataFrame) -> None:
     """
     shown = bins[bins["count"] > 0]
     width = shown["upper"] - shown["lower"]
-    axis.bar(
+    reached = axis.bar(
         shown["lower"], shown["accuracy"], width, align="edge", color=style.color(9),
         edgecolor="white", linewidth=0.5,
     )  # fmt: skip
-    axis.bar(
+    gap = axis.bar(
         shown["lower"], shown["confidence"] - shown["accuracy"], width, bottom=shown["accuracy"],
         align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
     )  # fmt: skip
+    for bars in (reached, gap):
+        tell(bars, bins_told(bins))
     band = consistency_band(bins)
     middle = (shown["lower"] + shown["upper"]) / 2
     axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
@@ -80,10 +96,11 @@ def histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
     axis.set_yscale("log")
     width = shown["upper"] - shown["lower"]
-    axis.bar(
+    bars = axis.bar(
         shown["lower"], 100 * shown["share"], width, align="edge", color="0.45",
         edgecolor="white", linewidth=0.5,
     )  # fmt: skip
+    tell(bars, bins_told(bins))
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]

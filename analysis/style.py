@@ -1,12 +1,15 @@
 """One style for every figure: widths of a two-column paper, colour-blind-safe, stable bytes."""
 
+import json
 from pathlib import Path
 
 import matplotlib as mpl
 import seaborn as sns
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
+from analysis.interactive.figure import interactive
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -64,8 +67,17 @@ def plain_ticks(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+def whole_ticks(axis: Axis) -> None:
+    """Write whole numbers alone, on an axis of epochs or of what else is counted."""
+    axis.set_major_locator(MaxNLocator(integer=True))
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG (200 dpi), SVG and PDF and close it."""
+    """Write a figure as PNG (200 dpi), SVG and PDF and close it.
+
+    Beside them as JSON for the page, where there is something that a picture alone does not tell:
+    as of ``interactive.figure.interactive``.
+    """
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -75,5 +87,10 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     figure.set_layout_engine("none")
     for path, kind in zip(paths, FORMATS, strict=True):
         figure.savefig(path, dpi=200, metadata=_METADATA[kind])
+    pointed = folder / f"{name}.json"
+    pointed.unlink(missing_ok=True)  # of an earlier figure that had more to tell
+    if (content := interactive(figure)) is not None:
+        pointed.write_text(json.dumps(content, separators=(",", ":")))
+        paths.append(pointed)
     plt.close(figure)
     return paths

@@ -129,6 +129,14 @@ def significant_cell(value: float, digits: int) -> Cell:
     return Cell(text, float(text))
 
 
+def measured_cell(value: float) -> Cell:
+    """The cell of seconds or mebibytes: three digits, and all before the point; ``-`` for NaN."""
+    if math.isnan(value):
+        return NOTHING
+    text = f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
+    return Cell(text, float(text))
+
+
 def best_two(values: Iterable[float], direction: str | None) -> dict[float, int]:
     """Ranks of the best (1) and the second (2) by value; equal values share one.
 

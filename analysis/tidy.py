@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -207,6 +207,13 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
         note=rows["message"].fillna(""),
         flags=rows["flags"].fillna(""),
     )
+
+
+def seeds_of(row: Mapping[Any, Any]) -> str:
+    """The seeds of a trial in words; a network has no head seed."""
+    network, head = row["network_seed"], row["head_seed"]
+    told = f"network seed {network:.0f}"
+    return told if pd.isna(head) else f"{told}, head seed {head:.0f}"
 
 
 def _variant(data: str) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tune_calib import plugins
 from tune_calib.caches import PACKAGES, are_sources_current
-from tune_calib.manifests import PROGRESS, ReportRecord
+from tune_calib.live.file import PROGRESS
+from tune_calib.manifests import ReportRecord
 from tune_calib.names import CRASHES
 from tune_calib.places import Place
 

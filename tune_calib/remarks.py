@@ -66,7 +66,7 @@ def of_reads(reads: Sequence[Look]) -> str:
 def shown(metric: str, value: float) -> str:
     """A value in a sentence: fractions in percent."""
     is_fraction = METRICS[metric].unit == "fraction"
-    return f"{100 * value:.2f} %" if is_fraction else f"{value:.4f}"
+    return f"{100 * value:.2f} %" if is_fraction else f"{value:.3f}"
 
 
 def _seeds(read: Look) -> str:

@@ -20,8 +20,8 @@ from analysis.text import (
     NOTHING,
     Cell,
     cell,
-    decimal_cell,
     full_stops,
+    measured_cell,
     number_cell,
     span_cell,
     title,
@@ -184,7 +184,7 @@ def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, Cell]:
         head = title(metric)
         cells[head if split == "test" else f"{split}: {head}"] = number_cell(metric, row[name])
     wall = row.get("wall_s")
-    seconds = NOTHING if wall is None or pd.isna(wall) else decimal_cell(wall, 1)
+    seconds = NOTHING if wall is None or pd.isna(wall) else measured_cell(wall)
     return {**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])}
 
 

@@ -8,8 +8,10 @@ from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Section, render
+from analysis.page.page import Link, Section, render
 from analysis.tidy import complaints
+from tune_calib.names import SEARCH_MANIFEST
+from tune_calib.optimism import EVALUATION
 
 
 def page(
@@ -33,7 +35,14 @@ def page(
         sections=_sections(results, gallery),
         steps=steps(sweep.trials, sweep.manifest.command, options),
         files=files,
+        links=_links(sweep),
     )
+
+
+def _links(sweep: Sweep) -> list[Link]:
+    """To the search of which the sweep is the look at test."""
+    is_look = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
+    return [Link("The search", "../report.html")] if is_look else []
 
 
 def _state(sweep: Sweep) -> str:

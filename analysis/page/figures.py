@@ -1,14 +1,16 @@
 """The figures of a report: every one that its results have is drawn, saved and embedded."""
 
 import base64
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib.pyplot as plt
+from markupsafe import Markup
 
 from analysis import style
 from analysis.figure import Figure
@@ -36,6 +38,8 @@ class Picture:
         caption: how to read it.
         source: data URI.
         width: share of the widest figure's width, so that text is equally large in all.
+        pointed: what the page knows beyond the picture, as of ``interactive.figure.interactive``;
+            nothing for a picture alone.
     """
 
     key: str
@@ -43,6 +47,34 @@ class Picture:
     caption: str
     source: str
     width: float
+    pointed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def legend(self) -> list[dict[str, Any]]:
+        """Entries of the legend."""
+        found: list[dict[str, Any]] = self._meta.get("legend", [])
+        return found
+
+    @property
+    def told(self) -> str:
+        """Heading of the figure, which the interactive one has as text above it."""
+        return str(self._meta.get("told", ""))
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether its points tell what they are."""
+        return bool(self.pointed.get("data"))
+
+    @property
+    def json(self) -> Markup:
+        """What is drawn, as the page holds it: no text of it can end the element it stands in."""
+        text = json.dumps(dict(self.pointed), separators=(",", ":"))
+        return Markup(text.replace("<", "\\u003c"))
+
+    @property
+    def _meta(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.pointed.get("layout", {}).get("meta", {})
+        return found
 
 
 @dataclass
@@ -124,7 +156,8 @@ def _hang(figure: Figure[R], results: R, folder: Path, gallery: Gallery, became:
         return
     caption, paths = figure.told(results), _paths(figure, folder)
     (svg,) = (path for path in paths if path.suffix == ".svg")
-    gallery.pictures.append(Picture(figure.name, figure.title, caption, *_image(svg)))
+    pointed = _pointed(svg)
+    gallery.pictures.append(Picture(figure.name, figure.title, caption, *_image(svg), pointed))
     gallery.files[figure] = paths
 
 
@@ -141,7 +174,9 @@ def _failing_alone(figure: Figure[R], failures: dict[str, str]) -> Iterator[None
 
 def _paths(figure: Figure[R], folder: Path) -> list[Path]:
     """The files of a figure."""
-    return [folder / f"{figure.name}.{kind}" for kind in style.FORMATS]
+    pictures = [folder / f"{figure.name}.{kind}" for kind in style.FORMATS]
+    pointed = folder / f"{figure.name}.json"  # of one that tells no more than its picture, none
+    return [*pictures, pointed] if pointed.exists() else pictures
 
 
 @contextmanager
@@ -159,6 +194,12 @@ def _told(error: Exception) -> str:
     """An error in one line; of one that nobody meant to be read, where it arose too."""
     found = traced(error, lambda path: "site-packages" not in path, lambda path: Path(path).name)
     return found.said if isinstance(error, UserError) else str(found)
+
+
+def _pointed(svg: Path) -> Mapping[str, Any]:
+    path = svg.with_suffix(".json")
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def _image(svg: Path) -> tuple[str, float]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.page.figures import Picture
+from analysis.page.library import plotly_js
 from analysis.page.table import Table, marked
 
 
@@ -21,6 +22,14 @@ class Section:
     texts: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Picture] = ()
+
+
+@dataclass(frozen=True)
+class Link:
+    """Another page that belongs to this one; ``href`` is relative to the folder of this one."""
+
+    text: str
+    href: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,7 @@ def render(
     sections: Sequence[Section],
     steps: Sequence[Step],
     files: Sequence[str],
+    links: Sequence[Link] = (),
 ) -> str:
     """The page as HTML; the same results give the same text, wherever they lie.
 
@@ -53,6 +63,7 @@ def render(
         sections: its parts; those with nothing in them are left out.
         steps: how to reproduce the results.
         files: paths of all files beside the page.
+        links: to the pages that belong to this one.
     """
     environment = Environment(
         loader=PackageLoader("analysis.page"),
@@ -63,6 +74,7 @@ def render(
         keep_trailing_newline=True,
     )
     environment.filters["marked"] = marked
+    is_interactive = any(each.is_interactive for part in sections for each in part.figures)
     return environment.get_template("report.html").render(
         title=title,
         setting=setting,
@@ -72,4 +84,6 @@ def render(
         sections=[part for part in sections if part.texts or part.tables or part.figures],
         steps=steps,
         files=files,
+        links=links,
+        library=plotly_js() if is_interactive else "",
     )

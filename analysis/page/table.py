@@ -1,7 +1,7 @@
 """A table of the report page: it can be filtered, and sorted by the numbers of its cells."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
@@ -21,6 +21,7 @@ class Table:
             heads.
         chosen_by: heads of the columns that have a list to choose a value from.
         rules: indices of rows that begin a block.
+        links: where the name of a row leads to, by its text; relative to the page.
     """
 
     key: str
@@ -28,6 +29,7 @@ class Table:
     records: Sequence[Record]
     chosen_by: tuple[str, ...] = ()
     rules: frozenset[int] = frozenset()
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def heads(self) -> list[str]:

@@ -3,7 +3,7 @@
 For notebooks too: ``style.apply()`` before, ``style.save`` after.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from analysis import style
+from analysis.interactive.told import tell
 from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, trend
 from analysis.text import number, printed_scale, title
 from tune_calib.names import METRICS
@@ -154,6 +155,7 @@ def draw_tried(
     has_log: bool = False,
     chosen: int | None = None,
     published: Sequence[float | str] = (),
+    tell_rows: Callable[[pd.DataFrame], list[str]] | None = None,
 ) -> None:
     """Draw every filling of a search against one setting, and where they lie along it.
 
@@ -166,15 +168,18 @@ def draw_tried(
         has_log: whether the setting is searched on a logarithmic scale.
         chosen: number of the suggestion that gets a star.
         published: further values that are marked.
+        tell_rows: says what each row is, to who points at its mark.
     """
     scale = printed_scale(metric)
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
     positions, names = _positions(rows[setting])
-    axis.errorbar(
+    marks = axis.errorbar(
         positions, scale * rows["mean"], yerr=scale * rows["sd"].fillna(0), linestyle="none",
         marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7, linewidth=0, zorder=1,
     )  # fmt: skip
+    if tell_rows is not None:
+        tell(marks.lines[0], tell_rows(rows))
     line = along["value"].map(names.index) if names else along["value"]
     low, high = scale * along["low"], scale * along["high"]
     color = style.color(0)

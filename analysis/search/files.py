@@ -10,6 +10,7 @@ from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
 from analysis.page.page import Section, render
 from analysis.search import tables as search_tables
+from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
 from analysis.text import text_table, texts
 from tune_calib.console import Part, Prose, Text
@@ -72,6 +73,7 @@ def _write_all(search: SearchResults, before: Kept) -> tuple[list[str], Gallery]
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     tables = search_tables.page_tables(search)
+    on_test = evaluated(search)
     return render(
         title=f"Search of {search.method}",
         setting=_setting(search),
@@ -80,6 +82,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         troubles=_troubles(search),
         sections=[
             Section("results", "Results", tables=[tables["best"]]),
+            Section("on-test", "On test", on_test.texts, on_test.tables),
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section("settings", "Settings", tables=[tables["importance"]]),
             Section("robustness", "How wrong one may be", tables=[tables["share"]]),
@@ -88,6 +91,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         ],
         steps=steps(search.trials, "\n".join(search.commands), []),
         files=files,
+        links=on_test.links,
     )
 
 

@@ -6,6 +6,8 @@ import pandas as pd
 
 from analysis import style
 from analysis.search.load import SearchResults
+from analysis.search.tables import setting_cell
+from analysis.text import number_cell, title
 
 CHOSEN = style.color(3)
 _WITHIN, _BEYOND, _DEFAULT = style.color(0), "0.6", style.color(2)
@@ -34,6 +36,22 @@ def groups(
         for chosen, label, color, mark, face in parts
         if chosen.any()
     ]  # fmt: skip
+
+
+def told(search: SearchResults, rows: pd.DataFrame) -> list[str]:
+    """What each suggestion is: its number, its metrics and its settings, in the order of rows."""
+    metrics = list(dict.fromkeys([*search.metrics, "accuracy"]))
+    values = {m: search.table(m).set_index("number") for m in metrics}
+    texts = []
+    for row in rows.to_dict("records"):
+        name = f"suggestion {row['number']}"
+        lines = [f"{name} (chosen)" if row["number"] == search.chosen else name]
+        for metric, table in values.items():
+            found = table.loc[row["number"]]
+            lines.append(f"{title(metric)}: {number_cell(metric, found['mean'], found['sd']).text}")
+        lines += [f"{key}: {setting_cell(row[key]).text}" for key in search.settings]
+        texts.append("\n".join(lines))
+    return texts
 
 
 def mean_of(search: SearchResults) -> str:

@@ -10,13 +10,14 @@ from tests.support import job_in
 from tune_calib.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.ladder import expand
+from tune_calib.optimism import CHOSEN, DEFAULTS
 from tune_calib.pipelines import side_by_side
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.results import write_results
 from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.folder import refuse_mended
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.evaluate import CHOSEN, DEFAULTS, _job
+from tune_calib.tuning.search.evaluate import _job
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.site import Site

@@ -63,13 +63,14 @@ _COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
     )),
     (READ, (
         results.report, results.status, statistics.ranks, statistics.averages,
-        statistics.significance, results.pictures,
+        statistics.significance, statistics.diff, results.pictures,
     )),
     (LOOK_UP, (registries.list_, registries.explain, registries.cite, sweep_files.schema)),
     (OWN, (imports.import_, results.export, conformance.check_method)),
 )  # fmt: skip
 _TABLES = (
-    registries.list_, results.report, statistics.ranks, statistics.averages, statistics.significance
+    registries.list_, results.report, statistics.ranks, statistics.averages,
+    statistics.significance, statistics.diff,
 )  # fmt: skip
 
 for _panel, _members in _COMMANDS:

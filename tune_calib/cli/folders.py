@@ -11,6 +11,21 @@ from tune_calib.places import Place, place
 from tune_calib.plugin_folders import take_up
 
 
+def overview(folder: Place) -> list[str]:
+    """Write the page over the entries of a sweep file, if the folder holds some.
+
+    Returns:
+        The line that says where it is.
+    """
+    below = entries(folder)
+    if not below:
+        return []
+
+    from analysis.sweep_file.overview import write_overview
+
+    return [f"page over all entries: {write_overview(folder, below)}"]
+
+
 def opened(out: str) -> Place:
     """A folder of results, and the plug-ins behind it registered.
 

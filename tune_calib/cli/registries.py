@@ -209,7 +209,7 @@ def explain(
         str,
         typer.Argument(
             help="of a method or a ladder: tune-calib list methods",
-            autocompletion=completion.names(lambda: {**METHODS, **LADDERS}),
+            autocompletion=completion.names(lambda: [*METHODS, *LADDERS]),
         ),
     ],
 ) -> None:

@@ -72,7 +72,7 @@ def report(
         tune-calib report runs/demo --columns ece,trials
         tune-calib report runs/demo --published maccal/table5 --regime --wide
     """
-    from tune_calib.cli.folders import tell
+    from tune_calib.cli.folders import overview, tell
     from tune_calib.folders import is_search
     from tune_calib.places import place
 
@@ -91,7 +91,11 @@ def report(
                 raise UserError(f"{option} stands beside a sweep; this folder holds a search")
         return searches.report(folder, study_storage)
 
-    tell(place(out), written)
+    try:
+        tell(place(out), written)
+    finally:  # also where an entry has nothing to tell
+        for line in overview(place(out)):
+            typer.echo(line)
 
 
 def as_trials_ran(

@@ -252,8 +252,10 @@ def evaluate(
     typer.echo(shown(write_report(evaluated.folder)))
     text = optimism(evaluated)
     typer.echo(text)
+    page = renewed_page(folder, study_storage)
+    typer.echo(page)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
-    return Finished(folder, [evaluated.folder, text])
+    return Finished(folder, [evaluated.folder, text, page])
 
 
 def _opened(out: str) -> "Place":
@@ -276,6 +278,12 @@ def report(out: "Place", study_storage: str | None = None) -> str:
 
         write_outcome_so_far(out, study_storage)
     return write_search_report(out)
+
+
+def renewed_page(out: "Place", study_storage: str | None = None) -> str:
+    """Write the page of a search anew, now that there is more to tell, and say where it is."""
+    report(out, study_storage)
+    return f"page of the search: {out / 'report.html'}"
 
 
 def refuse_storage(out: "Place", study_storage: str | None) -> None:
@@ -302,5 +310,7 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
     typer.echo(summarise(found))
+    if (job.out / "report.html").exists():
+        typer.echo(renewed_page(job.out, job.study_storage))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
     return Finished(job.out, [summarise(found.at_rest)], [job.question.asked.given])

@@ -207,6 +207,40 @@ def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
     return [opened(each) if published is None else place(each) for each in dirs or []]
 
 
+def diff(
+    first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a sweep")],
+    second: Annotated[str, typer.Argument(metavar="B", help="of the sweep that is held against A")],
+    metric: Annotated[
+        list[str] | None, typer.Option(help="of the table; default: accuracy, ece, nll")
+    ] = None,
+    split: Split = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
+    as_csv: AsCsv = False,
+    caption: Caption = None,
+    label: Label = None,
+) -> None:
+    """Hold two sweeps against each other: rungs of one name, seeds matched, B minus A.
+
+    Examples:
+        tune-calib diff runs/first runs/second
+        tune-calib diff runs/first runs/second --metric ece --latex
+    """
+    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
+    given, (left, right) = _of_latex(form, caption, label), _opened([first, second], None)
+
+    from analysis.compare.difference import difference
+    from analysis.compare.difference_tables import RENDERERS, latex, sentences
+    from analysis.load import load
+
+    found = difference(load(left), load(right), metric or (), split)
+    if form == "csv":  # the other formats tell the notes
+        for note in sentences(found):
+            typer.echo(note, err=True)
+    typer.echo(shown(latex(found, **given) if given else RENDERERS[form](found)))
+
+
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
     """Caption and label, as far as they are given."""
     given = {"caption": caption, "label": label}

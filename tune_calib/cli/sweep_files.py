@@ -111,6 +111,7 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     Returns:
         What is said, the folder of a report in its place.
     """
+    from tune_calib.cli.folders import overview
     from tune_calib.console import shown
     from tune_calib.results import atomic_write
     from tune_calib.tuning.search.summary import summarise
@@ -124,18 +125,24 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     for name, _, one in parts:
         told_again = summarise(one.found.at_rest) if one.found else one.folder
         said += [*([""] if said else []), name, told_again]
-    return said
+    pages = overview(out)
+    typer.echo("\n".join(["", *pages]))
+    return [*said, "", *pages]
 
 
 def _told(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
+    from analysis.search.report import write_search_report
     from tune_calib.errors import UserError, as_key
     from tune_calib.tuning.search.summary import summarise
 
     if ended.is_refused:
         return "; ".join(ended.failures)
     try:
-        return summarise(ended.found) if ended.found else write_report(ended.folder)
+        if ended.found is None:
+            return write_report(ended.folder)
+        write_search_report(ended.folder)  # its page, which that over all entries leads to
+        return summarise(ended.found)
     except UserError as error:
         return "; ".join(ended.failures) or as_key(error)
 

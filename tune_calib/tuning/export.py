@@ -25,11 +25,10 @@ from tune_calib.library.files import files_of, refuse_there
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.manifests import SearchOutcome
 from tune_calib.names import METRICS, NO_BEST, SLOTS, column, is_chance
+from tune_calib.optimism import BASELINE, CHOSEN, EVALUATION
 from tune_calib.places import Place
 from tune_calib.results import is_metric_column, read_table
 from tune_calib.spec import TrialSpec
-from tune_calib.tuning.search.candidates import BASELINE
-from tune_calib.tuning.search.evaluate import CHOSEN, EVALUATION
 from tune_calib.wording import counted
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits

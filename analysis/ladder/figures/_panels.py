@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from analysis.ladder.bins import pooled_bins
 from analysis.load import Sweep
+from analysis.text import number, number_cell
 from tune_calib.manifests import RungRecord
 
 FEW = 12  # so many panels stand four in a row; more of them six, so that a page holds them
@@ -48,10 +49,10 @@ def _numbers(sweep: Sweep, rung: int) -> str:
     rows = sweep.of_rung(rung)
     if not {"test/ece", "test/accuracy"} <= set(rows) or rows["test/ece"].isna().all():
         return f"{sweep.failures(rung) or 'no ECE recorded'}\n"
-    ece = 100 * rows["test/ece"].dropna()
-    spread = f" ± {ece.std(ddof=1):.2f}" if len(ece) > 1 else ""
-    accuracy = 100 * rows["test/accuracy"].mean()
+    values = rows["test/ece"].dropna()
+    ece = number_cell("ece", values.mean(), values.std(ddof=1)).text
+    accuracy = number("accuracy", rows["test/accuracy"].mean())
     # Statuses are longer than a panel is wide, so they have a line of their own.
     ended = sweep.ended(rung)
     separator = ", " if sweep.is_done(rung) else "\n"
-    return f"ECE {ece.mean():.2f}{spread} %\naccuracy {accuracy:.1f} %{separator}{ended}"
+    return f"ECE {ece} %\naccuracy {accuracy} %{separator}{ended}"

@@ -12,9 +12,11 @@ from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.interactive.told import tell
 from analysis.ladder.figures._panels import label_outer, panels, shape, title
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
+from analysis.reliability import bins_told
 from tune_calib.registry import LADDER_FIGURES
 
 
@@ -57,8 +59,10 @@ def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     right = 100 * shown["share"] * shown["accuracy"]
     wrong = 100 * shown["share"] - right
     shape: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
-    axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
-    axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
+    below = axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
+    above = axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
+    for bars in (below, above):
+        tell(bars, bins_told(bins))
     means = (shown[["accuracy", "confidence"]].mul(shown["share"], axis="index")).sum()
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")

@@ -125,6 +125,7 @@ def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
         axis.set_title(kind_title(kind), fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("severity (0: clean)")
+        style.whole_ticks(axis.xaxis)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
     return figure

@@ -1,5 +1,8 @@
 """What a sweep cost: seconds and memory of the trials of each rung."""
 
+from collections.abc import Hashable, Mapping
+from typing import Any
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -7,10 +10,13 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.interactive.told import tell
 from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.text import measured_cell
 from tune_calib.registry import LADDER_FIGURES
+from tune_calib.wording import counted
 
 _MIB = 2**20
 PANELS = {"seconds": "time of a trial (s)", "memory_mib": "peak memory of the process (MiB)"}
@@ -85,7 +91,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     )
     for axis, quantity in zip(axes, PANELS, strict=True):
         own = table[table["quantity"] == quantity].set_index("rung")
-        _bars(axis, own.set_axis([rungs.index(rung) for rung in own.index]), rungs)
+        _bars(axis, own.set_axis([rungs.index(rung) for rung in own.index]), rungs, quantity)
         axis.set_xlabel(PANELS[quantity], fontsize=7.5)
     labels = [f"{sweep.labels[rung]} ({_count(table[table['rung'] == rung])})" for rung in rungs]
     axes[0].set_yticks(range(len(rungs)), labels, fontsize=7)
@@ -102,19 +108,26 @@ def _count(rows: pd.DataFrame) -> str:
     return told + (f", no {_OTHER[rows['quantity'].item()]}" if is_partial else "")
 
 
-def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int]) -> None:
+def _told(row: Mapping[Hashable, Any], quantity: str) -> str:
+    median, least, most = (measured_cell(row[n]).text for n in ("median", "least", "most"))
+    span = f"\nfrom {least} to {most}" if row["n"] > 1 else ""
+    return f"{row['label']}\n{PANELS[quantity]}: {median}{span}\n{counted(row['n'], 'trial')}"
+
+
+def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> None:
     """Bars of the rungs that have the quantity, at their heights, which are the index."""
     heights = rows.index.to_numpy()
-    axis.barh(
+    bars = axis.barh(
         heights, rows["median"], height=0.7, color=[style.color(int(rungs[h])) for h in heights]
     )
+    tell(bars, [_told(row, quantity) for row in rows.to_dict("records")])
     several = (rows["n"] > 1).to_numpy()
     axis.hlines(
         heights[several], rows["least"][several], rows["most"][several], color="0.1", linewidth=1
     )
     for height, row in rows.iterrows():
         axis.annotate(
-            _number(row["median"]), (row["most"], height), xytext=(3, 0),
+            measured_cell(row["median"]).text, (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
     # Room for the numbers behind the bars.
@@ -122,10 +135,6 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int]) -> None:
         axis.set_xlim(0, 1.25 * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _caption(results: LadderResults) -> str:

@@ -7,12 +7,14 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.interactive.told import tell
 from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
-from analysis.text import title
+from analysis.text import number_cell, title
 from tune_calib.registry import LADDER_FIGURES
+from tune_calib.wording import counted
 
 SHOWN = ("auroc", "fpr95")
 
@@ -49,11 +51,14 @@ def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str)
     for place, (_, row) in zip(places, found.iterrows(), strict=True):
         if row["n"]:
             spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
-            axis.errorbar(
+            mark = axis.errorbar(
                 100 * row["mean"], place, xerr=spread, color=style.color(int(row["rung"])),
                 marker=style.marker(int(row["rung"])), markersize=5, linestyle="none",
                 elinewidth=0.8,
             )  # fmt: skip
+            value = number_cell(metric, row["mean"], row["sd"]).text
+            told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{title(metric)}: {value}"
+            tell(mark.lines[0], [f"{told}\n{counted(row['n'], 'trial')}"])
     axis.set_yticks(places, [rung.label for rung in sweep.rungs], fontsize=7)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.grid(axis="y", color="0.9", linewidth=0.6)

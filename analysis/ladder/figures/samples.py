@@ -4,7 +4,6 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import MaxNLocator
 
 from analysis import style
 from analysis.figure import Figure
@@ -37,7 +36,7 @@ def draw_samples(results: LadderResults) -> Drawing | None:
         axis.set_title(samples.QUANTITIES[quantity], fontsize=7)
     for axis in axes[1]:
         axis.set_xlabel("epoch")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        style.whole_ticks(axis.xaxis)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     band = "; band: smallest to largest" if _has_bands(sweep) else ""

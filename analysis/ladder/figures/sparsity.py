@@ -52,11 +52,12 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     }
     for axis, (name, text) in zip(axes, panels.items(), strict=True):
         for order, rung in enumerate(rungs):
-            _line(axis, trajectory(sweep, rung.index, name), rung.index, order, "-")
+            _line(axis, trajectory(sweep, rung.index, name), rung, order, "-")
             if name == "train/accuracy":
                 curve = trajectory(sweep, rung.index, "train/confidence")
-                _line(axis, curve, rung.index, order, "--")
+                _line(axis, curve, rung, order, "--")
         axis.set_xlabel("epoch of stage II")
+        style.whole_ticks(axis.xaxis)
         axis.set_ylabel(text, fontsize=7.5)
     sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
     sparsity.set_ylabel("sparsity 1 - q", fontsize=7.5)
@@ -77,13 +78,16 @@ def _complement(share: Any) -> Any:
     return 1 - share
 
 
-def _line(axis: Axes, curve: pd.DataFrame, index: int, order: int, dashes: str) -> None:
+def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, dashes: str) -> None:
+    index, what = rung.index, ", confidence" if dashes == "--" else ""
+    label = f"{rung.label}{what}"
     color = style.color(index)
     step = max(1, len(curve) // _MARKS_A_LINE)
     # Marks of different rungs are shifted, so that lines that coincide are still told apart.
     axis.plot(
         curve.index, curve["mean"], dashes, color=color, linewidth=1.2,
         marker=style.marker(index), markersize=3.5, markevery=(order * step // 2 % step, step),
+        label=label,
     )  # fmt: skip
     axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
 

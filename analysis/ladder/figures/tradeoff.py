@@ -1,6 +1,8 @@
 """ECE against accuracy on test: every trial, and the mean of each rung."""
 
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -10,13 +12,18 @@ from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.interactive.told import tell
 from analysis.ladder.means import has_spread, mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.pareto import unbeaten
+from analysis.text import number, number_cell, title
+from analysis.tidy import seeds_of
 from tune_calib.manifests import RungRecord
 from tune_calib.registry import LADDER_FIGURES
+from tune_calib.wording import counted
 
+_METRICS = ("accuracy", "ece")
 _KEY_IN = 0.15  # height of a line of the legend
 
 
@@ -24,11 +31,12 @@ def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
     """Accuracy and ECE on test of every trial that is done.
 
     Returns:
-        Columns rung, accuracy, ece; fractions. Empty if nothing is done.
+        Columns rung, network_seed, head_seed, accuracy, ece; fractions. Empty if nothing is done.
     """
     columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
     done = sweep.trials[sweep.trials["status"] == "done"]
-    points = done.reindex(columns=["rung", *columns]).rename(columns=columns)
+    names = ["rung", "network_seed", "head_seed", *columns]
+    points = done.reindex(columns=names).rename(columns=columns)
     return points.dropna(subset=list(columns.values())).reset_index(drop=True)
 
 
@@ -99,11 +107,25 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
     color, shape = style.color(rung.index), style.marker(rung.index)
     if len(rows) > 1:
-        axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
-    axis.errorbar(
+        small = axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
+        tell(small, [_told_trial(rung, row) for row in rows.to_dict("records")])
+    mean = axis.errorbar(
         x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
         markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
     )  # fmt: skip
+    tell(mean.lines[0], [_told_mean(rung, rows)])
+
+
+def _told_trial(rung: RungRecord, row: Mapping[Any, Any]) -> str:
+    values = (f"{title(name)}: {number(name, row[name])}" for name in _METRICS)
+    return "\n".join([rung.label, seeds_of(row), *values])
+
+
+def _told_mean(rung: RungRecord, rows: pd.DataFrame) -> str:
+    cells = (number_cell(m, rows[m].mean(), rows[m].std(ddof=1)).text for m in _METRICS)
+    values = (f"{title(m)}: {cell}" for m, cell in zip(_METRICS, cells, strict=True))
+    count = f"mean over {counted(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
+    return "\n".join([rung.label, count, *values])
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:

@@ -51,4 +51,19 @@
     for (const kind of ["input", "change"]) controls.addEventListener(kind, () => filter(block));
     filter(block);
   }
+
+  // What goes on beyond an edge is not seen otherwise where bars to scroll by are hidden.
+  function cue(edges) {
+    const box = edges.firstElementChild;
+    edges.toggleAttribute("data-left", box.scrollLeft > 1);
+    edges.toggleAttribute("data-right", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  }
+
+  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => cue(entry.target)));
+  for (const edges of document.querySelectorAll(".edges")) {
+    edges.firstElementChild.addEventListener("scroll", () => cue(edges), { passive: true });
+    edges.addEventListener("cue", () => cue(edges));
+    sizes.observe(edges);
+    cue(edges);
+  }
 })();

@@ -7,10 +7,11 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.interactive.told import tell
 from analysis.pareto import unbeaten
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import groups, guard_of, mean_of
+from analysis.search.marks import groups, guard_of, mean_of, told
 from analysis.text import printed_scale, title
 from tune_calib.registry import SEARCH_FIGURES
 
@@ -46,7 +47,8 @@ def draw_front(search: SearchResults) -> Drawing | None:
         zorder=3,
     )  # fmt: skip
     for rows, label, look in groups(search, table):
-        axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
+        (marks,) = axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
+        tell(marks, told(search, rows))
     baseline = search.outcome.baseline
     if {up, along} <= baseline.keys():
         axis.plot(

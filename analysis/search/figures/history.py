@@ -7,9 +7,10 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
+from analysis.interactive.told import tell
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import CHOSEN, groups, guard_of, mean_of
+from analysis.search.marks import CHOSEN, groups, guard_of, mean_of, told
 from analysis.text import number, printed_scale, title
 from tune_calib.names import METRICS
 from tune_calib.registry import SEARCH_FIGURES
@@ -43,11 +44,13 @@ def draw_history(search: SearchResults) -> Drawing | None:
     axis.step(table["number"], best, where="post", color=CHOSEN, linewidth=1.2,
               label="best so far within the guard")  # fmt: skip
     for rows, label, look in groups(search, table):
-        axis.plot(rows["number"], scale * rows["mean"], label=label, **look)
+        (marks,) = axis.plot(rows["number"], scale * rows["mean"], label=label, **look)
+        tell(marks, told(search, rows))
     _failures(axis, table)
     if is_wide(table["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
+    style.whole_ticks(axis.xaxis)
     axis.set(xlabel="number of the suggestion", ylabel=f"select {title(metric)}")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
     axis.set_title(f"{mean_of(search)}; {guard_of(search)}", fontsize=7)

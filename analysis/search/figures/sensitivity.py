@@ -1,5 +1,7 @@
 """The metric over each of the most important settings."""
 
+from functools import partial
+
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
@@ -8,6 +10,7 @@ from analysis import style
 from analysis.figure import Figure
 from analysis.search.axes import draw_tried
 from analysis.search.load import SearchResults
+from analysis.search.marks import told
 from tune_calib.registry import SEARCH_FIGURES
 
 
@@ -29,7 +32,15 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
         default, is_log = search.defaults.get(name), search.is_log(name)
         published = {point[name] for point in search.published if name in point} - {default}
         draw_tried(
-            axis, table, name, metric, default, is_log, search.chosen, sorted(published, key=str)
+            axis,
+            table,
+            name,
+            metric,
+            default,
+            is_log,
+            search.chosen,
+            sorted(published, key=str),
+            partial(told, search),
         )
     for axis in axes[:, 1:].flat:
         axis.set_ylabel("")

@@ -11,6 +11,7 @@ import pytest
 import analysis
 from analysis.ladder.report import write_report
 from analysis.search.report import write_search_report
+from analysis.sweep_file.overview import write_overview
 from tests import fake_results
 
 pytestmark = pytest.mark.browser
@@ -221,6 +222,123 @@ def test_the_print_has_whole_tables_and_no_controls(opened):
     )
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
     assert shown == [False, False, True]
+
+
+def see(driver, width, scheme):
+    """The page at a width, in light or dark."""
+    set_width(driver, width)
+    wanted = [{"name": "prefers-color-scheme", "value": scheme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+
+
+def shown_figure(driver, name):
+    """An interactive figure, once it is on the screen and drawn."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    figure = one(driver, f"#{name}")
+    driver.execute_script("arguments[0].scrollIntoView()", figure)
+    wait = WebDriverWait(driver, 60)
+    wait.until(lambda _: figure.get_attribute("data-drawn") is not None)
+    return figure
+
+
+@pytest.fixture(params=[(400, "light"), (400, "dark"), (1400, "light"), (1400, "dark")], ids=str)
+def seen(request, opened):
+    see(opened, *request.param)
+    yield opened, *request.param
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_point_tells_what_it_is_when_it_is_pointed_at(seen):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    driver, *_ = seen
+    figure = shown_figure(driver, "tradeoff")
+    assert not figure.find_element("css selector", "img").is_displayed()
+    # The last marks are means, drawn over the single trials.
+    mark = figure.find_elements("css selector", ".scatterlayer .trace .points path")[-1]
+    ActionChains(driver).move_to_element(mark).perform()
+    told = WebDriverWait(driver, 20).until(
+        lambda _: figure.find_elements("css selector", ".hoverlayer .hovertext")
+    )
+    text = told[0].get_attribute("textContent")
+    assert "mean over 6 trials" in text
+    assert "ECE (%)" in text
+    assert driver.get_log("browser") == []
+
+
+def test_legends_lie_on_the_screen_and_pages_do_not_scroll_sideways(seen):
+    driver, width, _ = seen
+    for name in ("tradeoff", "reliability"):
+        entries = shown_figure(driver, name).find_elements("css selector", ".legend li")
+        assert len(entries) == 4
+        for entry in entries:
+            assert entry.is_displayed()
+            assert entry.rect["x"] + entry.rect["width"] <= width
+    script = "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
+    inner, outer = driver.execute_script(script)
+    assert outer <= inner
+
+
+def test_a_box_that_hides_something_says_on_which_side(seen):
+    driver, width, _ = seen
+    sides = """
+        const edges = document.querySelector("#trial-rows .edges"), box = edges.firstElementChild;
+        box.scrollLeft = arguments[0] * box.scrollWidth;
+        box.dispatchEvent(new Event("scroll"));
+        const shown = (side) => getComputedStyle(edges, side).display !== "none";
+        return [box.scrollWidth > box.clientWidth + 1, shown("::before"), shown("::after")];
+    """
+    hides = driver.execute_script(sides, 0)[0]
+    assert hides or width > 400
+    assert driver.execute_script(sides, 0) == [hides, False, hides]
+    assert driver.execute_script(sides, 1) == [hides, hides, False]
+
+
+def test_texts_stand_out_from_what_they_stand_on(seen):
+    driver, _, scheme = seen
+    script = """
+        const light = (color) => color.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+          const share = part / 255;
+          return share <= 0.03928 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+        }).reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+        const paper = light(getComputedStyle(document.body).backgroundColor);
+        const ratios = ["body", ".caption", "nav a", "thead button"].map((selector) => {
+          const ink = light(getComputedStyle(document.querySelector(selector)).color);
+          return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+        });
+        return [paper, ...ratios];
+    """
+    paper, *ratios = driver.execute_script(script)
+    assert (paper < 0.1) == (scheme == "dark")
+    assert min(ratios) >= 4.5  # as WCAG 2.2 asks
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_print_has_the_pictures_on_white(opened, scheme):
+    see(opened, 1400, scheme)
+    figure = shown_figure(opened, "tradeoff")
+    wanted = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
+    found = opened.execute_script(
+        "const [image, plot] = ['img', '.plot'].map((s) => arguments[0].querySelector(s));"
+        " return [getComputedStyle(image).display, getComputedStyle(image).filter,"
+        " getComputedStyle(plot).display, getComputedStyle(document.body).backgroundColor]",
+        figure,
+    )
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    assert found == ["block", "none", "none", "rgb(255, 255, 255)"]
+
+
+def test_the_page_over_a_sweep_file_leads_to_that_of_each_entry(driver, tmp_path):
+    fake_results.write(tmp_path / "first", published=False)
+    (tmp_path / "first" / "report.html").write_text("<title>first</title>")
+    page = write_overview(tmp_path, [tmp_path / "first"])
+    driver.get(page.as_uri())
+    assert len(column(driver, "rung-rows", 1)) == 4
+    one(driver, "#entry-rows tbody a").click()
+    assert driver.title == "first"
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from analysis.settings import by_rung, settings
 from analysis.text import (
     cell,
     decimal_cell,
+    measured_cell,
     number,
     number_cell,
     rounded,
@@ -111,7 +112,7 @@ def test_every_string_is_escaped(out):
     write_results(out, "3-0", {"trials": [{**row, "data": '{"dataset":"digits"}'}]})
     text = rendered(out)
     assert "<img src=x" not in text
-    assert text.count("</script>") == 1
+    assert text.count("</script>") == 1  # none of figures, which are left out here
     # Title, heading, setting, command; in the tables label, ingredient and message.
     assert text.count("&lt;/script&gt;&lt;img src=x") > 6
 
@@ -163,6 +164,9 @@ def test_the_print_stands_beside_ours_and_the_command_says_so(out):
         (significant_cell(0.00001, 2), "1e-05", 1e-05),
         (span_cell("ece", 0.01, 0.02), "1.00 to 2.00", 1.0),
         (decimal_cell(12.25, 1), "12.2", 12.2),
+        (measured_cell(1.8), "1.80", 1.8),
+        (measured_cell(99.97), "100", 100.0),
+        (measured_cell(1234.5), "1234", 1234.0),
         (cell(3), "3", 3.0),
         (cell(True), "True", None),
         (cell(None), "-", None),

@@ -13,10 +13,11 @@ from tests.tuning.search.support import any_job, moved, open_untrained, question
 from tune_calib.errors import UserError
 from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
 from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, searchable_metrics
-from tune_calib.remarks import BASELINE_AT_CHANCE
+from tune_calib.optimism import EVALUATION
+from tune_calib.remarks import BASELINE_AT_CHANCE, shown
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.search.driver import Found
-from tune_calib.tuning.search.evaluate import EVALUATION, Evaluated, _record, optimism
+from tune_calib.tuning.search.evaluate import Evaluated, _record, optimism
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.summary import summarise
@@ -209,7 +210,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     told = optimism(Evaluated(tmp_path, (metric,), [Look(seeds=2)], believed, []))
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         gaps = [line.split("|")[-2].strip() for line in text.splitlines() if "chosen" in line]
-        assert gaps[0] == f"{gap:.4f}"
+        assert gaps[0] == shown(metric, gap)
         assert "positive: select looked better than test" in text
         assert "test was read once, under 2 fresh seeds" in text
         assert (

@@ -6,11 +6,11 @@ from typing import Any
 from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
+from tune_calib.optimism import BASELINE
 from tune_calib.registry import BACKBONES, METHODS, RECIPES, SPACES
 from tune_calib.space import Choice, Point, Space
 from tune_calib.spec import TrialSpec
 
-BASELINE = "baseline"
 NO_RUNG = -1
 
 

@@ -13,24 +13,17 @@ from tune_calib.ladder import Ladder, Rung
 from tune_calib.live.screen import at_work
 from tune_calib.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
+from tune_calib.optimism import BASELINE, CHOSEN, DEFAULTS, EVALUATION, OPTIMISM, seen
 from tune_calib.places import Place
-from tune_calib.remarks import of_reads, of_test
+from tune_calib.remarks import of_reads, of_test, shown
 from tune_calib.results import atomic_write, read_table
 from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.look import CloserLook
-from tune_calib.tuning.search.candidates import BASELINE
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.objective import Row
-
-EVALUATION = "evaluation"
-DEFAULTS, CHOSEN = "defaults", "chosen"
-OPTIMISM = (
-    "optimism: how much better the search saw it on select than it is on test under fresh seeds; "
-    "positive: select looked better than test, also where a larger value is better."
-)
 
 
 @dataclass(frozen=True)
@@ -224,22 +217,16 @@ def optimism(evaluated: Evaluated) -> str:
     Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
     """
     rows = read_table(evaluated.folder, "trials").to_pylist()
-    metrics = dict.fromkeys([*evaluated.metrics, "accuracy"])
     lines = []
-    for label, believed in evaluated.on_select.items():
-        fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
-        before = [row for row in believed if row["status"] == "done"]
-        shown = signed(label, [row.get("flags") for row in [*before, *fresh]])
-        for name in metrics if fresh and before else ():
-            searched = fmean(row[column("select", name)] for row in before)
-            test = [row[column("test", name)] for row in fresh]
-            select = fmean(row[column("select", name)] for row in fresh)
-            sign = 1 if METRICS[name].is_less_better else -1
-            gap = sign * (fmean(test) - searched)
-            title = METRICS[name].title
-            lines.append([shown, title, searched, select, _spread(test), gap])
+    for each in seen(rows, evaluated.on_select, evaluated.metrics):
+        of_rung = [row for row in rows if row["rung_label"] == each.label]
+        flags = [row.get("flags") for row in [*evaluated.on_select[each.label], *of_rung]]
+        name, values = each.metric, [each.searched, each.fresh, fmean(each.test), each.optimism]
+        cells = [shown(name, value) for value in values]
+        cells[2] += f" ± {shown(name, stdev(each.test))}" if len(each.test) > 1 else ""
+        lines.append([signed(each.label, flags), METRICS[name].title, *cells])
     titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
-    table = tabulate(lines, headers=titles, floatfmt=".4f", tablefmt="github")
+    table = tabulate(lines, headers=titles, tablefmt="github", disable_numparse=True)
     flags = legend(row.get("flags") for row in rows)
     notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
     text = "\n".join([table, "", *notes])
@@ -256,8 +243,3 @@ def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:
             return []
         means.append({m: fmean(row[column("test", m)] for row in own) for m in evaluated.metrics})
     return of_test(evaluated.metrics, *means)
-
-
-def _spread(values: Sequence[float]) -> str:
-    spread = f" ± {stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{fmean(values):.4f}{spread}"

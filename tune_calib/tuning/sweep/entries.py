@@ -8,11 +8,12 @@ from typing import Any
 from tune_calib.asked import Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, refuse_unknown, refuse_unused
+from tune_calib.optimism import BASELINE
 from tune_calib.pipelines import all_of, pipeline, side_by_side
 from tune_calib.recipe import Settings
 from tune_calib.registry import LADDERS, METHODS
 from tune_calib.tuning.look import CloserLook
-from tune_calib.tuning.search.candidates import BASELINE, Candidates
+from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.sweep.file import Position, ReadFile
 from tune_calib.tuning.sweep.format import Entry, Method, SearchOptions, SeedCounts, TrialResources

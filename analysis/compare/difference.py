@@ -1,0 +1,184 @@
+"""Two sweeps side by side: rungs of one name, their trials matched by seeds, and what differs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare.blocks import Matched, over_seeds
+from analysis.compare.intervals import t_interval
+from analysis.compare.paired import MIN_PAIRS
+from analysis.load import Sweep
+from analysis.settings import by_rung
+from analysis.tidy import check_metric, default_split, planned_trials
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS
+from tune_calib.wording import counted
+
+USUAL = ("accuracy", "ece", "nll")
+
+
+@dataclass(frozen=True, eq=False)
+class Difference:
+    """What changes from a first sweep to a second one.
+
+    Attributes:
+        titles: of both, with their settings in words.
+        metrics: names of ``names.METRICS``, in the order of the rows.
+        unit: what a block is, in words.
+        table: one row a (rung of both, metric): rung, metric, first and second (means over the
+            matched blocks), pairs, better (blocks in which the second is better), difference
+            (second minus first), low and high (its 95 % interval by Student's t over blocks; NaN
+            where there are fewer than ``MIN_PAIRS`` or the regime allows no verdict). Fractions.
+        changed: settings in which rungs of both differ: setting, first and second (values, with
+            their rungs in brackets where not all have them).
+        notes: what is missing, a line each.
+    """
+
+    titles: tuple[str, str]
+    metrics: tuple[str, ...]
+    unit: str
+    table: pd.DataFrame
+    changed: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def difference(
+    first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
+) -> Difference:
+    """Compare two sweeps, rung by rung and seed by seed.
+
+    Heads on one network are no independent repetitions of it: with several networks a block is a
+    network, its head seeds averaged; as of ``blocks.over_seeds``.
+
+    Args:
+        first: what is compared with.
+        second: what is compared.
+        metrics: names of ``names.METRICS``; ``USUAL`` if there are none.
+        split: ``test`` unless given, or the sets of a metric of shifted images.
+
+    Raises:
+        UserError: it is one folder, or they have no rung or no seed in common, or their trials are
+            matched in different ways, or there is no such metric.
+    """
+    _refuse(first, second)
+    shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
+    if not shared:
+        raise UserError(
+            f"no rung has the same name in both: {first.out} has {_listed(first)}; {second.out} "
+            f"has {_listed(second)}"
+        )
+    names = tuple(dict.fromkeys(metrics or USUAL))
+    rows: list[dict[str, object]] = []
+    told: list[str] = []
+    unit = ""
+    for metric in names:
+        check_metric(metric)
+        of_split = split or default_split(first, metric)
+        pair = over_seeds(first, metric, of_split), over_seeds(second, metric, of_split)
+        unit = _unit(*pair)
+        rows += [_row(label, metric, *pair) for label in shared]
+        told += [f"{name}: {note}" for name, m in zip("AB", pair, strict=True) for note in m.notes]
+    table = pd.DataFrame(rows)
+    if not table["pairs"].any():
+        raise UserError(
+            f"no trial of {second.out} has a number under a seed of {first.out}: seeds "
+            f"{_seeds(first)} and {_seeds(second)}; nothing can be matched"
+        )
+    notes = (*_absent(first, second, shared), *_same(first, second), *dict.fromkeys(told))
+    titles = (_title(first), _title(second))
+    return Difference(titles, names, unit, table, _changed(first, second, shared), notes)
+
+
+def _refuse(first: Sweep, second: Sweep) -> None:
+    if str(first.out) == str(second.out):
+        raise UserError(f"{first.out} is given twice; name two sweeps")
+    # With one network a block is a head seed, which says something of that network alone.
+    seeds = [sweep.manifest.network_seeds for sweep in (first, second)]
+    if all(len(own) == 1 for own in seeds) and seeds[0] != seeds[1]:
+        raise UserError(
+            f"{first.out} has network seed {seeds[0][0]} and {second.out} has {seeds[1][0]}: there "
+            "is no pair; run one of them under the seeds of the other"
+        )
+
+
+def _listed(sweep: Sweep) -> str:
+    return ", ".join(sweep.labels.values())
+
+
+def _title(sweep: Sweep) -> str:
+    return f"{sweep.out} ({sweep.manifest.title}; {sweep.manifest.setting})"
+
+
+def _seeds(sweep: Sweep) -> str:
+    return ", ".join(map(str, sweep.manifest.network_seeds))
+
+
+def _unit(first: Matched, second: Matched) -> str:
+    if first.unit != second.unit:
+        raise UserError(
+            f"the trials are not matched alike: of A a block is a {first.unit}, of B a "
+            f"{second.unit}; run both with --seeds, or both with the same kinds of seeds"
+        )
+    return first.unit
+
+
+def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, object]:
+    both = pd.concat([first.values[label], second.values[label]], axis=1, keys=["a", "b"])
+    both = both.astype(float).dropna()
+    if label in first.fixed and label in second.fixed:
+        both = both[:1]  # one trial, which stands in every block
+    # Rounded as in ``paired``: the last bit of a float is no difference.
+    change = (both["b"] - both["a"]).round(12).to_numpy()
+    may_judge = len(change) >= MIN_PAIRS and not (first.withheld or second.withheld)
+    low, high = t_interval(change) if may_judge else (np.nan, np.nan)
+    sign = -1 if METRICS[metric].is_less_better else 1
+    return {
+        "rung": label,
+        "metric": metric,
+        "first": both["a"].mean(),
+        "second": both["b"].mean(),
+        "pairs": len(change),
+        "better": int((sign * change > 0).sum()),
+        "difference": change.mean() if len(change) else np.nan,
+        "low": low,
+        "high": high,
+    }
+
+
+def _absent(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
+    """Rungs that only one of them has."""
+    lines = []
+    for name, sweep in (("A", first), ("B", second)):
+        own = [label for label in sweep.labels.values() if label not in shared]
+        lines += [f"only in {name}: {', '.join(own)}"] if own else []
+    return lines
+
+
+def _same(first: Sweep, second: Sweep) -> list[str]:
+    """How many trials are the same ones, which cannot differ."""
+    hashes = [{entry.spec_hash for entry in s.manifest.planned} for s in (first, second)]
+    both = len(hashes[0] & hashes[1])
+    if not both:
+        return []
+    return [f"{counted(both, 'trial')} of both have equal settings and seeds: one and the same"]
+
+
+def _changed(first: Sweep, second: Sweep, shared: Sequence[str]) -> pd.DataFrame:
+    told = [_settings(sweep, shared) for sweep in (first, second)]
+    names = [name for name in dict.fromkeys([*told[0], *told[1]])
+             if told[0].get(name) != told[1].get(name)]  # fmt: skip
+    rows = [(name, *(own.get(name, "-") for own in told)) for name in names]
+    return pd.DataFrame(rows, columns=["setting", "first", "second"], dtype=object)
+
+
+def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
+    """Values of every setting of some rungs, as text."""
+    rows = planned_trials(sweep).dropna(subset="data")
+    rows = rows[rows["method"].isin(shared)]
+    found: dict[str, list[str]] = {}
+    for row in by_rung(rows, sweep.labels).to_dict("records"):
+        where = "" if row["rungs"] == "all" else f" ({row['rungs']})"
+        found.setdefault(row["setting"], []).append(f"{row['value']}{where}")
+    return {name: "; ".join(sorted(values)) for name, values in found.items()}

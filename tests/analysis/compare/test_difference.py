@@ -1,0 +1,115 @@
+"""Two sweeps, their seeds matched: the differences are those of the trials, or none is given."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.compare.difference import difference
+from analysis.compare.difference_tables import RENDERERS, rows
+from analysis.load import load
+from tests import fake_results
+from tune_calib.errors import UserError
+from tune_calib.results import read_table, write_results
+
+
+def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", **options):
+    """A sweep of invented numbers, its trials others than those of ``fake_results.write``."""
+    fake_results.write(out, seeds=seeds, **options)
+    manifest = json.loads((out / "sweep.json").read_text())
+    for rung in manifest["rungs"]:
+        rung["label"] = (rename or {}).get(rung["label"], rung["label"])
+    for entry in manifest["planned"]:
+        entry["spec_hash"] += again
+    (out / "sweep.json").write_text(json.dumps(manifest))
+    for path in sorted((out / "trials").iterdir()):
+        (row,) = read_table(out, "trials", path.stem).to_pylist()
+        path.unlink()
+        name = row["spec_hash"] + again
+        moved = {} if row["test/ece"] is None else {"test/ece": row["test/ece"] + shift}
+        write_results(out, name, {"trials": [{**row, **moved, "spec_hash": name}]})
+    return load(out)
+
+
+@pytest.fixture
+def first(tmp_path):
+    fake_results.write(tmp_path / "a", seeds=5)
+    return load(tmp_path / "a")
+
+
+def test_the_difference_is_that_of_the_matched_trials(first, tmp_path):
+    second = sweep(tmp_path / "b", seeds=4)
+    # Noise, so that there is a spread to make an interval of.
+    second.trials["test/ece"] += np.random.default_rng(0).normal(0.01, 0.01, len(second.trials))
+    found = difference(first, second, ["ece"])
+    for _, row in found.table.iterrows():
+        a, b = (
+            s.trials[s.trials["rung_label"] == row["rung"]].set_index("network_seed")["test/ece"]
+            for s in (first, second)
+        )
+        change = (b - a).dropna()  # of the seeds that both have
+        ends = stats.t.interval(0.95, 3, change.mean(), stats.sem(change))
+        assert (row["pairs"], row["better"]) == (4, (change < 0).sum())
+        np.testing.assert_allclose([row["difference"], row["low"], row["high"]],
+                                   [change.mean(), *ends])  # fmt: skip
+        np.testing.assert_allclose(row["second"] - row["first"], row["difference"])
+
+
+def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
+    found = difference(first, sweep(tmp_path / "b", shift=0.02), ["ece"])
+    np.testing.assert_allclose(found.table["difference"], 0.02)
+    assert found.table["low"].isna().all()
+    assert {row["B - A"].text for row in rows(found)} == {"+2.00"}
+    assert {row["95 % interval"].text for row in rows(found)} == {"-"}
+
+
+def test_the_same_trials_are_called_so(first, tmp_path):
+    found = difference(first, sweep(tmp_path / "b", again=""))
+    assert not found.table["difference"].any()
+    assert "20 trials of both have equal settings and seeds: one and the same" in found.notes
+
+
+def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
+    second = sweep(tmp_path / "b", rename={"+ one": "+ other"}, bad="diverged")
+    found = difference(first, second, ["ece"])
+    assert list(found.table["rung"]) == ["vanilla", "+ two", "control"]
+    assert found.table.set_index("rung")["pairs"].to_dict() == {
+        "vanilla": 5, "+ two": 0, "control": 5
+    }  # fmt: skip
+    assert {"only in A: + one", "only in B: + other"} <= set(found.notes)
+    assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in found.notes)
+
+
+def test_settings_that_differ_are_told(first, tmp_path):
+    second = sweep(tmp_path / "b")
+    for out, noise in ((first, 0.0), (second, 0.2)):
+        out.trials["data"] = json.dumps({"dataset": "digits", "label_noise": noise})
+    found = difference(first, second, ["ece"])
+    assert found.changed.values.tolist() == [["data.label_noise", "0.0", "0.2"]]
+
+
+@pytest.mark.parametrize("form", RENDERERS)
+def test_every_format_has_every_rung(first, tmp_path, form):
+    text = RENDERERS[form](difference(first, sweep(tmp_path / "b", shift=0.01)))
+    for label in fake_results.LABELS:
+        assert label in text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),
+        ({"seeds": 1}, "not matched alike"),
+        ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "nothing can be matched"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused(first, tmp_path, options, words):
+    second = sweep(tmp_path / "b", **options)
+    with pytest.raises(UserError, match=words):
+        difference(first, second, ["ece"])
+
+
+def test_one_folder_twice_is_refused(first):
+    with pytest.raises(UserError, match="given twice"):
+        difference(first, load(first.out))
