@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services test-browser test-loggers lint docs bench bench-analysis bench-growth clean
+.PHONY: demo test test-slow test-faults test-services test-browser lint docs bench bench-analysis bench-growth clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -35,12 +35,6 @@ test-browser: $(READY)
 		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[browser]"
 	$(BIN)/python -m pytest -q -rs -m browser tests/analysis/page/test_browser.py
-
-# Of the programs that --log knows; without them their tests are skipped.
-test-loggers: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		-e ".[tensorboard,wandb,mlflow]"
-	$(BIN)/python -m pytest -q -rs tests/tuning/loggers
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Fixtures shared by the suite: one small real network on digits, and its feature bank."""
 
+import os
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -20,6 +21,9 @@ FORMATS = style.FORMATS
 
 # As every head trial runs: the exact tests of the populations rest on it.
 torch.set_num_threads(1)
+
+# What a pipe is told is not cut: pytest's own process hands a width down by way of readline.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(autouse=True)

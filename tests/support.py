@@ -66,7 +66,7 @@ def keep_ray() -> None:
 def here(*arguments) -> subprocess.CompletedProcess:
     """Run the command line in this process: as ``cli``, without what it costs to start one."""
     words = list(map(str, arguments))
-    if words[0] in ("ablate", "compare", "search", "evaluate", "run", "resume"):
+    if {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}:
         keep_ray()
     said, told = io.StringIO(), io.StringIO()
     with (

@@ -16,7 +16,6 @@ from tune_calib.console import (
     Text,
     column_key,
     entries,
-    of_user,
     shown,
     shown_on,
     terminal,

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,12 +36,14 @@ class Screen:
     Attributes:
         width: in characters; None: as wide as it takes.
         columns: names of those columns of the main table that are shown; none: those that fit.
-        has_options: a user may ask for others by options of the command.
+        more: what shows all columns.
+        some: what shows some of the main table, said behind it.
     """
 
     width: int | None = None
     columns: tuple[str, ...] = ()
-    has_options: bool = False
+    more: str = "a wider window or a pipe shows all"
+    some: str = ""
 
 
 WIDE = Screen()
@@ -101,13 +103,10 @@ class Table:
             places = sorted(_that_fit(columns, self._by_need(), screen.width))
             missing = [column_key(head) for i, head in enumerate(self.heads) if i not in places]
         body = self._laid_out(places, _widths([columns[i] for i in places], screen.width))
-        note = Prose(f"Not shown: {', '.join(missing)}; {self._way_out(screen)}.")
+        note = Prose(
+            f"Not shown: {', '.join(missing)}; {screen.more}{screen.some if self.is_main else ''}."
+        )
         return f"{body}\n{note.on(screen)}" if missing else body
-
-    def _way_out(self, screen: Screen) -> str:
-        if not screen.has_options:
-            return "a wider window or a pipe shows all"
-        return "--wide shows all" + (", --columns NAME,NAME some" if self.is_main else "")
 
     def _by_need(self) -> list[int]:
         ranks = {head: rank for rank, head in enumerate(self.first)}
@@ -286,16 +285,3 @@ def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
         break_on_hyphens=False,
     )
     return [line.removeprefix(indent).replace(_GLUE, " ") for line in lines] or [""]
-
-
-def of_user(columns: str | None, is_wide: bool) -> Screen:
-    """The screen that a user asks for by ``--columns`` and ``--wide``.
-
-    Raises:
-        UserError: both are given.
-    """
-    if columns is not None and is_wide:
-        raise UserError("--wide shows all columns and --columns some; give one of them")
-    names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
-    screen = WIDE if is_wide else terminal()
-    return replace(screen, columns=names, has_options=True)

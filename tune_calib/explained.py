@@ -96,8 +96,8 @@ def _facts(method: MethodInfo) -> Iterator[str]:
             for place, own in recipe.methods.get(method.name, {}).items()
         )
         yield (
-            f"RECIPE of its authors: {recipe.name} ({recipe.title}){others}. --own-recipes takes "
-            "its optimiser."
+            f"RECIPE of its authors: {recipe.name} ({recipe.title}){others}. Its optimiser is "
+            "taken by: tune-calib compare --own-recipes."
         )
     if method.needs:
         yield f"NEEDS {'; '.join(NEEDS[need] for need in sorted(method.needs))}."
@@ -119,9 +119,10 @@ def _readings(texts: list[str]) -> Iterator[str]:
 def _of_ladder(ladder: Ladder) -> Iterator[str]:
     controls = sum(rung.kind == "control" for rung in ladder.rungs)
     rungs = counted(len(ladder.rungs) - controls, "rung")
-    more = f", and {counted(controls, 'control')} with --controls" if controls else ""
+    more = f", and {counted(controls, 'control')}" if controls else ""
+    command = f"tune-calib ablate {ladder.name}{' --controls' if controls else ''}"
     yield f"{ladder.name} (ladder): {ladder.title}"
-    yield f"A ladder of {rungs}{more}: tune-calib ablate {ladder.name}."
+    yield f"A ladder of {rungs}{more}: {command}."
     if ladder.published:
         yield f"Published: tune-calib report OUT --published {ladder.published}"
     if ladder.head_recipe:

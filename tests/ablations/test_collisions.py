@@ -10,6 +10,7 @@ from tests.support import job_in
 from tune_calib.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.ladder import expand
+from tune_calib.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.optimism import CHOSEN, DEFAULTS
 from tune_calib.pipelines import side_by_side
 from tune_calib.registry import LADDERS, METHODS
@@ -137,7 +138,8 @@ def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, t
     point = defaults if is_default else {**defaults, **dict([last_choice(candidates)])}
     question = Question(method, Asked(), Objective(("ece",), 0.01))
     job = SearchJob(question, 4, Site(tmp_path, tmp_path / "store"))
-    asked = _job(job, candidates, point, 2, "again", "title")
+    choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any")
+    asked = _job(job, choice, [Look(seeds=2, command="again")], "again", None)
     planned = asked.planned()
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)

@@ -109,8 +109,10 @@ def test_a_sweep_file_gives_its_entries(folder):
 @pytest.mark.slow
 def test_reports_are_written_beside_the_results(folder):
     whole = tune_calib.open_results(folder)
-    for page in whole.report():
-        assert page.stat().st_size > 10_000
+    over_all = whole.report().read_text()
+    for name in whole:
+        assert f'href="{name}/report.html"' in over_all
+        assert (folder / name / "report.html").stat().st_size > 10_000
     assert whole["sweep"].table() == (folder / "sweep/tables/ladder.md").read_text()
     assert whole["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
 

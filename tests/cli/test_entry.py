@@ -241,4 +241,4 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
     assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
-    assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.5000")
+    assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.500")

@@ -18,6 +18,7 @@ from analysis.page.inline import drawn, html_table, image
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.search.report import write_search_report
+from analysis.sweep_file.overview import write_overview
 from tune_calib import plugins
 from tune_calib.errors import UserError
 from tune_calib.folders import entries, is_search
@@ -272,9 +273,11 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
         """The tables of all entries in Markdown, a heading each."""
         return "\n".join(f"## {name}\n\n{each.table()}" for name, each in self.entries.items())
 
-    def report(self) -> list[Place]:
-        """Write the report of every entry; gives the pages."""
-        return [each.report() for each in self.entries.values()]
+    def report(self) -> Place:
+        """Write the report of every entry, and the page over all of them; gives that page."""
+        for each in self.entries.values():
+            each.report()
+        return write_overview(self.out, [each.out for each in self.entries.values()])
 
     def __str__(self) -> str:
         """Every entry as a terminal shows it."""

@@ -14,10 +14,11 @@ from tune_calib.errors import UserError
 from tune_calib.results import read_table, write_results
 
 
-def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", **options):
+def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", is_paired=True, **options):
     """A sweep of invented numbers, its trials others than those of ``fake_results.write``."""
     fake_results.write(out, seeds=seeds, **options)
     manifest = json.loads((out / "sweep.json").read_text())
+    manifest["paired_seeds"] = is_paired
     for rung in manifest["rungs"]:
         rung["label"] = (rename or {}).get(rung["label"], rung["label"])
     for entry in manifest["planned"]:
@@ -27,7 +28,7 @@ def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", **options):
         (row,) = read_table(out, "trials", path.stem).to_pylist()
         path.unlink()
         name = row["spec_hash"] + again
-        moved = {} if row["test/ece"] is None else {"test/ece": row["test/ece"] + shift}
+        moved = {} if row.get("test/ece") is None else {"test/ece": row["test/ece"] + shift}
         write_results(out, name, {"trials": [{**row, **moved, "spec_hash": name}]})
     return load(out)
 
@@ -100,7 +101,7 @@ def test_every_format_has_every_rung(first, tmp_path, form):
     ("options", "words"),
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),
-        ({"seeds": 1}, "not matched alike"),
+        ({"seeds": 1, "is_paired": False}, "not matched alike"),
         ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "nothing can be matched"),
     ],
 )

@@ -214,7 +214,7 @@ def test_a_figure_reads_no_table_but_those_that_it_names(name, out):
     figure.draw(LadderResults(load(out)))
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", sorted(FIGURES))
 def test_options_of_the_table_change_no_figure(name, made, tmp_path):
     options = {"shows_regime": True, "shown": ("nll",), "shows_intervals": True}
     style.apply()

@@ -104,4 +104,3 @@ def of_wandb(out):
 
 
 READERS = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}
-NEEDS = {"tensorboard": "tensorboard", "mlflow": "mlflow", "wandb": "wandb"}

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests import fake_results
 from tests.tuning.search.support import any_job, question_of, searched, stored
 from tune_calib.cli import main
+from tune_calib.manifests import ReportRecord
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import write_results
 from tune_calib.tuning.folder import LOCK
@@ -55,7 +57,7 @@ def half(tmp_path):
 
 
 def contents(out) -> dict:
-    written = (SEARCH_OUTCOME, "report.html")
+    written = (SEARCH_OUTCOME, "report.html", ReportRecord.file_name)
     return {
         path: path.read_bytes()
         for path in out.rglob("*")
@@ -151,4 +153,5 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
 
 @pytest.mark.parametrize("command", ["report", "status"])
 def test_the_storage_of_a_study_that_is_not_is_refused(tmp_path, refusal, command):
+    fake_results.write(tmp_path)
     assert "is of a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")

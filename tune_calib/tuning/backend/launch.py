@@ -57,6 +57,9 @@ PART = 500
 REACH_S = 5.0
 """Within which a cluster must answer."""
 
+_OF_RAY = ("auto", "local")
+"""Addresses that Ray itself looks up."""
+
 ALL_EPOCHS = 10**9
 """``epochs_per_step`` of heads that nobody watches."""
 
@@ -147,9 +150,11 @@ def _refuse_there(needs: Sequence[Resources]) -> None:
 
 def _refuse_unreachable(address: str) -> None:
     """Ray itself tries for ever, and warns in a language of its own."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:  # auto, or what Ray refuses at once
+    if address in _OF_RAY:
         return
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        raise UserError(f"no Ray cluster at `address` {address}: name auto or HOST:PORT")
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:

@@ -178,7 +178,7 @@ def _machine(job: Job, needs: Needs) -> str:
     if needs.gpus:
         used += f", {round(1 / needs.gpus)} trials on each GPU"
     elif gpus:
-        used += ", no GPU asked for (--gpus)"
+        used += ", no GPU asked for"
     where = f"; runs on the Ray cluster at {job.site.address}" if job.site.address else ""
     return f"{found}; {used}, up to {needs.at_once} side by side{where}"
 
