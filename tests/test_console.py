@@ -8,6 +8,7 @@ import pytest
 
 from analysis.ladder import tables
 from analysis.load import load
+from tune_calib.cli.screen import of_user
 from tune_calib.console import (
     WIDE,
     Prose,

@@ -103,9 +103,8 @@ class Table:
             places = sorted(_that_fit(columns, self._by_need(), screen.width))
             missing = [column_key(head) for i, head in enumerate(self.heads) if i not in places]
         body = self._laid_out(places, _widths([columns[i] for i in places], screen.width))
-        note = Prose(
-            f"Not shown: {', '.join(missing)}; {screen.more}{screen.some if self.is_main else ''}."
-        )
+        more = screen.more + (screen.some if self.is_main else "")
+        note = Prose(f"Not shown: {', '.join(missing)}; {more}.")
         return f"{body}\n{note.on(screen)}" if missing else body
 
     def _by_need(self) -> list[int]:

@@ -83,7 +83,8 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
         sys.stdout.flush()
         assert sent() == "after it\r\n"
     assert "a line that stays\r\n" in text
-    assert re.search(re.escape(NAMES[0]) + " +epoch 7/60", text)
+    unstyled = re.sub(r"\x1b\[[\d;]*m", "", text)
+    assert re.search(re.escape(NAMES[0]) + " +epoch 7/60", unstyled)
     assert "networks: 0 of 5 trials ended in 0:01\r\n" in text
     assert text.endswith("and no end of line")
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is there again

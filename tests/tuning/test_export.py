@@ -99,7 +99,7 @@ def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, 
     (tmp_path / "x.json").write_text("mine")
     assert "is there already" in refusal("export", sweep, tmp_path / "x", "--best", "ece")
     assert (tmp_path / "x.json").read_text() == "mine"
-    assert "no finished trial" in refusal("export", tmp_path, tmp_path / "y")
+    assert "holds no sweep.json" in refusal("export", tmp_path, tmp_path / "y")
     absent = refusal("export", sweep, tmp_path / "y", "--best", "ece", "--store", tmp_path / "no")
     assert "name the --store of the sweep" in absent
 

@@ -14,6 +14,7 @@ from analysis.figure import Figure
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
+from analysis.page.figures import _paths
 from analysis.page.kept import basis_of, kept
 from analysis.search.report import write_search_report
 from tests import fake_results
@@ -55,8 +56,8 @@ def left(out: Path, *options: str) -> set[str]:
     before = kept(out, basis_of(out, options))
 
     def is_held(name):
-        paths = [out / "figures" / f"{name}.{kind}" for kind in style.FORMATS]
-        return before.holds(LADDER_FIGURES[name], paths)
+        figure = LADDER_FIGURES[name]
+        return before.holds(figure, _paths(figure, out / "figures"))
 
     return {name for name in FIGURES if not is_held(name)}
 
@@ -199,7 +200,7 @@ def test_a_file_that_was_lost_or_harmed_is_made_again(harm, out):
 def test_of_a_figure_of_a_user_nobody_knows_what_it_reads(out):
     own = Figure("tradeoff", "T", "R.", lambda results: None, tables=())
     before = kept(out, basis_of(out, []))
-    paths = [out / "figures" / "tradeoff.svg"]
+    paths = _paths(LADDER_FIGURES["tradeoff"], out / "figures")
     assert before.holds(LADDER_FIGURES["tradeoff"], paths)
     assert not before.holds(own, paths)
 
@@ -219,8 +220,8 @@ def test_options_of_the_table_change_no_figure(name, made, tmp_path):
     options = {"shows_regime": True, "shown": ("nll",), "shows_intervals": True}
     style.apply()
     drawing = LADDER_FIGURES[name].draw(LadderResults(replace(load(made[0]), **options)))
-    (path,) = style.save(drawing, tmp_path, name)
-    assert path.read_bytes() == (made[0] / "figures" / path.name).read_bytes()
+    for path in style.save(drawing, tmp_path, name):
+        assert path.read_bytes() == (made[0] / "figures" / path.name).read_bytes()
 
 
 def test_a_process_of_its_own_draws_the_same_and_tells_it_again_without_pandas(out):
