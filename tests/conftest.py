@@ -1,6 +1,7 @@
 """Fixtures shared by the suite: one small real network on digits, and its feature bank."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -24,6 +25,10 @@ torch.set_num_threads(1)
 
 # What a pipe is told is not cut: pytest's own process hands a width down by way of readline.
 os.environ.pop("COLUMNS", None)
+
+# What is remembered between commands is of this run of the tests, and not of the user.
+CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
+os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 
 
 @pytest.fixture(autouse=True)

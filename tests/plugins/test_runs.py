@@ -203,7 +203,7 @@ def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(file, refusal):
         longer = cli("resume", found, "--trials", "4")
         assert longer.returncode == 0, longer.stderr
         assert len({row["rung"] for row in rows(found)}) == 5  # the baseline among them
-        assert here("evaluate", found, "--seeds", "1").returncode == 0
+        assert cli("evaluate", found, "--seeds", "1").returncode == 0
     finally:
         ray.shutdown()
         cluster.shutdown()

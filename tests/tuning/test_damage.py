@@ -24,6 +24,7 @@ def said(capsys):
     """Exit code, stdout and stderr of a command; a failure is one line."""
 
     def run(*words):
+        capsys.readouterr()  # what a command before it said
         with pytest.raises(SystemExit) as ended:
             main([str(word) for word in words])
         out, err = capsys.readouterr()

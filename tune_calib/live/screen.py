@@ -107,13 +107,14 @@ class Screen:
             if hear is not None and (running := self.work.running):
                 self.work.hear(hear(running))
 
+        from tune_calib.live.view import summary
+
         try:
             with _repeated(listen, HEAR_EVERY_S):
                 yield
-        finally:
-            from tune_calib.live.view import summary
-
+            # Of one that was stopped, how to go on is the last word.
             self._shown.say(summary(self.work.record(), time.monotonic() - started))
+        finally:
             self.work.begin("", 0, "", {})
 
 
