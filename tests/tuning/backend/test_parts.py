@@ -8,23 +8,12 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
+from tests.tuning.backend.counted import Counted
 from tune_calib.activity import Activity, activity
 from tune_calib.names import CRASHES
 from tune_calib.tuning.backend import board, launch
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit, ray_session
-
-
-class Counted(tune.Trainable):
-    """Ends at once; the second of them crashes."""
-
-    def step(self):
-        if self.config["work"]["name"] == 1:
-            raise ValueError("the second one")
-        return {"epoch": 1, "score": 1.0, "status": "done", tune.result.DONE: True}
-
-    def reset_config(self, new_config):
-        return True
 
 
 class Numbers(Feed):
