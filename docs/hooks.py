@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -14,6 +15,7 @@ from docs.generate import INSERTED, pages  # noqa: E402
 
 _MARK = re.compile(r"<!-- made: (\S+) -->")
 _EXAMPLE = re.compile(r"<!-- example: (\S+) -->")
+_RECORDING = re.compile(r"^( *)<!-- recording: (\S+) -->$", re.M)
 
 
 def on_config(config: Any) -> Any:
@@ -42,7 +44,14 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put what is made, and the examples, where a page asks for them."""
     markdown = _EXAMPLE.sub(lambda mark: _example(mark[1]), markdown)
+    markdown = _RECORDING.sub(lambda mark: indent(_recording(mark[2]), mark[1]), markdown)
     return _MARK.sub(lambda mark: INSERTED[mark[1]](), markdown)
+
+
+def _recording(name: str) -> str:
+    """What ``docs.record`` wrote."""
+    text = (ROOT / "docs/recordings" / name).read_text(encoding="utf-8")
+    return f"```text\n{text}```"
 
 
 def _example(name: str) -> str:

@@ -10,6 +10,8 @@ import ray
 import torch
 
 from analysis import style
+from analysis.ladder import files as ladder_files
+from analysis.search import files as search_files
 from tests import support
 from tests.support import CPU, small_spec
 from tune_calib.cli import main
@@ -31,6 +33,12 @@ CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
 os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that run Ray come first: what is left at the end is short, for whichever worker."""
+    files = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: item.path not in files)
+
+
 @pytest.fixture(autouse=True)
 def one_format(monkeypatch):
     """Figures in one format: to draw them is most of the time of many tests; none stays open."""
@@ -43,6 +51,13 @@ def one_format(monkeypatch):
 def every_format(one_format, monkeypatch):
     """Figures as they are written for a user."""
     monkeypatch.setattr(style, "FORMATS", FORMATS)
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Reports of tables and texts alone: figures are most of a second of each."""
+    for files in (ladder_files, search_files):
+        monkeypatch.setattr(files, "in_order", lambda registry: [])
 
 
 @pytest.fixture

@@ -29,6 +29,8 @@ from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
 from tune_calib.tuning.search.objective import Objective
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 FITS = ("nll", "grid_nll", "grid_ece")
 RIVALS = ("base", "variant", "variant", "variant")
 

@@ -187,14 +187,20 @@ def _joined(parts: Iterable[Part], screen: Screen) -> str:
     return "\n".join(part if isinstance(part, str) else part.on(screen) for part in parts)
 
 
-def entries(record: Mapping[str, str]) -> str:
-    """Keys and values, a line each, or several where a value is long."""
+def entries(record: Mapping[str, str], margin: str = "") -> str:
+    """Keys and values, a line each, or several where a value is long.
+
+    Args:
+        record: the values by their keys.
+        margin: before each line.
+    """
     indent = max(map(len, record), default=0) + _GAP
     width = _screen.get().width
     lines = []
     for key, value in record.items():
-        told = _wrapped(value, max(width - indent, _PROSE)) if width else [value]
-        lines += [f"{key:{indent}}{told[0]}", *(f"{'':{indent}}{line}" for line in told[1:])]
+        told = _wrapped(value, max(width - len(margin) - indent, _PROSE)) if width else [value]
+        lines += [f"{margin}{name:{indent}}{line}"
+                  for name, line in zip([key, *[""] * len(told)], told, strict=False)]  # fmt: skip
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -19,6 +19,7 @@ from analysis.ladder.sections import page
 from analysis.load import Sweep, load
 from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
+from analysis.page.whereabouts import whereabouts
 from analysis.published import beside
 from analysis.text import texts
 from tune_calib.console import Text
@@ -50,7 +51,7 @@ def write_files(out: Place, options: Options, before: Kept) -> str:
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
     names, gallery = _write_all(results, before, [*options.of_figures(), *options.of_tables()])
-    text = _printed(sweep, gallery.remarks, [out / name for name in names])
+    text = _printed(sweep, gallery.remarks, names)
     before.write(text, names, gallery.files)
     return text
 
@@ -74,9 +75,9 @@ def sweep_of(out: Place, options: Options) -> Sweep:
     return sweep
 
 
-def _printed(sweep: Sweep, remarks: Sequence[str], written: Sequence[Place]) -> Text:
+def _printed(sweep: Sweep, remarks: Sequence[str], names: Sequence[str]) -> Text:
     told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep), *remarks]
-    return Text([*told, "Written:", *(f"  {path}" for path in written)])
+    return Text([*told, *whereabouts(sweep.out, names)])
 
 
 def _check_test(sweep: Sweep, test: str | None) -> None:

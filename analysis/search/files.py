@@ -9,6 +9,7 @@ from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
 from analysis.page.page import Section, render
+from analysis.page.whereabouts import whereabouts
 from analysis.search import tables as search_tables
 from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
@@ -38,12 +39,12 @@ def write_files(out: Place, before: Kept) -> str:
     if not search.outcome.suggestions:
         return f"{out}: no suggestion has ended, {search.outcome.planned} planned"
     names, gallery = _write_all(search, before)
-    text = _printed(search, gallery.remarks, [out / name for name in names])
+    text = _printed(search, gallery.remarks, names)
     before.write(text, names, gallery.files)
     return text
 
 
-def _printed(search: SearchResults, remarks: Sequence[str], written: Sequence[Place]) -> Text:
+def _printed(search: SearchResults, remarks: Sequence[str], names: Sequence[str]) -> Text:
     rows = texts(search_tables.best_rows(search))
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
@@ -51,8 +52,7 @@ def _printed(search: SearchResults, remarks: Sequence[str], written: Sequence[Pl
         *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
         *remarks,
-        "Written:",
-        *(f"  {path}" for path in written),
+        *whereabouts(search.out, names),
     ]
     return Text(parts)
 

@@ -184,7 +184,9 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
     return words, *carried_out(words, chance, monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 10))]
+)
 def test_what_is_mutated_is_refused_in_one_line_or_right(seed, tmp_path, monkeypatch):
     refused = 0
     for number in range(50 * seed, 50 * seed + 50):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.support import CPU, QUICK, cli, drive, small_spec
+from tests.support import CPU, QUICK, cli, drive, here, small_spec
 from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
@@ -173,6 +173,7 @@ def test_the_environment_changes_the_numbers_of_a_wider_processor():
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_portable_reaches_every_trial_and_the_pictures(tmp_path):
     out = tmp_path / "out"
@@ -221,7 +222,7 @@ def read_only(tmp_path):
 @pytest.mark.timeout(300)
 def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
     out = tmp_path / "out"
-    done = cli(*READING, "--out", out, "--store", read_only)
+    done = here(*READING, "--out", out, "--store", read_only)
     assert done.returncode == 0, done.stderr
     assert read_table(out, "trials")["status"].to_pylist() == ["done", "done"]
 

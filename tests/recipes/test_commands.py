@@ -152,7 +152,10 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("command", [["compare", "ce"], ["search", "ls", "--trials", "1"]])
+@pytest.mark.parametrize(
+    "command",
+    [["compare", "ce"], pytest.param(["search", "ls", "--trials", "1"], marks=pytest.mark.slow)],
+)
 def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     command, tmp_path, refusal, monkeypatch
 ):

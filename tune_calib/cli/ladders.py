@@ -173,6 +173,7 @@ def _run(
     is_dry: bool,
 ) -> Finished | None:
     """Carry a ladder out, and report it; of a dry run, say what would be done."""
+    from tune_calib.console import shown
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run
     from tune_calib.tuning.look import CloserLook
@@ -187,6 +188,6 @@ def _run(
     crashed = stoppable(site.command, lambda: run(job, tell_settings))
     report(str(site.out))
     if site.profile:
-        typer.echo(profiles_told(site.out))
+        typer.echo(shown(profiles_told(site.out)))
     tell_crashed(crashed, site.command, site.out)
     return Finished(site.out, [site.out], [taken.given])

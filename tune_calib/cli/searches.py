@@ -251,7 +251,7 @@ def evaluate(
     evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
     typer.echo(shown(write_report(evaluated.folder)))
     text = optimism(evaluated)
-    typer.echo(text)
+    typer.echo(shown(text))
     page = renewed_page(folder, study_storage)
     typer.echo(page)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
@@ -304,12 +304,13 @@ def _command() -> str:
 def _search(job: "SearchJob", retry: str | None) -> Finished:
     if retry is not None:
         known("--retry", retry, ("crashed",))
+    from tune_calib.console import shown
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import summarise
 
     again = shlex.join(["tune-calib", "resume", str(job.out)])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
-    typer.echo(summarise(found))
+    typer.echo(shown(summarise(found)))
     if (job.out / "report.html").exists():
         typer.echo(renewed_page(job.out, job.study_storage))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)

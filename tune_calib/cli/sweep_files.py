@@ -66,13 +66,14 @@ def run(
         if gpu_model is not None:
             read = read.for_gpu(gpu_model)
 
+        from tune_calib.console import shown
         from tune_calib.tuning.dry_run.told import forecast
         from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
         needs_data = not (dry_run and read.content.gpu_model)
         works = planned_works(read, needs_data, dry_run)
         if dry_run:
-            typer.echo(forecast(read, works))
+            typer.echo(shown(forecast(read, works)))
             return None
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
 _TINY = torch.finfo(torch.float64).tiny
@@ -16,6 +15,8 @@ def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tenso
         values: (N,), where the curve is known.
         targets: (N,), in [0, 1].
     """
+    from sklearn.isotonic import IsotonicRegression  # half a second, for methods that few use
+
     fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets)
     knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
     # One knot stands for a level line, and takes two ends to be one.

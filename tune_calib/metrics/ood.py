@@ -1,9 +1,11 @@
-"""Detection of foreign inputs: AUROC, AUPR and FPR95, by scikit-learn's exact ranks."""
+"""Detection of foreign inputs: AUROC, AUPR and FPR95, by scikit-learn's exact ranks.
+
+Which is imported where it is used: it takes half a second, and every worker imports this module.
+"""
 
 from typing import Literal
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 from torch.special import entr
 
@@ -54,6 +56,8 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
     Raises:
         ValueError: a score is not finite, or a class is empty.
     """
+    from sklearn.metrics import roc_auc_score
+
     return float(roc_auc_score(*_joined(positive, negative)))
 
 
@@ -67,6 +71,8 @@ def aupr(positive: Tensor, negative: Tensor) -> float:
     Raises:
         ValueError: a score is not finite, or a class is empty.
     """
+    from sklearn.metrics import average_precision_score
+
     return float(average_precision_score(*_joined(positive, negative)))
 
 
@@ -88,6 +94,8 @@ def fpr95(
     if method == "percentile":
         threshold = np.percentile(scores[truth == 1], 5)
         return float((scores[truth == 0] >= threshold).mean())
+    from sklearn.metrics import roc_curve
+
     false_positive, true_positive, _ = roc_curve(truth, scores, drop_intermediate=False)
     return float(np.interp(0.95, true_positive, false_positive))
 

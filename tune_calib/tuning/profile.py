@@ -3,8 +3,8 @@
 import json
 
 import pandas as pd
-from tabulate import tabulate
 
+from tune_calib.console import Table, Text
 from tune_calib.places import Place
 from tune_calib.results import atomic_write
 from tune_calib.spec import TrialSpec
@@ -51,5 +51,6 @@ def profiles_told(out: Place) -> str:
         f"{each['images'] / whole:.0f}" for each, whole in zip(found, frame.sum(), strict=True)
     ]
     shares.loc["images a second"] = rates
-    shares.columns = [f"{each['method']}, seed {each['seed']}" for each in found]
-    return str(tabulate(shares, headers="keys", disable_numparse=True))
+    heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in found)]
+    rows = [[str(cell) for cell in row] for row in shares.itertuples()]
+    return Text([Table(heads, rows)])

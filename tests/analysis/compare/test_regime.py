@@ -20,6 +20,8 @@ from analysis.load import load
 from tests import fake_results
 from tests.support import here
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 RIVALS = ("base", "variant", "variant", "variant")
 GAPS = {"over": 0.05, "neither": 0.001, "under": -0.05}
 NO_VERDICT = "no verdict is given"

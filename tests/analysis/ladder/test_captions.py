@@ -17,6 +17,8 @@ from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.network_trainable import NetworkTrainable
 from tune_calib.tuning.backend.rows import Circumstances
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 RIVALS = ("base", "variant", "variant", "variant")
 
 

@@ -16,6 +16,8 @@ from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.names import METRICS, metrics_of_trials
 
+pytestmark = pytest.mark.usefixtures("without_figures")
+
 
 def heads(out):
     return (out / "tables" / "ladder.md").read_text().splitlines()[0]

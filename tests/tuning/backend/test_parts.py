@@ -40,8 +40,9 @@ def session():
         yield
 
 
-@pytest.mark.parametrize("asha", [False, True])
-@pytest.mark.parametrize(("there", "asked"), [(5, 5), (4, 4), (4, 9), (3, 9)])
+@pytest.mark.parametrize(
+    ("there", "asked", "asha"), [(5, 5, True), (4, 4, False), (4, 9, True), (3, 9, False)]
+)
 def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked, asha):
     monkeypatch.setattr(launch, "PART", 2)
     monkeypatch.setattr(launch, "MAX_FAILURES", 0)

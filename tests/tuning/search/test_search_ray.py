@@ -72,6 +72,7 @@ def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(w
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(whole, tmp_path):
     out, printed = whole
     again = cli(*HEADS, "--out", tmp_path / "again", "--store", tmp_path / "another-store")

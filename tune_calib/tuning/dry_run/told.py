@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from tabulate import tabulate
 
 from tune_calib.activity import activity
 from tune_calib.asked import Asked, Seeds
+from tune_calib.console import Prose, Table, Text, entries
 from tune_calib.engine.store import Store
 from tune_calib.gpus import GPUS, Gpu
 from tune_calib.names import METRICS
@@ -56,7 +56,7 @@ def dry_run(job: Job) -> str:
     return "\n".join([*lines, NOTHING])
 
 
-def forecast(file: ReadFile, works: Sequence[Work]) -> str:
+def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
     """What a sweep file would do.
 
     Args:
@@ -74,10 +74,10 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> str:
         trained = sums.add(needs)
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else str(needs.planned)
         counts.append((trained, needs.heads, needs.ray_trials + len(needs.looks)))
-        table.append([needs.name, planned, needs.done, *counts[-1]])
-    lines = [f"{file.path} in {file.out}; {NOTHING}", tabulate(table, headers=_TITLES), ""]
-    lines += [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums)]
-    return "\n".join([*lines, *_hours(sums, gpu), *_sources(sums.sources)])
+        table.append([needs.name, planned, *map(str, (needs.done, *counts[-1]))])
+    lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
+    told = map(Prose, [*lines, *_sources(sums.sources)])
+    return Text([f"{file.path} in {file.out}; {NOTHING}", Table(_TITLES, table), "", *told])
 
 
 def _sums(job: Job) -> Forecast:
@@ -102,8 +102,8 @@ def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
         "to do": _to_do(needs, trained),
         "time": "" if needs.is_over else time,
     }
-    told = [f"  {name:<8} {line}" for name, line in lines.items() if line]
-    return "\n".join([f"{job.site.out}: {_title(job)}", *told])
+    told = entries({name: line for name, line in lines.items() if line}, margin="  ")
+    return f"{job.site.out}: {_title(job)}\n{told}"
 
 
 def _title(job: Job) -> str:

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from tabulate import tabulate
 
 from tune_calib.asked import Seeds
+from tune_calib.console import Prose, Table, Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, Rung
@@ -211,7 +212,7 @@ def _believed(ledger: Ledger, numbers: Mapping[str, int]) -> dict[str, list[Row]
     return believed
 
 
-def optimism(evaluated: Evaluated) -> str:
+def optimism(evaluated: Evaluated) -> Text:
     """How much better the search looked on ``select`` than it is on ``test``, as a table.
 
     Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
@@ -226,12 +227,12 @@ def optimism(evaluated: Evaluated) -> str:
         cells[2] += f" ± {shown(name, stdev(each.test))}" if len(each.test) > 1 else ""
         lines.append([signed(each.label, flags), METRICS[name].title, *cells])
     titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
-    table = tabulate(lines, headers=titles, tablefmt="github", disable_numparse=True)
     flags = legend(row.get("flags") for row in rows)
     notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
+    table = tabulate(lines, headers=titles, tablefmt="github", disable_numparse=True)
     text = "\n".join([table, "", *notes])
     atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
-    return text
+    return Text([Table(titles, lines), "", *map(Prose, notes)])
 
 
 def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:

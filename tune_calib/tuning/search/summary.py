@@ -2,21 +2,20 @@
 
 from typing import Any
 
-from tabulate import tabulate
-
+from tune_calib.console import Part, Prose, Table, Text
 from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
 
 
-def summarise(found: Found) -> str:
+def summarise(found: Found) -> Text:
     """The end of a search, as text."""
     ledger, objective = found.ledger, found.ledger.objective
     front = objective.pareto(ledger.standings)
     pictures = f"tables, figures and a page: tune-calib report {ledger.out}"
-    lines = [_table(ledger, front), "", found.counts, pictures]
-    lines += ledger.remarks()
+    lines: list[Part] = [_table(ledger, front), "", Prose(found.counts), pictures]
+    lines += map(Prose, ledger.remarks())
     at_chance = sum(standing.at_chance for standing in ledger.standings.values())
     if at_chance:
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
@@ -24,15 +23,15 @@ def summarise(found: Found) -> str:
         lines.append(
             f"no trial kept the accuracy within {100 * objective.guard:g} points of the baseline"
         )
-        return "\n".join(lines)
+        return Text(lines)
     point = ledger.study.suggestion(front[0]).point
     settings = " ".join(f"--set {name}={shown(value)}" for name, value in point.items())
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {settings}")
     lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5")
-    return "\n".join(lines)
+    return Text(lines)
 
 
-def _table(ledger: Ledger, front: list[int]) -> str:
+def _table(ledger: Ledger, front: list[int]) -> Table:
     """Baseline, the method's own defaults and the Pareto set, on ``select``."""
     objective = ledger.objective
     metrics = objective.metrics
@@ -46,10 +45,7 @@ def _table(ledger: Ledger, front: list[int]) -> str:
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
         rows.append([name, *told, shown_metric("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
-    text: str = tabulate(
-        rows, headers=["", *titles, "accuracy lost"], disable_numparse=True, stralign="right"
-    )
-    return text
+    return Table(["", *titles, "accuracy lost"], rows, numbers="right")
 
 
 def shown(value: Any) -> str:
