@@ -77,7 +77,8 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
         table.append([needs.name, planned, *map(str, (needs.done, *counts[-1]))])
     lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
     told = map(Prose, [*lines, *_sources(sums.sources)])
-    return Text([f"{file.path} in {file.out}; {NOTHING}", Table(_TITLES, table), "", *told])
+    head = f"{file.path} in {file.out}; {NOTHING}"
+    return Text([head, Table(_TITLES, table, numbers="right"), "", *told])
 
 
 def _sums(job: Job) -> Forecast:
