@@ -145,12 +145,13 @@ def _page(out: Place, found: _Found) -> str:
     if not found.is_whole:
         state = "Not every entry has all its numbers."
     links = found.pages
-    signs = "".join(f" {line}." for line in legend(found.flags))
-    note = f"Mean ± standard deviation over the trials of a rung, on test.{signs}"
+    note = "Mean ± standard deviation over the trials of a rung, on test."
+    note += _signs(found.flags, found.rungs)
     best = (
         "Of every search the baseline, the method's own settings and the best suggestion within "
-        f"its guard; on select, by which it was chosen: numbers on test are better.{signs}"
+        "its guard; on select, where the choice looks better than it is: test says how good."
     )
+    best += _signs(found.flags, found.choices)
     tables = {
         "entries": Table("entry-rows", "Each name leads to the page of its entry.",
                          found.entries, links=links),
@@ -174,6 +175,12 @@ def _page(out: Place, found: _Found) -> str:
         ],
         files=list(links.values()),
     )
+
+
+def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
+    """What the signs mean that stand in some rows."""
+    shown = " ".join(cell.text for record in records for cell in record.values())
+    return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
 
 
 def _starts(records: Sequence[Record]) -> frozenset[int]:

@@ -281,9 +281,15 @@ def report(out: "Place", study_storage: str | None = None) -> str:
 
 
 def renewed_page(out: "Place", study_storage: str | None = None) -> str:
-    """Write the page of a search anew, now that there is more to tell, and say where it is."""
+    """Write the page of a search anew, now that there is more to tell, and say where it is.
+
+    So is the page over the sweep file that it is an entry of, if there is one.
+    """
+    from tune_calib.cli.folders import overview
+
     report(out, study_storage)
-    return f"page of the search: {out / 'report.html'}"
+    above = overview(out.parent) if (out.parent / "report.html").exists() else []
+    return "\n".join([f"page of the search: {out / 'report.html'}", *above])
 
 
 def refuse_storage(out: "Place", study_storage: str | None) -> None:
