@@ -14,6 +14,8 @@ from optuna.distributions import (
     IntDistribution,
 )
 
+from tune_calib.wording import as_setting
+
 MANY_POINTS = 100_000
 """From here on a finite space counts as endless: no search comes to its end."""
 
@@ -80,13 +82,13 @@ class Setting:
         """For a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
         match self.distribution:
             case CategoricalDistribution(choices=choices):
-                text = " | ".join(map(str, choices))
+                text = " | ".join(map(as_setting, choices))
             case (
                 IntDistribution(low=low, high=high, log=log)
                 | FloatDistribution(low=low, high=high, log=log)
             ):
                 text = f"{low:g} to {high:g}" + (", log" if log else "")
-        conditions = (f"{k} is {' or '.join(map(str, v))}" for k, v in self.only_if.items())
+        conditions = (f"{k} is {' or '.join(map(as_setting, v))}" for k, v in self.only_if.items())
         return "; only if ".join([text, *conditions])
 
 
