@@ -46,19 +46,23 @@ def reading(averages: Averages) -> str:
 
 def plain(averages: Averages) -> str:
     """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    rows = records(averages)
-    lines = [[cell.marked("plain") for cell in row.values()] for row in rows]
-    body = console.Table(list(rows[0]), lines, is_main=True)
+    heads, lines = _cells(averages, "plain")
+    body = console.Table(heads, lines, is_main=True)
     return console.Text([body, console.Prose(f"{reading(averages)} * best, ' second.")])
 
 
 def markdown(averages: Averages) -> str:
     """The table in Markdown, best bold, second underlined."""
-    rows = records(averages)
-    lines = [[cell.marked("markdown") for cell in row.values()] for row in rows]
+    heads, lines = _cells(averages, "markdown")
     # tabulate would read the cells as numbers and print 4.50 as 4.5.
-    body = tabulate(lines, list(rows[0]), tablefmt="github", disable_numparse=True)
+    body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
     return f"{body}\n\n{reading(averages)} Best bold, second underlined."
+
+
+def _cells(averages: Averages, kind: str) -> tuple[list[str], list[list[str]]]:
+    """Heads, and the cells of each row as marked in a kind of text."""
+    rows = records(averages)
+    return list(rows[0]), [[cell.marked(kind) for cell in row.values()] for row in rows]
 
 
 def latex(averages: Averages, caption: str | None = None, label: str | None = None) -> str:

@@ -26,6 +26,10 @@ from tune_calib.recipe import Settings
 
 KEPT_S = 30 * 24 * 3600.0
 
+_NEVER_KEPT = ("dry_run", "profile", "retry", "log", "weights", "imported")
+"""Options with which a command does more than its results tell, or asks for what lies beside them:
+large files, which are not read here."""
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -56,7 +60,7 @@ def told_again(command: Callable[..., Finished | None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        if any(options.get(name) for name in ("dry_run", "profile", "retry", "log")):
+        if any(options.get(name) for name in _NEVER_KEPT):
             command(**options)
             return
         asked = _asked(command.__name__, options)
