@@ -2,8 +2,8 @@
 
 The print that the method is known from leaves open where a mask acts, when it is drawn, and which
 head is evaluated (docs/pages/readings.md#mac-cal). Last come masks at inference alone, on the
-network's own head, with which the paper begins (figure 1). What a rung does not name is the default,
-the learning rate too, though each reading has a best one of its own.
+network's own head, with which the paper begins (figure 1). What a rung does not name is the
+default, the learning rate too, though each reading has a best one of its own.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,9 @@ _KEPT = (0.9, 0.7, 0.5, 0.3)
 
 
 def _rung(label: str, text: str, **own: Any) -> Rung:
-    return Rung(label, text, {"head": {"method": "mac_cal", **own}}, kind="variant")
+    # Said here, so that `--set head.start` has nothing to make of a reading that trains.
+    head = {"method": "mac_cal", "start": "fresh", **own}
+    return Rung(label, text, {"head": head}, kind="variant")
 
 
 def _in_place() -> Iterator[Rung]:
