@@ -32,7 +32,7 @@ def _in_place() -> Iterator[Rung]:
     for refresh in ("epoch", "batch"):
         for evaluation in ("dense", "last_mask"):
             own = {"masking": "destructive", "refresh": refresh, "evaluation": evaluation}
-            label = f"in place, mask a {refresh}, {evaluation}"
+            label = f"in place, mask per {refresh}, {evaluation}"
             yield _rung(label, _EVALUATIONS[evaluation], **own)
 
 
@@ -40,7 +40,7 @@ def _functional() -> Iterator[Rung]:
     for refresh in ("epoch", "batch"):
         for evaluation, text in _EVALUATIONS.items():
             own = {"masking": "functional", "refresh": refresh, "evaluation": evaluation}
-            yield _rung(f"functional, mask a {refresh}, {evaluation}", text, **own)
+            yield _rung(f"functional, mask per {refresh}, {evaluation}", text, **own)
 
 
 def _at_inference() -> Iterator[Rung]:
