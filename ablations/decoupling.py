@@ -47,6 +47,12 @@ LADDERS.register(
                 {"network": {"method": "tst_joint"}},
                 kind="variant",
             ),
+            Rung(
+                "V-TST head, end to end",
+                "the Gaussian layer without a second stage",
+                {"network": {"method": "vtst_joint"}},
+                kind="variant",
+            ),
         ),
     ),
 )

@@ -126,3 +126,8 @@ _register(
     # The default of TST's program; its example has 256.
     {"network.latent": 10},
 )
+_register(
+    "vtst_joint",
+    {**_LR, **_WEIGHT_DECAY, "network.latent": choice(10, 64, 256)},
+    {"network.latent": 10},
+)

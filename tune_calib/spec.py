@@ -45,7 +45,7 @@ class TrialSpec(StrictModel):
         self._fit_import()
         self._refuse_classes()
         start = getattr(self.head.params, "start", None) if self.head else None
-        if start == "continued" and not method.trains_own_head:
+        if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
                 f"a head cannot continue from the linear head of network method {method.name!r}, "
                 "which does not train it; take start=fresh"

@@ -86,12 +86,22 @@ def test_a_method_that_needs_stages_is_refused_on_a_backbone_without(name):
         TrialSpec.build(**slots)
 
 
+STARTS = {
+    "continued": ("retrain", {}),
+    "frozen": (
+        "mac_cal", {"shape": "linear", "masking": "functional", "evaluation": "expected"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", named("network"))
-def test_a_head_continues_only_from_a_head_that_was_trained(name):
-    head = {"method": "retrain", "params": {"start": "continued"}}
+def test_a_head_continues_only_from_a_head_that_was_trained(name, start):
+    method, params = STARTS[start]
+    head = {"method": method, "params": {**params, "start": start}}
     slots = {"network": {"method": name}, "head": head}
     if METHODS[name].trains_own_head:
-        assert TrialSpec.build(**slots).head.params.start == "continued"
+        assert TrialSpec.build(**slots).head.params.start == start
         return
     with pytest.raises(UserError, match="cannot continue"):
         TrialSpec.build(**slots)

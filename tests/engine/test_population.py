@@ -9,6 +9,7 @@ import torch
 from tests.support import CPU, small_spec
 from tune_calib.engine.optim import StackedOptimizer
 from tune_calib.engine.population import PopulationTrainer
+from tune_calib.errors import UserError
 
 MAC_CAL_OPTIONS = [
     {},
@@ -127,3 +128,35 @@ def test_a_continued_head_starts_as_the_networks_own(bank):
     trainer = PopulationTrainer([slot("retrain", start="continued")], bank, 0, CPU)
     split = bank.select()
     assert torch.allclose(trainer.predict(split)[0], split.logits, atol=1e-5)
+
+
+FROZEN = {"start": "frozen", "shape": "linear", "masking": "functional", "tau0": 0.0}
+
+
+@pytest.mark.parametrize("evaluation", ["last_mask", "expected", "mc"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, bank):
+    own, split = (
+        FROZEN | {"evaluation": evaluation, "slot": {"optimizer": optimiser}},
+        bank.select(),
+    )
+    heads = [slot(seed=s, q0=q, weight_decay=0.1, **own) for s, q in enumerate((1.0, 0.5))]
+    trainer, _ = train(heads, bank)
+    for name, tensor in zip(("0.weight", "0.bias"), bank.own_head(), strict=True):
+        for k in range(2):
+            assert torch.equal(trainer.method.parameters[name][k].flatten(), tensor.flatten())
+    whole, masked = trainer.predict(split).log_softmax(-1)
+    assert torch.allclose(whole, split.logits.log_softmax(-1), atol=1e-4)
+    assert not torch.allclose(masked, whole, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}]
+)
+def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
+    with pytest.raises(UserError, match="start=frozen"):
+        slot(**{**FROZEN, "evaluation": "last_mask", **other})
+
+
+def test_a_fresh_head_has_the_identity_of_before_there_were_frozen_ones():
+    assert "start" not in slot(start="fresh").params.model_dump()

@@ -23,7 +23,7 @@ def folder(trained, bank, tmp_path_factory):
     heads["retrain drifted"] = spec_of("retrain", "temperature", bn_mode="train")
     networks = {f"network {name}": spec_of(posthoc=name) for name in OF_DIGITS}
     networks["network"] = spec_of()
-    own = {f"network of {name}": of_method(name) for name in ("balcal", "tst_joint")}
+    own = {f"network of {name}": of_method(name) for name in ("balcal", "tst_joint", "vtst_joint")}
     store = Store(root / "store")
     for name, spec in heads.items():
         run_trials(HeadTrainable, [spec], store, root, name.replace(" ", "-"))

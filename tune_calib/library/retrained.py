@@ -58,7 +58,7 @@ class RetrainedHead(Estimator):
             labels: (N,), integers from 0.
             select: features and labels of held-out images, by which an epoch is selected.
             own_head: weight (C, D) and bias (C,) of the network's own head, which some settings
-                start from or ask of (``start=continued``, ``gamma=val_ratio``).
+                start from or ask of (``start`` but ``fresh``, ``gamma=val_ratio``).
             classes: C, where neither the labels nor ``own_head`` tell it.
 
         Raises:
@@ -209,8 +209,8 @@ def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
             f"select={slot.select} selects an epoch on held-out images: give fit their "
             "select=(features, labels)"
         )
-    asks = {"start": "continued", "gamma": "val_ratio"}
-    for name, value in asks.items():
+    asks = (("start", "continued"), ("start", "frozen"), ("gamma", "val_ratio"))
+    for name, value in asks:
         if getattr(slot.params, name, None) != value:
             continue
         if not has_head:

@@ -31,3 +31,9 @@ def margin_excess(logits: Tensor, margin: float) -> Tensor:
     # The papers that use it write a sum over classes; their weights were tuned on programs that
     # take the mean.
     return F.relu(logits.max(1, keepdim=True).values - logits - margin).mean(1)
+
+
+def gaussian_kl(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """Mean KL divergence of N(mean, variance) to N(0, I) over the width Z: (..., N, Z) to (...)."""
+    terms = 1 + log_variance - mean.square() - log_variance.exp()
+    return -0.5 * terms.sum(-1).mean(-1) / mean.shape[-1]

@@ -46,6 +46,14 @@ class MacCalParams(Params):
     - `bottleneck`: two layers, "two-layer bottleneck" in the text; the full method.
     - `linear`: one layer; the first rungs of the paper's ablation.
     """
+    start: Literal["fresh", "frozen"] = Field("fresh", exclude_if=lambda start: start == "fresh")
+    """Where the weights start.
+
+    - `fresh`: drawn anew; the method.
+    - `frozen`: those of the network's own head, which stay as they are: masks act at inference
+      alone. What the paper sets out from; `linear` and `functional` only, and an `evaluation` that
+      has masks. One epoch is enough.
+    """
     width: int | None = Field(None, ge=1)
     """Hidden width of the bottleneck; D/4 if absent. The paper gives none."""
     activation: Activation = "relu"
@@ -163,7 +171,22 @@ class MacCalParams(Params):
                 "evaluation=expected with mask_scale=inverted would scale by q twice; take "
                 "evaluation=dense, which is the expectation then"
             )
+        if self.start == "frozen":
+            self._refuse_trained()
         return self
+
+    def _refuse_trained(self) -> None:
+        wanted = {"shape": "linear", "masking": "functional"}
+        for name, value in wanted.items():
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f"start=frozen needs {name}={value}: the network's own head stays as it is"
+                )
+        if self.evaluation == "dense":
+            raise ValueError(
+                "start=frozen with evaluation=dense is the network's own head; take "
+                "evaluation=last_mask, expected or mc"
+            )
 
 
 class MacCal(HeadMethod):
@@ -174,6 +197,9 @@ class MacCal(HeadMethod):
         params = self.params
         sizes = layer_sizes(params.shape, context.width, context.classes, params.width)
         self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+        if params.start == "frozen":
+            self.parameters["0.weight"].data.copy_(context.weight)
+            self.parameters["0.bias"].data.copy_(context.bias)
         self.masked_names = self._masked_names(len(sizes) - 1)
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
@@ -259,7 +285,9 @@ class MacCal(HeadMethod):
         return self.masks if is_masked else {}
 
     def update_masks(self) -> dict[str, Tensor]:
-        """Masked weights stand still under ``masked_update`` = ``freeze``."""
+        """Masked weights stand still under ``masked_update`` = ``freeze``; all if frozen."""
+        if self.params.start == "frozen":
+            return {name: torch.zeros_like(w) for name, w in self.parameters.items()}
         return self.masks if self.params.masked_update == "freeze" else {}
 
     def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:

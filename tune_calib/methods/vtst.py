@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
+from tune_calib.methods._functional import gaussian_kl
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.registry import METHODS, MethodInfo, Params
@@ -77,9 +78,8 @@ class VariationalTwoStage(HeadMethod):
     def training_logits(self, features: Tensor) -> Tensor:
         """Logits of one draw; the KL divergence of the batch is kept for ``loss``."""
         mean, log_variance = self.moments(features)
-        terms = 1 + log_variance - mean.square() - log_variance.exp()
         # Kept, because loss() is handed probabilities alone.
-        self.kl = -0.5 * terms.sum(-1).mean(-1) / self.params.latent
+        self.kl = gaussian_kl(mean, log_variance)
         return self.decode(mean, log_variance, self.noise("eps", self.step, mean))
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:

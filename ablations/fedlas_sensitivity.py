@@ -1,0 +1,28 @@
+"""How much FeDLaS-LS depends on alpha, beta and theta: one at a time around the published point."""
+
+from ablations._fedlas_levels import LEVELS
+from tune_calib.ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+_MEANS = {
+    "alpha": "mean amount of smoothing",
+    "beta": "how steeply the indicator decides",
+    "theta": "weight of a new batch in the moments",
+}
+
+
+def _rung(name: str, level: float) -> Rung:
+    network = {"method": "fedlas_ls", name: level}
+    return Rung(f"{name} {level:g}", _MEANS[name], {"network": network}, kind="variant")
+
+
+LADDERS.register(
+    Ladder(
+        name="fedlas_sensitivity",
+        title="FeDLaS-LS: alpha, beta and theta around the published point, one at a time",
+        rungs=(
+            Rung("published", "FeDLaS-LS", {"network": {"method": "fedlas_ls"}}, kind="base"),
+            *(_rung(name, level) for name, levels in LEVELS.items() for level in levels),
+        ),
+    ),
+)

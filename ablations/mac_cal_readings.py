@@ -1,0 +1,74 @@
+"""The readings of MaC-Cal's equations 8 to 13 (arXiv 2508.09116), side by side.
+
+The print that the method is known from leaves open where a mask acts, when it is drawn, and which
+head is evaluated (docs/pages/readings.md#mac-cal). Last come masks at inference alone, on the
+network's own head, with which the paper begins (figure 1). What a rung does not name is the
+default, the learning rate too, though each reading has a best one of its own.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from tune_calib.ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+_EVALUATIONS = {
+    "dense": "the stored weights",
+    "expected": "q times the weights",
+    "last_mask": "the weights under the last mask",
+    "mc": "probabilities of 20 masks, averaged",
+}
+_KEPT = (0.9, 0.7, 0.5, 0.3)
+
+
+def _rung(label: str, text: str, **own: Any) -> Rung:
+    # Said here, so that `--set head.start` has nothing to make of a reading that trains.
+    head = {"method": "mac_cal", "start": "fresh", **own}
+    return Rung(label, text, {"head": head}, kind="variant")
+
+
+def _in_place() -> Iterator[Rung]:
+    """The weights are masked where they are stored, so that two of the evaluations mask twice."""
+    for refresh in ("epoch", "batch"):
+        for evaluation in ("dense", "last_mask"):
+            own = {"masking": "destructive", "refresh": refresh, "evaluation": evaluation}
+            label = f"in place, mask per {refresh}, {evaluation}"
+            yield _rung(label, _EVALUATIONS[evaluation], **own)
+
+
+def _functional() -> Iterator[Rung]:
+    for refresh in ("epoch", "batch"):
+        for evaluation, text in _EVALUATIONS.items():
+            own = {"masking": "functional", "refresh": refresh, "evaluation": evaluation}
+            yield _rung(f"functional, mask per {refresh}, {evaluation}", text, **own)
+
+
+def _at_inference() -> Iterator[Rung]:
+    own = {
+        "start": "frozen",
+        "shape": "linear",
+        "masking": "functional",
+        "tau0": 0.0,
+        # Nothing is trained, and q stands still.
+        "epochs": 1,
+    }
+    for evaluation in ("last_mask", "mc"):
+        for q in _KEPT:
+            text = f"nothing is trained; {_EVALUATIONS[evaluation]}"
+            yield _rung(
+                f"at inference, q {q:g}, {evaluation}", text, **own, q0=q, evaluation=evaluation
+            )
+
+
+LADDERS.register(
+    Ladder(
+        name="mac_cal_readings",
+        title="MaC-Cal: the readings of its equations",
+        rungs=(
+            Rung("vanilla", "the network's own head", kind="base"),
+            *_in_place(),
+            *_functional(),
+            *_at_inference(),
+        ),
+    ),
+)

@@ -1,0 +1,29 @@
+"""How wide MaC-Cal's bottleneck must be: the paper gives no width.
+
+The controls retrain a bottleneck of the same width without a mask, so that what the mask does is
+told from what the width does.
+"""
+
+from tune_calib.ladder import Kind, Ladder, Rung
+from tune_calib.registry import LADDERS
+
+# None is a quarter of the features. Where they are 64 or 512, D/4 and a number are one head.
+_WIDTHS = {None: "D/4", 16: "16", 32: "32", 64: "64", 128: "128", 256: "256", 512: "512"}
+
+
+def _rung(method: str, label: str, ingredient: str, width: int | None, kind: Kind) -> Rung:
+    head = {"method": method, "shape": "bottleneck", "width": width}
+    return Rung(f"{label} {_WIDTHS[width]}", ingredient, {"head": head}, kind=kind)
+
+
+LADDERS.register(
+    Ladder(
+        name="mac_cal_width",
+        title="MaC-Cal: the width of the bottleneck",
+        rungs=(
+            Rung("vanilla", "the network's own head", kind="base"),
+            *(_rung("mac_cal", "width", "masked", width, "variant") for width in _WIDTHS),
+            *(_rung("retrain", "no mask, width", "the same head", w, "control") for w in _WIDTHS),
+        ),
+    ),
+)

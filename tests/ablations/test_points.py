@@ -1,0 +1,73 @@
+"""What single ladders promise: their points, their pairs, and which trials they share."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tune_calib.asked import Asked
+from tune_calib.ladder import expand
+from tune_calib.registry import DATASETS, LADDERS, METHODS
+from tune_calib.spec import content_hash
+
+ROOT = Path(__file__).parents[2]
+IMAGES = [name for name in DATASETS if DATASETS[name].quick]
+FEDLAS = METHODS["fedlas_ls"]
+
+
+def specs(ladder, **given):
+    return {trial.label: trial.spec for trial in expand(LADDERS[ladder], Asked(given).suited())}
+
+
+@pytest.mark.parametrize("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
+@pytest.mark.parametrize("ladder", ["fedlas_sensitivity", "fedlas_plane"])
+def test_the_published_point_is_the_base_on_every_data_set(ladder, dataset):
+    given = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
+    planned = expand(LADDERS[ladder], Asked(given))
+    base = planned[0].spec.network.params
+    assert base == FEDLAS.params(**FEDLAS.dataset_defaults.get(dataset, {}))
+    moved = [
+        {k for k, v in trial.spec.network.params if v != getattr(base, k)} for trial in planned[1:]
+    ]
+    if ladder == "fedlas_plane":
+        assert [len(names) for names in moved].count(2) == 16
+        assert all(names <= {"alpha", "beta"} for names in moved)
+    else:
+        assert all(len(names) == 1 for names in moved)
+
+
+def test_the_plane_of_fedlas_shares_its_cross_with_the_points_one_at_a_time():
+    single, plane = specs("fedlas_sensitivity"), specs("fedlas_plane")
+    hashes = {label: spec.hash for label, spec in single.items() if not label.startswith("theta")}
+    assert hashes == {label: spec.hash for label, spec in plane.items() if ", " not in label}
+
+
+@pytest.mark.parametrize("loss", ["ce", "ls", "mit_a", "mmce"])
+def test_what_is_combined_with_a_loss_stands_on_its_network(loss):
+    found = specs("combinations")
+    alone, masked, scaled = (found[loss + more] for more in ("", "+mac_cal", "+temperature"))
+    assert alone.network_id == masked.network_id == scaled.network_id
+    assert (alone.head, masked.head.method) == (None, "mac_cal")
+    assert (scaled.head, scaled.posthoc.method) == (None, "temperature")
+
+
+def test_one_network_is_beneath_all_heads_of_a_ladder_of_heads():
+    for name in ("mac_cal_readings", "mac_cal_gamma", "mac_cal_width", "tst_samples"):
+        assert len({spec.network_id for spec in specs(name).values()}) == 1
+
+
+def test_heads_that_train_nothing_have_one_epoch_whatever_is_asked_for():
+    found = specs("mac_cal_readings", head={"epochs": 7})
+    epochs = {label: spec.head.epochs for label, spec in found.items() if spec.head}
+    assert all((own == 1) == label.startswith("at inference") for label, own in epochs.items())
+    assert {own for own in epochs.values() if own > 1} == {7}
+
+
+def test_the_example_of_imbalance_runs_each_factor_on_a_training_set_of_its_own():
+    file = yaml.safe_load((ROOT / "docs/examples/imbalance.yaml").read_text())
+    given = [entry.get("set", {}) for entry in file["entries"].values()]
+    planned = [expand(LADDERS["imbalance"], Asked(own)) for own in given]
+    assert [trials[0].spec.data.imbalance for trials in planned] == [1, 10, 50, 100]
+    assert all(len({content_hash(t.spec.data) for t in trials}) == 1 for trials in planned)
+    hashes = [trial.spec.hash for trials in planned for trial in trials]
+    assert len(set(hashes)) == len(hashes) == 20

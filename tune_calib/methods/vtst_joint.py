@@ -1,0 +1,110 @@
+"""The head of variational two-stage training, trained end to end: the control that V-TST needs.
+
+As ``tst_joint``, with the Gaussian last hidden layer of V-TST (Jordahn and Olmos, arXiv
+2405.01196) and its loss. As a control it has no recipe of its own and is trained as the data set's
+networks are.
+
+Unlike the head ``vtst``, whose noise at evaluation is that of each sample, all samples are judged
+under the same draws: a network sees batches and not where in a split they stand.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step, log_mean_exp
+from tune_calib.methods._functional import gaussian_kl
+from tune_calib.methods._references import JORDAHN
+from tune_calib.methods.vtst import VariationalTwoStageParams
+from tune_calib.models.network import Output
+from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.seeds import child_seed
+
+
+class JointVariationalParams(VariationalTwoStageParams):
+    """Hyper-parameters: those of ``vtst``."""
+
+
+class JointVariational(NetworkMethod):
+    """Perceptrons D, 3Z, Z for the mean and the log-variance of z, and Z, C for the logits."""
+
+    chance: torch.Generator
+    noise: Tensor
+
+    def __init__(self, params: Any, context: NetworkContext) -> None:
+        super().__init__(params, context)
+        hidden = (context.width, 3 * params.latent, params.latent)
+        # Mean and output start as the head of `tst_joint` does under the same seed.
+        first, second, self.output = _linear((*hidden, context.classes), context.seed, "tst head")
+        self.mean = nn.Sequential(first, nn.ReLU(), second)
+        first, second = _linear(hidden, context.seed, "variance")
+        self.variance = nn.Sequential(first, nn.ReLU(), second)
+        chance = torch.Generator().manual_seed(child_seed(context.seed, "mc eps"))
+        # In the checkpoint: what is exported has no seed.
+        drawn = torch.randn(params.mc_samples, params.latent, generator=chance)
+        self.register_buffer("noise", drawn)
+
+    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
+        """Take the source of the epoch's noise."""
+        self.chance = generator
+
+    def forward(self, network: Any, images: Tensor) -> Output:
+        """Features of the body; logarithms of averaged probabilities, or logits of the mean."""
+        features = network.features(images)
+        mean, log_variance = self.moments(features)
+        if self.params.evaluation == "mean":
+            return Output(features, self.output(mean))
+        averaged = log_mean_exp(
+            self.decode(mean, log_variance, noise).log_softmax(-1) for noise in self.noise
+        )
+        return Output(features, averaged)
+
+    def step(self, network: Any, batch: Batch) -> Step:
+        """Cross entropy of one draw, and the weighted KL divergence over Z."""
+        mean, log_variance = self.moments(network.features(batch.images))
+        noise = torch.randn(mean.shape, generator=self.chance).to(mean.device)
+        logits = self.decode(mean, log_variance, noise)
+        kl = self.params.kl_weight * gaussian_kl(mean, log_variance)
+        return Step(F.cross_entropy(logits, batch.labels) + kl, logits)
+
+    def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance of z: (N, D) to (N, Z) each."""
+        return self.mean(features), F.logsigmoid(self.variance(features))
+
+    def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
+        """Logits (N, C) of z drawn with a noise (N, Z) or (Z,)."""
+        logits: Tensor = self.output(mean + (0.5 * log_variance).exp() * noise)
+        return logits
+
+
+def _linear(sizes: tuple[int, ...], seed: int, purpose: str) -> list[nn.Linear]:
+    """Layers of these widths, drawn from (seed, purpose) alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(child_seed(seed, purpose))
+        return [nn.Linear(*pair) for pair in pairwise(sizes)]
+
+
+METHODS.register(
+    MethodInfo(
+        name="vtst_joint",
+        kind="network",
+        title="V-TST's head trained end to end (control)",
+        paper="Jordahn and Olmos, ICML",
+        year=2024,
+        url="https://arxiv.org/abs/2405.01196",
+        formula=r"""
+            L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
+                - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
+            \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I),
+            \quad h_i \text{ trained too}
+        """,
+        bibtex=JORDAHN,
+        params=JointVariationalParams,
+        implementation=JointVariational,
+        pairs_by_order=True,
+        trains_own_head=False,
+    ),
+)
