@@ -1,5 +1,7 @@
 """MaC-Cal (arXiv 2508.09116), table 5: one ingredient at a time, DenseNet-121 on CIFAR."""
 
+from itertools import pairwise
+
 from tune_calib.registry import REPRODUCTIONS
 from tune_calib.reproduction import GIVEN, SMOKE, Claim, Reproduction, Run, Setting
 
@@ -27,7 +29,7 @@ REPRODUCTIONS.register(
             Claim("The full method has the lowest ECE of all steps", _FULL, _STEPS[:-1]),
             *(
                 Claim(f"{step[2:].capitalize()} lowers the ECE", step, (before,))
-                for before, step in zip(_STEPS, _STEPS[1:], strict=False)
+                for before, step in pairwise(_STEPS)
             ),
             Claim("The full method is at least as accurate as the network less half a point", _FULL,
                   ("vanilla",), "accuracy", kind="size", least=-0.005),

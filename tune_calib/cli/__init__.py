@@ -36,7 +36,14 @@ _ENDING = (
     sweep_files.run,
 )
 # These show what they do while they do it.
-_LONG = (*_ENDING, reproductions.reproduce, results.report, results.pictures, results.export, imports.import_)
+_LONG = (
+    *_ENDING,
+    reproductions.reproduce,
+    results.report,
+    results.pictures,
+    results.export,
+    imports.import_,
+)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",

@@ -12,12 +12,14 @@ from tune_calib.cli.completion import names
 from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed
 from tune_calib.cli.panels import FORMATS, WHERE
 from tune_calib.cli.sweep_files import GpuModel
-from tune_calib.errors import UserError, as_key
+from tune_calib.errors import UserError
 from tune_calib.registry import REPRODUCTIONS, told
 from tune_calib.reproduction import SCALES, Scale
 
 if TYPE_CHECKING:
+    from tune_calib.places import Place
     from tune_calib.reproduction import Reproduction
+    from tune_calib.tuning.sweep.entries import Work
     from tune_calib.tuning.sweep.file import ReadFile
     from tune_calib.tuning.sweep.reproduced import Ask
 
@@ -36,9 +38,7 @@ def reproduce(
             autocompletion=names(lambda: SCALES),
         ),
     ] = "cpu",
-    seeds: Annotated[
-        int | None, typer.Option(help="how many", show_default="the scale's")
-    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="how many", show_default="the scale's")] = None,
     data_root: DataRoot = None,
     weights: Annotated[
         Path | None,
@@ -121,28 +121,35 @@ def _carry_out(ask: "Ask", dry_run: bool) -> list[str]:
     if dry_run:
         typer.echo(console.shown(forecast(file, works)))
         return []
-    failures = stoppable(typed(), lambda: _run(file, works))
-    _report(ask)
-    return failures
+    return list(stoppable(typed(), lambda: _run(ask, file, works)))
 
 
-def _run(file: "ReadFile", works: list[Any]) -> list[str]:
+def _run(ask: "Ask", file: "ReadFile", works: "list[Work]") -> list[str]:
     from analysis.ladder.report import write_report
     from tune_calib.tuning.sweep.run import run_sweep
 
-    failures = []
+    failures, done = [], []
     for ended in run_sweep(file, works, typed(), None, tell_settings):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
-            try:
-                write_report(ended.folder)
-            except UserError as error:
-                failures.append(f"{ended.name}: {as_key(error)}")
+            done.append(ended.folder)
+            write_report(ended.folder)
+    _report(ask, works, done)
     return failures
 
 
-def _report(ask: "Ask") -> None:
+def _report(ask: "Ask", works: "list[Work]", done: "list[Place]") -> None:
     """Write what a reader of the paper asks for beside the results, and tell it."""
+    from analysis.reproduction.files import write_reproduction
+    from tune_calib.tuning.sweep.lock import write_lock
+    from tune_calib.tuning.sweep.reproduced import run_of_entry
+
+    out, runs = ask.out / ask.table.folder, run_of_entry(ask)
+    names = {work.name: runs[str(work.position[1])] for work in works}
+    asked = {"table": ask.table.name, "scale": ask.scale}
+    write_lock(out, done, typed(), asked)
+    of_done = [(folder.name, names[folder.name]) for folder in done]
+    typer.echo(console.shown(write_reproduction(ask.table, out, of_done, typed())))
 
 
 def _tell_list(as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""From a table of a paper to the sweep file that makes it at some scale, and what that lacks here."""
+"""From a table of a paper to the sweep file that makes it, and what that lacks here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,6 +84,11 @@ def sweep_file(ask: Ask) -> ReadFile:
     return ReadFile(Path(ask.table.name), content, {})
 
 
+def run_of_entry(ask: Ask) -> dict[str, str]:
+    """Name of the run behind each entry of its sweep file."""
+    return {name: run.name for run in ask.table.runs for name, _ in _entries(ask, run)}
+
+
 def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
     """An entry for each setting; of given networks one for each of them."""
     what = {"ladder": run.ladder, "methods": list(run.methods) or None, "all": run.all}
@@ -108,17 +113,21 @@ def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
         }
         if not own.weights:
             backbones = {"backbones": own.backbones} if own.backbones else {}
-            yield f"{run.name}{index or ''}", entry | backbones
+            yield f"{run.name}-{index}" if index else run.name, entry | backbones
             continue
         for backbone, file in own.weights.items():
             network = {**merged.get("network", {}), "epochs": 0, "weights": str(_in(ask, file))}
             data = {**merged.get("data", {}), "holdout": "test"}
-            yield f"{run.name}-given-{backbone}", entry | {
-                "backbones": [backbone],
-                # One network: its heads alone have seeds.
-                "seeds": {"networks": 1, "heads": ask.seeds or own.seeds},
-                "set": {**merged, "network": network, "data": data},
-            }
+            yield (
+                f"{run.name}-given-{backbone}",
+                entry
+                | {
+                    "backbones": [backbone],
+                    # One network: its heads alone have seeds.
+                    "seeds": {"networks": 1, "heads": ask.seeds or own.seeds},
+                    "set": {**merged, "network": network, "data": data},
+                },
+            )
 
 
 def _in(ask: Ask, file: str) -> Path:
