@@ -10,6 +10,7 @@ from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
 from tests import fake_results
 from tests.support import Reader, here, keep_ray
+from tune_calib.console import shown
 from tune_calib.registry import REPRODUCTIONS
 from tune_calib.reproduction import Claim, Reproduction, Run
 from tune_calib.results import read_table
@@ -46,16 +47,17 @@ def test_files_say_the_same_as_verdicts(tmp_path):
     fake_results.write(tmp_path / "a", seeds=5)
     fake_results.add_regime(tmp_path / "a")
     fake_results.add_intervals(tmp_path / "a", ["ece", "accuracy"])
-    text = write_reproduction(TABLE, tmp_path, [("a", "ladder")], "tune-calib reproduce x").plain()
+    told = write_reproduction(TABLE, tmp_path, [("a", "ladder")], "tune-calib reproduce x")
+    text = shown(told)
     assert {path.name for path in tmp_path.iterdir()} == {*FILES, "a"}
     claims = pd.read_csv(tmp_path / "claims.csv")
     assert list(claims["claim"]) == [claim.text for claim in TABLE.claims]
     page = (tmp_path / PAGE).read_text()
     assert not Reader(page).open
     for outcome, claim in zip(claims["verdict"], claims["claim"], strict=True):
-        for told in (text, page, (tmp_path / "claims.md").read_text()):
-            assert outcome in told
-            assert claim in told
+        for where in (text, page, (tmp_path / "claims.md").read_text()):
+            assert outcome in where
+            assert claim in where
     assert "tune-calib reproduce x" in page
     assert "over-confident by" in page
     assert "Vanilla" in (tmp_path / "table.tex").read_text()
