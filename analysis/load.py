@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from analysis.shifts import read_shifts
 from tune_calib.columns import TableName
@@ -65,10 +67,23 @@ class Sweep:
         Index spec_hash, metric; columns lower, upper, se, resamples; fractions. Of a trial with
         several that of the most draws counts.
         """
-        rows: pd.DataFrame = read_table(self.out, "intervals").to_pandas()
+        found = read_table(self.out, "intervals", keep=lambda name: name != "draws")
+        rows: pd.DataFrame = found.to_pandas()
         rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")
         key = ["spec_hash", "metric"]
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
+
+    def draws(self, metric: str) -> dict[str, NDArray[np.float64]]:
+        """Values of a metric on each bootstrap draw of the test samples, by spec hash.
+
+        The draws are the same for all trials on the same number of samples. Of a trial with several
+        numbers of draws the most count; results of before they were kept have none.
+        """
+        table = read_table(self.out, "intervals")
+        of_test = pc.and_(pc.equal(table["metric"], metric), pc.equal(table["split"], "test"))
+        kept = table.filter(pc.and_(of_test, pc.is_valid(table["draws"])))
+        rows = sorted(kept.to_pylist(), key=lambda row: row["resamples"])
+        return {row["spec_hash"]: np.array(row["draws"], np.float64) for row in rows}
 
     @property
     def rungs(self) -> list[RungRecord]:

@@ -129,7 +129,7 @@ def add_intervals(out: Path, metrics: Iterable[str], resamples: int = 1000, but:
         value, half = row[f"test/{metric}"], 0.2 if metric == "accuracy" else 0.1
         ends = {"lower": value - half, "upper": value + half, "se": half / 2}
         told = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
-        rows.append({**told, **ends, "resamples": resamples})
+        rows.append({**told, **ends, "resamples": resamples, "draws": None})
     write_table(out, "intervals", f"drawn-{resamples}", pa.Table.from_pylist(rows))
 
 

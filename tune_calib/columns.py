@@ -158,6 +158,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "upper": Column(pa.float64(), "upper end of the 95 % interval"),
         "se": Column(pa.float64(), "standard error over the draws"),
         "resamples": Column(pa.int32(), "how many draws"),
+        "draws": Column(
+            pa.list_(pa.float32()),
+            "its value on each draw, the same draws for every trial: what paired differences need; "
+            "null for metrics that are not kept, and in results of before they were",
+        ),
     },
     "shifts": {
         "spec_hash": Column(pa.string(), _HASH),

@@ -1,4 +1,4 @@
-"""Registries of data sets, backbones, methods, recipes, ladders and spaces, a package each."""
+"""Registries of data sets, backbones, methods, recipes, ladders and so on, a package each."""
 
 import contextlib
 import difflib
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the records stand above this module, which knows neither to
     from tune_calib.ladder import Ladder
     from tune_calib.models.base import BackboneInfo
     from tune_calib.recipe import Recipe
+    from tune_calib.reproduction import Reproduction
     from tune_calib.space import Space
 
 
@@ -57,12 +58,14 @@ class Registry(Generic[T]):
         kind: what a record is, for messages.
         package: its modules register the program's own records.
         record: name of the class of a record, which stands above this module.
+        parted: its names are ``GROUP/NAME``, as those of the papers' tables.
     """
 
-    def __init__(self, kind: str, package: str, record: str) -> None:
+    def __init__(self, kind: str, package: str, record: str, parted: bool = False) -> None:
         self.kind = kind
         self._package = package
         self._record = record
+        self._name = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}") if parted else _NAME
         self._records: dict[str, T] = {}
         self._families: list[tuple[Callable[[str], T | None], str | None]] = []
         self._names_of_families: list[Callable[[], Iterable[str]]] = []
@@ -81,7 +84,7 @@ class Registry(Generic[T]):
         # By name: the classes stand above this module, and importing them would close a circle.
         if self._record not in (kind.__name__ for kind in type(record).__mro__):
             raise TypeError(f"a {self.kind} is a {self._record}, got {shown(record)}")
-        if not isinstance(record.name, str) or not _NAME.fullmatch(record.name):
+        if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(
                 f"{shown(record.name)} names no {self.kind}: take letters, digits, _.-"
             )
@@ -232,6 +235,7 @@ class Registry(Generic[T]):
         return iter(sorted({*self._records, *self._own()}))
 
 
+_NAME = re.compile(r"[\w.-]+")
 REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
 
 
@@ -250,7 +254,6 @@ def told(what: str, work: Callable[[], Any]) -> Any:
     return caches.remembered(what, work)
 
 
-_NAME = re.compile(r"[\w.-]+")
 OUTSIDE = "outside"
 _loading = OUTSIDE
 
@@ -334,6 +337,9 @@ BACKBONES: Registry["BackboneInfo"] = Registry(
 )
 RECIPES: Registry["Recipe"] = Registry("recipe", "tune_calib.recipes", "Recipe")
 LADDERS: Registry["Ladder"] = Registry("ladder", "ablations", "Ladder")
+REPRODUCTIONS: Registry["Reproduction"] = Registry(
+    "table of a paper", "ablations.papers", "Reproduction", parted=True
+)
 SPACES: Registry["Space"] = Registry("search space", "search_spaces", "Space")
 LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(
     "figure of a ladder", "analysis.ladder.figures", "Figure"

@@ -1,5 +1,7 @@
 """Intervals that belong to a test: each leaves out 0 exactly where its test has p < ``ALPHA``."""
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -17,6 +19,30 @@ def t_interval(values: Floats) -> tuple[float, float]:
         return np.nan, np.nan
     half = stats.t.ppf(1 - ALPHA / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
     return float(values.mean() - half), float(values.mean() + half)
+
+
+def over_both(values: Floats, error: float) -> tuple[float, float]:
+    """The mean of repetitions that share their samples, and half of its 95 % interval.
+
+    Two things make it uncertain. The samples, which all repetitions share, so that their part does
+    not shrink with the number of them. The repetitions: their spread, as in Student's interval.
+    The variances add up; degrees of freedom after Welch and Satterthwaite.
+
+    Args:
+        values: one a repetition, such as a network.
+        error: standard error of the mean over the samples, the repetitions as they are.
+
+    Returns:
+        Both NaN without values. Of one value the interval is over the samples alone.
+    """
+    n = len(values)
+    if n == 0:
+        return math.nan, math.nan
+    of_values = float(values.var(ddof=1)) / n if n > 1 else 0.0
+    total = of_values + error**2
+    freedom = (n - 1) * (total / of_values) ** 2 if of_values else math.inf
+    half = float(stats.t.ppf(1 - ALPHA / 2, freedom)) * math.sqrt(total)
+    return float(values.mean()), half
 
 
 def hodges_lehmann(differences: Floats) -> float:

@@ -8,11 +8,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
-from analysis.compare.intervals import ALPHA, Floats
+from analysis.compare.intervals import over_both
 from analysis.load import Sweep
 from analysis.text import number
 from tune_calib.names import BASE, column
@@ -185,27 +183,12 @@ def _numbers(trials: pd.DataFrame, name: str) -> "pd.Series[float]":
 def _of_networks(networks: pd.DataFrame, split: str) -> Regime:
     methods = networks["network_method"].dropna().unique()
     known = networks.dropna(subset="gap")
-    gap, half = _interval(known["gap"].to_numpy(), known["se"].to_numpy())
+    # The standard errors are of bootstrap samples of the images, which all networks share.
+    error = float(known["se"].to_numpy().mean()) if len(known) else math.nan
+    gap, half = over_both(known["gap"].to_numpy(), error)
     train = float(networks["train"].mean()) if len(networks) else math.nan
     method = str(methods[0]) if len(methods) == 1 else ""
     return Regime(method, split, len(known), train, gap, half)
-
-
-def _interval(gaps: Floats, errors: Floats) -> tuple[float, float]:
-    """Mean gap of some networks, and half of its interval.
-
-    Two things make it uncertain. The images: the standard errors of bootstrap samples of them,
-    which all networks share, so that it does not shrink with their number. The networks: their
-    spread, as in Student's interval. Their variances add up; degrees of freedom after Welch and
-    Satterthwaite.
-    """
-    n = len(gaps)
-    if n == 0:
-        return math.nan, math.nan
-    of_networks = float(gaps.var(ddof=1)) / n if n > 1 else 0.0
-    total = of_networks + float(np.mean(errors)) ** 2
-    freedom = (n - 1) * (total / of_networks) ** 2 if of_networks else math.inf
-    return float(gaps.mean()), float(stats.t.ppf(1 - ALPHA / 2, freedom)) * math.sqrt(total)
 
 
 def _percent(fraction: float) -> str:

@@ -12,6 +12,7 @@ from tune_calib.cli import (
     imports,
     ladders,
     registries,
+    reproductions,
     results,
     searches,
     statistics,
@@ -35,7 +36,14 @@ _ENDING = (
     sweep_files.run,
 )
 # These show what they do while they do it.
-_LONG = (*_ENDING, results.report, results.pictures, results.export, imports.import_)
+_LONG = (
+    *_ENDING,
+    reproductions.reproduce,
+    results.report,
+    results.pictures,
+    results.export,
+    imports.import_,
+)
 
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
@@ -59,7 +67,7 @@ def _help(
 _COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
     (RUN, (
         ladders.ablate, ladders.compare, searches.search, searches.resume, searches.evaluate,
-        sweep_files.run,
+        sweep_files.run, reproductions.reproduce,
     )),
     (READ, (
         results.report, results.status, statistics.ranks, statistics.averages,

@@ -35,6 +35,10 @@ _FLIPPED = 2
 digits are others."""
 
 
+_DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
+"""Metrics whose draws are kept: those that papers print and claim something of."""
+
+
 class Looker:
     """Looks at trials of one network, whose features it reads or makes once.
 
@@ -102,6 +106,7 @@ class Looker:
                 "upper": float(interval.upper[0]),
                 "se": float(interval.se[0]),
                 "resamples": resamples,
+                "draws": interval.draws[0].tolist() if metric in _DRAWN else None,
             }
             for metric, interval in found.items()
         ]

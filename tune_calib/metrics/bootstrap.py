@@ -43,11 +43,13 @@ class Interval:
         lower: (K,), lower end.
         upper: (K,), upper end.
         se: (K,), standard error: the standard deviation of the draws.
+        draws: (K, R), the metric on each draw.
     """
 
     lower: Tensor
     upper: Tensor
     se: Tensor
+    draws: Tensor
 
 
 def bootstrap(
@@ -86,7 +88,7 @@ def bootstrap(
         for k, one in enumerate(logits)
     ]
     return {
-        name: Interval(*(torch.stack([one[name][part] for one in each]) for part in range(3)))
+        name: Interval(*(torch.stack([one[name][part] for one in each]) for part in range(4)))
         for name in each[0]
     }
 
@@ -119,7 +121,7 @@ def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
 
 def _intervals(
     logits: Tensor, labels: Tensor, weights: Tensor, limit: Tensor | None
-) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
     classifier = Resampled(logits, labels, limit)
     drawn = drawn_metrics(classifier, weights) | _of_plugins(logits, labels, weights)
     once = drawn_metrics(classifier, torch.ones_like(weights[:1]))
@@ -136,7 +138,7 @@ def _intervals(
             upper = upper.clamp(min=0)
         record = METRICS[name]
         lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
-        found[name] = (lower, upper, _spread(numbers))
+        found[name] = (lower, upper, _spread(numbers), numbers)
     return found
 
 

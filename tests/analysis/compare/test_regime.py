@@ -9,9 +9,10 @@ import pytest
 
 from analysis.compare.blocks import over_columns, over_seeds
 from analysis.compare.friedman import friedman
+from analysis.compare.intervals import over_both
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.ranks import collect, rank
-from analysis.compare.regime import _interval, known_networks, of_baseline, regime_of
+from analysis.compare.regime import known_networks, of_baseline, regime_of
 from analysis.compare.significance import judge
 from analysis.compare.significance_tables import RENDERERS
 from analysis.ladder import tables
@@ -179,7 +180,7 @@ def test_the_interval_holds_the_true_gap_as_often_as_it_says(networks, spread):
         own = chance.normal(0, sd / 2, (networks, images)) + hardness
         gaps = own + 0.05 + chance.normal(0, spread, (networks, 1))
         errors = gaps.std(1) / images**0.5
-        gap, half = _interval(gaps.mean(1), errors)
+        gap, half = over_both(gaps.mean(1), errors.mean())
         found += abs(gap - 0.05) <= half
     assert found / repeats > 0.93
 

@@ -1,0 +1,29 @@
+"""FeDLaS (ECCV 2026): which gate it needs."""
+
+from tune_calib.registry import REPRODUCTIONS
+from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+
+REPRODUCTIONS.register(
+    Reproduction(
+        name="fedlas/gate",
+        title="FeDLaS-LS: the gate",
+        runs=(Run(ladder="fedlas_gate"),),
+        metrics=("accuracy", "ece", "aece"),
+        claims=(
+            Claim("The learned gate has a lower ECE than a fixed one", "learned",
+                  ("always +", "always -")),
+            Claim("The learned gate has a lower ECE than a coin", "learned", ("random",)),
+            Claim("A gate that knows what is right has a lower ECE than the learned one",
+                  "oracle (upper bound)", ("learned",)),
+        ),
+        scales={
+            "smoke": SMOKE,
+            "cpu": (Setting(("cifar10", "cifar100")),),
+            "gpu": (
+                Setting(("cifar100",), ("resnet18",), "fedlas",
+                        {"network": {"epochs": 60, "precision": "bf16"}}, gpus=1.0),
+            ),
+            "paper": (Setting(("cifar10", "cifar100"), ("resnet50",), "fedlas", gpus=1.0),),
+        },
+    ),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""FeDLaS (ECCV 2026): which indicator of confidence it needs."""
+
+from tune_calib.registry import REPRODUCTIONS
+from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+
+_OWN = "feature norm L1 (NCI)"
+
+REPRODUCTIONS.register(
+    Reproduction(
+        name="fedlas/indicator",
+        title="FeDLaS-LS: the indicator of confidence",
+        runs=(Run(ladder="fedlas_indicator"),),
+        metrics=("accuracy", "ece", "aece"),
+        claims=(
+            Claim("The L1 norm of features has a lower ECE than the other norms", _OWN,
+                  ("feature norm L2", "feature norm L∞")),
+            Claim("The L1 norm of features has a lower ECE than the maximum softmax and logit",
+                  _OWN, ("maximum softmax", "maximum logit")),
+            Claim("The norm tells something: the gate alone, or chance, has a higher ECE", _OWN,
+                  ("constant", "random")),
+            Claim("The running normalisation lowers the ECE", _OWN, (f"{_OWN}, raw",)),
+        ),
+        scales={
+            "smoke": SMOKE,
+            "cpu": (Setting(("cifar10", "cifar100")),),
+            "gpu": (
+                Setting(("cifar100",), ("resnet18",), "fedlas",
+                        {"network": {"epochs": 30, "precision": "bf16"}}, seeds=1, gpus=1.0),
+            ),
+            "paper": (Setting(("cifar10", "cifar100"), ("resnet50",), "fedlas", gpus=1.0),),
+        },
+    ),
+)  # fmt: skip

@@ -1,0 +1,174 @@
+"""Whether results hold what a paper claims: paired differences over seeds and over test samples.
+
+A difference is uncertain for two reasons. Training: its spread over the seeds, whose share of the
+variance falls with their number. The test samples, which all seeds share: the spread of the mean
+difference over bootstrap draws of them, the same draws for both rungs. The variances add up.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis.compare.blocks import Matched, over_seeds
+from analysis.compare.intervals import ALPHA, Floats, over_both
+from analysis.compare.paired import MIN_PAIRS
+from analysis.load import Sweep
+from analysis.tidy import parted, tidy
+from tune_calib.names import METRICS
+from tune_calib.reproduction import Claim
+
+Outcome = Literal["held", "not held", "not decided", "no verdict"]
+
+_Z = float(stats.norm.ppf(1 - ALPHA / 2))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What results say to a claim.
+
+    Attributes:
+        claim: the claim.
+        outcome: ``no verdict``: the base network is not in the paper's regime.
+        than: of the rungs that ``claim.rung`` is compared with, the one that decides least.
+        difference: ``claim.rung`` less it, mean over the pairs; NaN where there is none.
+        low: lower end of its 95 % interval, over seeds and test samples; NaN where there is none.
+        high: upper end.
+        pairs: matched seeds.
+        seeds: that a decision would take, by the normal approximation of the half width; None
+            where it is made, or where no number of seeds would make it or it is not known.
+        why: there is none; empty where there is one.
+    """
+
+    claim: Claim
+    outcome: Outcome
+    than: str
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    pairs: int = 0
+    seeds: int | None = None
+    why: str = ""
+
+
+def judge(sweep: Sweep, claim: Claim) -> Verdict:
+    """Judge one claim by a sweep.
+
+    A claim of several comparisons is held where each is, and not held where one is not: each at
+    95 %, which needs no correction for their number where all must hold.
+
+    Args:
+        sweep: whose labels the claim names.
+        claim: the claim.
+    """
+    labels = set(sweep.labels.values())
+    absent = [label for label in (claim.rung, *claim.than) if label not in labels]
+    if absent:
+        return Verdict(claim, "not decided", claim.than[0], why=f"not run: {', '.join(absent)}")
+    metric, split = parted(claim.metric)
+    matched = over_seeds(sweep, metric, split or "test")
+    each = [_against(sweep, matched, claim, than) for than in claim.than]
+    for outcome in ("not held", "not decided", "no verdict"):
+        found = [verdict for verdict in each if verdict.outcome == outcome]
+        if found:
+            # Nobody can say how many seeds all take, if nobody can of one.
+            return max(found, key=lambda v: math.inf if v.seeds is None else v.seeds)
+    return min(each, key=lambda verdict: abs(verdict.difference))
+
+
+def _against(sweep: Sweep, matched: Matched, claim: Claim, than: str) -> Verdict:
+    both = matched.values[[claim.rung, than]].astype(float).dropna()
+    # Rounded as in ``paired``: the last bit of a float is no difference.
+    change = (both[claim.rung] - both[than]).round(12).to_numpy()
+    mean = float(change.mean()) if len(change) else math.nan
+    none = Verdict(claim, "not decided", than, mean, pairs=len(change))
+    if matched.withheld:
+        return replace(none, outcome="no verdict", why=matched.withheld)
+    if not len(change):
+        return replace(none, why="no seed has a number of both")
+    error = _sample_error(sweep, claim, than, both.index)
+    if math.isnan(error):
+        return replace(none, why="no intervals over the test samples of both")
+    # Both are one trial, which stands in every block.
+    is_one = {claim.rung, than} <= set(matched.fixed)
+    change = change[:1] if is_one else change
+    toward, least = _direction(claim)
+    gain = toward * mean - least
+    needed = _needed(change, error, gain)
+    if len(change) < MIN_PAIRS and not is_one:
+        why = f"{len(change)} of at least {MIN_PAIRS} seeds"
+        return replace(none, seeds=needed or MIN_PAIRS, why=why)
+    _, half = over_both(change, error)
+    found = replace(none, low=mean - half, high=mean + half)
+    if abs(gain) > half:
+        return replace(found, outcome="held" if gain > 0 else "not held")
+    if needed is None:
+        return replace(found, why="the test samples are too few, whatever the seeds")
+    return replace(found, seeds=needed, why="the interval holds both")
+
+
+def _direction(claim: Claim) -> tuple[int, float]:
+    """The sign of a difference as it is claimed, and how much of it."""
+    if claim.kind == "sign":
+        return (1 if claim.is_rise else -1), 0.0
+    sign = -1 if METRICS[parted(claim.metric)[0]].is_less_better else 1
+    return sign, claim.least if claim.kind == "size" else 0.0
+
+
+def _needed(change: Floats, error: float,
+            gain: float) -> int | None:  # fmt: skip
+    """Seeds whose half width would be less than the distance from what is claimed.
+
+    With n seeds the half width is about z sqrt(s^2 / n + e^2), s the spread over the seeds and e
+    the error of the samples, which no seed makes smaller.
+
+    Returns:
+        None where no number is enough, or the spread is not known.
+    """
+    room = gain**2 - (_Z * error) ** 2
+    if len(change) < 2 or room <= 0:
+        return None
+    return max(MIN_PAIRS, math.ceil(_Z**2 * float(change.var(ddof=1)) / room))
+
+
+def _sample_error(sweep: Sweep, claim: Claim, than: str, blocks: "pd.Index[int]") -> float:
+    """Standard error of the mean difference over the test samples, the classifiers as they are.
+
+    Of trials without draws, as those of before draws were kept, the root of the summed squares of
+    their own errors: more than it is, since both have the same samples.
+
+    Returns:
+        NaN where a trial has neither.
+    """
+    metric, split = parted(claim.metric)
+    if split not in (None, "test"):
+        return math.nan  # nothing was drawn of foreign images
+    rows = tidy(sweep, [metric], "test")
+    hashes = [_hashes(rows[rows["method"] == label], blocks) for label in (claim.rung, than)]
+    draws = sweep.draws(metric)
+    if all(spec_hash in draws for own in hashes for each in own for spec_hash in each):
+        means = [
+            np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
+            for own in hashes
+        ]
+        if means[0].shape == means[1].shape:
+            return float(np.nanstd(means[0] - means[1], ddof=1))
+    errors = sweep.intervals["se"]
+    each = [
+        float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))
+        for own in hashes
+    ]
+    return math.hypot(*each)
+
+
+def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
+    """Trials of a rung in each block; one without the seed of the blocks stands in all of them."""
+    name = str(blocks.name)
+    alone = rows[rows[name].isna()]
+    return [
+        list(found if len(found := rows[rows[name] == block]["spec_hash"]) else alone["spec_hash"])
+        for block in blocks
+    ]

@@ -1,0 +1,123 @@
+"""A table of a paper beside ours: the same rows, columns and digits, and the differences."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from analysis.ladder.means import ladder_table
+from analysis.load import Sweep
+from analysis.published import printed_name, published, published_titles
+from analysis.text import Cell, Record, number_cell, title
+from analysis.tidy import parted
+from tune_calib.manifests import RungRecord
+from tune_calib.reproduction import Reproduction, Run
+
+Key = tuple[str, str]
+COLUMNS = (
+    "run", "dataset", "backbone", "row", "rung", "split", "metric", "n", "mean", "sd",
+    "paper_dataset", "paper_backbone", "paper", "difference",
+)  # fmt: skip
+
+
+def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
+    """Our numbers of one folder beside what is printed.
+
+    Of a table that prints the data set of the folder, its columns of that alone, and of those the
+    one of its backbone where there is one. A difference is told on one data set alone.
+
+    Args:
+        table: the table.
+        run: what of it was run.
+        sweep: its results.
+
+    Returns:
+        Columns ``COLUMNS``, one row a (rung, metric, printed column); fractions, NaN where there is
+        no number. Row: as the paper has it, else the label of the rung.
+    """
+    rows: list[dict[str, object]] = []
+    backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
+    dataset = sweep.manifest.dataset
+    names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
+    for asked in table.metrics:
+        metric, of = parted(asked)
+        split = of or "test"
+        printed = _printed(table, metric, split)
+        keys = _keys(printed, dataset, backbone)
+        ours = ladder_table(sweep, [metric], split).set_index("rung")
+        for rung in sweep.rungs:
+            own = ours.loc[rung.index]
+            for key in keys or [("", "")]:
+                paper = printed.get((*key, names[rung.index]), math.nan)
+                is_comparable = key[0] in (dataset, "average")
+                rows.append(
+                    {
+                        "run": sweep.out.name,
+                        "dataset": dataset,
+                        "backbone": backbone,
+                        "row": names[rung.index],
+                        "rung": rung.label,
+                        "split": split,
+                        "metric": metric,
+                        "n": own["n"],
+                        "mean": own["mean"],
+                        "sd": own["sd"],
+                        "paper_dataset": key[0],
+                        "paper_backbone": key[1],
+                        "paper": paper,
+                        "difference": own["mean"] - paper if is_comparable else math.nan,
+                    }
+                )
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _name(table: Reproduction, run: Run, rung: RungRecord) -> str:
+    if name := run.printed.get(rung.label, rung.published):
+        return name
+    named = printed_name(table.published, rung.label) if table.published else None
+    return named or rung.label
+
+
+def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
+    """Printed values by data set, backbone and row, in the order of print."""
+    if table.published is None:
+        return {}
+    rows = published(table.published)
+    rows = rows[(rows["metric"] == metric) & (rows["split"] == split)]
+    keys = zip(rows["dataset"], rows["backbone"], rows["method"], strict=True)
+    return dict(zip(keys, rows["value"].astype(float), strict=True))
+
+
+def _keys(printed: dict[tuple[str, str, str], float], dataset: str, backbone: str) -> list[Key]:
+    """The printed columns that stand beside those of a data set and backbone."""
+    every: list[Key] = list(dict.fromkeys((data, name) for data, name, _ in printed))
+    same = [key for key in every if key[0] == dataset]
+    exact = [key for key in same if key[1] == backbone]
+    return exact or same or every
+
+
+def records(frame: pd.DataFrame) -> list[Record]:
+    """Rows of ``beside_print`` as cells: a row a rung, its printed numbers behind each metric."""
+    titles = published_titles()
+    found = []
+    for _, own in frame.groupby("rung", sort=False):
+        cells: Record = {"row": Cell(str(own["row"].iloc[0]))}
+        for row in own.to_dict("records"):
+            metric = str(row["metric"])
+            of = "" if row["split"] == "test" else f"{row['split']}: "
+            head = f"{of}{title(metric)}"
+            cells[head] = number_cell(metric, row["mean"], row["sd"])
+            if row["paper_dataset"]:
+                parts = (str(row["paper_dataset"]), str(row["paper_backbone"]))
+                where = " ".join(titles.get(part, part) for part in parts)
+                cells[f"{head}, paper ({where})"] = number_cell(metric, row["paper"])
+                cells[f"{head}, Δ ({where})"] = number_cell(metric, row["difference"], signed=True)
+        found.append(cells)
+    return without_blank(found)
+
+
+def without_blank(rows: Sequence[Record]) -> list[Record]:
+    """The rows without columns that say nothing."""
+    heads = list(rows[0]) if rows else []
+    used = [head for head in heads if not all(row[head].is_blank for row in rows)]
+    return [{head: row[head] for head in used} for row in rows]

@@ -1,0 +1,154 @@
+"""What ``tune-calib reproduce`` leaves beside the results of a table: tables, claims, a page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from tabulate import tabulate
+
+from analysis import latex
+from analysis.compare.claims import judge
+from analysis.compare.regime import name_of, regime_of
+from analysis.load import Sweep, load
+from analysis.page.environment import environment
+from analysis.page.page import Link, Section, Step, render
+from analysis.page.table import Table
+from analysis.reproduction import beside, judged
+from analysis.reproduction.judged import Judged
+from analysis.text import Record, texts
+from analysis.tidy import complaints
+from tune_calib.console import Text
+from tune_calib.places import Place
+from tune_calib.reproduction import Reproduction, Run
+from tune_calib.results import atomic_write
+
+PAGE = "reproduction.html"
+RULE = (
+    "Held, or not held: the 95 % interval of the paired difference, over seeds and test samples "
+    "together, is on one side of what is claimed. Seeds to decide: for which the interval would "
+    "be, by the normal approximation of its half width. No verdict where the base network is not "
+    "in the paper's regime"
+)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made of a table: its results, and of which run each folder is."""
+
+    table: Reproduction
+    sweeps: Sequence[tuple[Run, Sweep]]
+
+    @property
+    def judged(self) -> list[Judged]:
+        """The verdict on each claim by each folder that has its run."""
+        return [
+            Judged(sweep.out.name, name_of(sweep), judge(sweep, claim))
+            for claim in self.table.claims
+            for run, sweep in self.sweeps
+            if run.name == claim.run
+        ]
+
+
+def write_reproduction(
+    table: Reproduction, out: Place, runs: Sequence[tuple[str, str]], command: str
+) -> Text:
+    """Write the tables, the verdicts and the page of a table that was made.
+
+    Args:
+        table: the table.
+        out: its folder.
+        runs: name of each folder of results in it, and of the run that it is of.
+        command: that makes all of it.
+
+    Returns:
+        What to print.
+
+    Raises:
+        UserError: a folder holds no sweep, or a file of it is damaged.
+    """
+    loaded = [(table.run(run), load(out / folder)) for folder, run in runs]
+    made = Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
+    frames = {s.out.name: beside.beside_print(table, run, s) for run, s in made.sweeps}
+    verdicts = made.judged
+    contents = _texts(made, frames, verdicts)
+    for name, text in contents.items():
+        atomic_write(out / name, text.encode())
+    files = [*contents, "lock.json"]
+    atomic_write(out / PAGE, _page(made, frames, verdicts, files, command).encode())
+    told = [judged.printed(verdicts)] if verdicts else []
+    regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
+    return Text([f"{table.name}: {table.title}", *told, *regimes, f"page: {out / PAGE}"])
+
+
+def _texts(
+    made: Made, frames: dict[str, pd.DataFrame], verdicts: Sequence[Judged]
+) -> dict[str, str]:
+    """Every file but the page, by name."""
+    table = made.table
+    parts, floats = [], []
+    for index, (_, sweep) in enumerate(made.sweeps):
+        rows, told = beside.records(frames[sweep.out.name]), _caption(made.table, sweep)
+        parts += [_markdown(rows), f"{told}\n"]
+        label = latex.label_of(table.folder, sweep.out.name)
+        floats.append(latex.render(latex.of_records(rows, told, label), needs=not index))
+    frame = pd.concat(list(frames.values())) if frames else pd.DataFrame(columns=beside.COLUMNS)
+    contents = {
+        "table.md": "\n\n".join(parts) + "\n",
+        "table.tex": "\n\n".join(floats) + "\n",
+        "table.csv": frame.to_csv(index=False),
+    }
+    if verdicts:
+        rows = judged.records(verdicts)
+        tex = latex.of_records(rows, f"{RULE}.", latex.label_of(table.folder, "claims"))
+        contents |= {
+            "claims.md": f"{_markdown(rows)}\n\n{RULE}.\n",
+            "claims.tex": f"{latex.render(tex)}\n",
+            "claims.csv": judged.csv(verdicts),
+        }
+    return contents
+
+
+def _markdown(rows: Sequence[Record]) -> str:
+    return str(tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True))
+
+
+def _caption(table: Reproduction, sweep: Sweep) -> str:
+    parts = [
+        f"{table.title}: {sweep.manifest.setting}",
+        "Mean ± standard deviation over the trials on test; Δ: ours less the paper's",
+        *([table.note] if table.note else []),
+        regime_of(sweep).sentence,
+    ]
+    return ". ".join(parts) + "."
+
+
+def _page(
+    made: Made,
+    frames: dict[str, pd.DataFrame],
+    verdicts: Sequence[Judged],
+    files: Sequence[str],
+    command: str,
+) -> str:
+    sweeps = [sweep for _, sweep in made.sweeps]
+    tables = [
+        Table(f"table-{s.out.name}", _caption(made.table, s), beside.records(frames[s.out.name]))
+        for s in sweeps
+    ]
+    claims = [Table("claim-rows", f"{RULE}.", judged.records(verdicts))] if verdicts else []
+    troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
+    trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
+    return render(
+        title=f"{made.table.name}: {made.table.title}",
+        setting=made.table.note.rstrip(".") or "Ours beside the print",
+        regime="; ".join(f"{name_of(s)}: {regime_of(s).sentence}" for s in sweeps),
+        state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
+        troubles=troubles,
+        sections=[
+            Section("claims", "Claims", tables=claims),
+            Section("table", "Table", tables=tables),
+            Section("environment", "Environment", tables=environment(trials)),
+        ],
+        steps=[Step("Make all of it again; what is done stays.", command)],
+        files=files,
+        links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
+    )

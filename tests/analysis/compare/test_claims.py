@@ -1,0 +1,139 @@
+"""Verdicts on claims: from paired differences over seeds and over test samples."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.compare.claims import judge
+from analysis.load import load
+from tests import fake_results
+from tune_calib.reproduction import Claim
+from tune_calib.results import read_table, write_table
+
+RNG = np.random.default_rng(0)
+COMMON = RNG.normal(0, 0.02, 200)  # what chance does to all rungs alike
+
+
+def draw(out, own=0.001, but=()):
+    """Draws of the trials, of which rungs share most: as they do with the same samples."""
+    rows = []
+    for row in read_table(out, "trials").to_pylist():
+        if row["status"] != "done" or row["rung"] in but:
+            continue
+        for metric in ("ece", "accuracy"):
+            draws = row[f"test/{metric}"] + COMMON + RNG.normal(0, own, 200)
+            told = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
+            ends = {"lower": draws.min(), "upper": draws.max(), "se": draws.std(ddof=1)}
+            rows.append({**told, **ends, "resamples": 200, "draws": draws.tolist()})
+    write_table(out, "intervals", "drawn", pa.Table.from_pylist(rows))
+
+
+def written(out, seeds=5, gap=0.05, noise=0.0, **how):
+    """Each rung lowers the ECE by 2 points and the accuracy by 1."""
+    fake_results.write(out, seeds=seeds)
+    fake_results.add_regime(out, gap)
+    for path in sorted((out / "trials").glob("*.parquet")):
+        rung, seed = map(int, path.stem.split("-"))
+        ece = fake_results.value(rung, seed) + noise * (-1) ** (seed + rung)
+        fake_results.set_cells(path, {"test/ece": ece})
+    draw(out, **how)
+    return load(out)
+
+
+CLAIMS = {
+    "order": (Claim("", "+ two", ("vanilla",)), "held"),
+    "wrong order": (Claim("", "vanilla", ("+ two",)), "not held"),
+    "order of several": (Claim("", "+ two", ("vanilla", "+ one")), "held"),
+    "one of several is wrong": (Claim("", "+ one", ("vanilla", "+ two")), "not held"),
+    "of what is better where more": (Claim("", "vanilla", ("+ two",), "accuracy"), "held"),
+    "sign": (Claim("", "+ two", ("vanilla",), kind="sign"), "held"),
+    "wrong sign": (Claim("", "+ two", ("vanilla",), kind="sign", is_rise=True), "not held"),
+    "sign of accuracy": (Claim("", "+ two", ("vanilla",), "accuracy", kind="sign"), "held"),
+    "size": (Claim("", "+ two", ("vanilla",), kind="size", least=0.03), "held"),
+    "too large a size": (Claim("", "+ two", ("vanilla",), kind="size", least=0.05), "not held"),
+    "at most so much worse": (
+        Claim("", "+ one", ("vanilla",), "accuracy", kind="size", least=-0.02),
+        "held",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_claim_is_judged_by_its_kind(name, tmp_path):
+    claim, outcome = CLAIMS[name]
+    found = judge(written(tmp_path), claim)
+    assert (found.outcome, found.pairs, found.why) == (outcome, 5, "")
+    assert found.low < found.difference < found.high
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_out_of_the_regime_there_is_no_verdict(name, tmp_path):
+    found = judge(written(tmp_path, gap=-0.05), CLAIMS[name][0])
+    assert found.outcome == "no verdict"
+    assert "over-confident" in found.why
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
+    found = judge(written(tmp_path, seeds), CLAIMS["order"][0])
+    assert (found.outcome, found.seeds) == ("not decided", 3)
+    assert "of at least 3 seeds" in found.why
+
+
+def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
+    claim = Claim("", "+ two", ("+ one",))
+    few = judge(written(tmp_path / "few", 4, noise=0.02), claim)
+    assert few.outcome == "not decided"
+    assert few.low < 0 < few.high
+    # The same spread of the differences, whose sign alternates, with as many seeds and a few more.
+    many = judge(written(tmp_path / "many", 2 * (few.seeds // 2 + 2), noise=0.02), claim)
+    assert many.outcome == "held"
+
+
+def test_where_samples_are_too_few_no_seeds_help(tmp_path):
+    found = judge(written(tmp_path, own=0.3), CLAIMS["order"][0])
+    assert (found.outcome, found.seeds) == ("not decided", None)
+    assert "whatever the seeds" in found.why
+
+
+def test_draws_that_rungs_share_make_no_difference_uncertain(tmp_path):
+    claim = Claim("", "+ one", ("vanilla",))
+    assert judge(written(tmp_path / "paired"), claim).outcome == "held"
+    # Without the draws their own errors alone are known, which are those of all samples.
+    table = written(tmp_path / "alone")
+    path = tmp_path / "alone"
+    rows = [{**row, "draws": None} for row in read_table(path, "intervals").to_pylist()]
+    write_table(path, "intervals", "drawn", pa.Table.from_pylist(rows, table_schema()))
+    assert judge(load(path), claim).outcome == "not decided"
+    assert table.labels
+
+
+def table_schema():
+    from tune_calib.results import SCHEMAS
+
+    return SCHEMAS["intervals"]
+
+
+@pytest.mark.parametrize("but", [(0,), (2,), (0, 1, 2, 3)])
+def test_without_intervals_over_the_samples_there_is_no_decision(but, tmp_path):
+    fake_results.write(tmp_path, seeds=5)
+    fake_results.add_regime(tmp_path)
+    if len(but) < 4:
+        draw(tmp_path, but=but)
+    found = judge(load(tmp_path), CLAIMS["order"][0])
+    assert (found.outcome, found.why) == (
+        "not decided", "no intervals over the test samples of both",
+    )  # fmt: skip
+
+
+def test_a_rung_that_was_not_run_is_named(tmp_path):
+    found = judge(written(tmp_path), Claim("", "+ three", ("vanilla",)))
+    assert (found.outcome, found.why) == ("not decided", "not run: + three")
+
+
+def test_diverged_trials_are_no_numbers(tmp_path):
+    fake_results.write(tmp_path, seeds=5, bad="diverged")
+    fake_results.add_regime(tmp_path)
+    draw(tmp_path)
+    found = judge(load(tmp_path), CLAIMS["order"][0])
+    assert (found.outcome, found.why) == ("not decided", "no seed has a number of both")

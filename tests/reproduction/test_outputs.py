@@ -1,0 +1,95 @@
+"""What stands beside the results of a table: made of invented ones, and of real ones at `smoke`."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from analysis.load import load
+from analysis.reproduction.beside import beside_print
+from analysis.reproduction.files import PAGE, write_reproduction
+from tests import fake_results
+from tests.support import Reader, here, keep_ray
+from tune_calib.console import shown
+from tune_calib.registry import REPRODUCTIONS
+from tune_calib.reproduction import Claim, Reproduction, Run
+from tune_calib.results import read_table
+from tune_calib.tuning.sweep.lock import LOCK
+
+TABLE = Reproduction(
+    name="maccal/table5",
+    title="Invented",
+    runs=(Run(ladder="mac_cal"),),
+    metrics=("accuracy", "ece"),
+    claims=(Claim("it helps", "+ two", ("vanilla",)), Claim("it hurts", "vanilla", ("+ two",))),
+    scales={},
+    published="maccal/table5",
+)
+FILES = {"table.md", "table.tex", "table.csv", "claims.md", "claims.tex", "claims.csv", PAGE}
+
+
+def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp_path):
+    fake_results.write(tmp_path)
+    sweep = load(tmp_path)
+    digits = beside_print(TABLE, TABLE.runs[0], sweep)
+    assert set(digits["paper_dataset"]) == {"cifar10", "cifar100"}
+    assert digits["difference"].isna().all()
+    cifar = fake_results.with_manifest(sweep, dataset="cifar10")
+    rows = beside_print(TABLE, TABLE.runs[0], cifar)
+    assert set(rows["paper_dataset"]) == {"cifar10"}
+    own = rows[(rows["row"] == "+Masked Retraining") & (rows["metric"] == "ece")].iloc[0]
+    assert own["paper"] == pytest.approx(0.0345)
+    assert own["difference"] == pytest.approx(own["mean"] - 0.0345)
+    assert rows[rows["rung"] == "control"]["paper"].isna().all()
+
+
+def test_files_say_the_same_as_verdicts(tmp_path):
+    fake_results.write(tmp_path / "a", seeds=5)
+    fake_results.add_regime(tmp_path / "a")
+    fake_results.add_intervals(tmp_path / "a", ["ece", "accuracy"])
+    told = write_reproduction(TABLE, tmp_path, [("a", "ladder")], "tune-calib reproduce x")
+    text = shown(told)
+    assert {path.name for path in tmp_path.iterdir()} == {*FILES, "a"}
+    claims = pd.read_csv(tmp_path / "claims.csv")
+    assert list(claims["claim"]) == [claim.text for claim in TABLE.claims]
+    page = (tmp_path / PAGE).read_text()
+    assert not Reader(page).open
+    for outcome, claim in zip(claims["verdict"], claims["claim"], strict=True):
+        for where in (text, page, (tmp_path / "claims.md").read_text()):
+            assert outcome in where
+            assert claim in where
+    assert "tune-calib reproduce x" in page
+    assert "over-confident by" in page
+    assert "Vanilla" in (tmp_path / "table.tex").read_text()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(
+    name, tmp_path_factory, without_figures
+):
+    keep_ray()
+    # One folder for all tables of this process: they share networks, banks and heads.
+    out = tmp_path_factory.getbasetemp() / "reproduced"
+    words = ("reproduce", name, "--scale", "smoke", "--out", out)
+    done = here(*words)
+    assert done.returncode == 0, done.stderr
+    folder = out / REPRODUCTIONS[name].folder
+    lock = json.loads((folder / LOCK).read_text())
+    assert (lock["table"], lock["scale"]) == (name, "smoke")
+    assert lock["command"].startswith(f"tune-calib reproduce {name}")
+    assert set(lock["trials"]) == {path.name for path in folder.iterdir() if path.is_dir()}
+    before = {own: rows_of(folder / own) for own in lock["trials"]}
+    assert all(before.values())
+    for run in lock["trials"]:
+        assert read_table(folder / run, "intervals")["draws"].null_count < len(
+            read_table(folder / run, "intervals")
+        )
+    assert {path.name for path in folder.iterdir()} >= FILES
+    again = here(*words)
+    assert again.returncode == 0, again.stderr
+    assert before == {own: rows_of(folder / own) for own in lock["trials"]}
+
+
+def rows_of(out):
+    return sorted(map(repr, read_table(out, "trials").to_pylist()))

@@ -1,0 +1,142 @@
+"""Every table of a paper that is registered: what it says holds of what it runs."""
+
+import json
+import pkgutil
+
+import pytest
+
+import ablations.papers
+from analysis.published import published
+from analysis.tidy import parted
+from tests.support import here
+from tune_calib.errors import UserError
+from tune_calib.names import METRICS
+from tune_calib.places import place
+from tune_calib.registry import REPRODUCTIONS
+from tune_calib.reproduction import GIVEN, SCALES
+from tune_calib.tuning.sweep.reproduced import (
+    Ask,
+    lacking,
+    refuse_lacking,
+    run_of_entry,
+    sweep_file,
+)
+from tune_calib.tuning.sweep.run import planned_works
+
+AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].scales]
+
+
+def asked(name, scale, tmp_path, **how):
+    return Ask(REPRODUCTIONS[name], scale, place(str(tmp_path)), **how)
+
+
+def test_every_file_of_papers_registers_its_table():
+    files = {m.name for m in pkgutil.iter_modules(ablations.papers.__path__)}
+    assert {f for f in files if not f.startswith("_")} == {
+        name.replace("/", "_") for name in REPRODUCTIONS
+    }
+
+
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+def test_a_table_claims_something_of_rungs_that_it_runs(name):
+    table = REPRODUCTIONS[name]
+    assert table.claims
+    labels = {run.name: {rung.label for rung in run.rungs} for run in table.runs}
+    assert len(labels) == len(table.runs)
+    for claim in table.claims:
+        assert {claim.rung, *claim.than} <= labels[claim.run]
+        assert claim.rung not in claim.than
+        metric, _ = parted(claim.metric)
+        assert METRICS[metric].direction or claim.kind == "sign"
+        assert bool(claim.least) == (claim.kind == "size")
+    for metric in table.metrics:
+        assert parted(metric)[0] in METRICS
+    for run in table.runs:
+        assert sum(map(bool, (run.ladder, run.methods, run.all))) == 1
+        assert set(run.printed) <= labels[run.name]
+
+
+@pytest.mark.parametrize("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
+def test_every_row_and_metric_that_a_table_names_is_printed(name):
+    table = REPRODUCTIONS[name]
+    rows = published(table.published)
+    named = {row for run in table.runs for row in run.printed.values()}
+    assert named <= set(rows["method"])
+    assert set(rows["metric"]) & {parted(metric)[0] for metric in table.metrics}
+
+
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
+    assert {"smoke", "paper"} <= set(REPRODUCTIONS[name].scales) <= set(SCALES)
+
+
+@pytest.mark.parametrize(("name", "scale"), AT)
+@pytest.mark.parametrize("seeds", [None, 2])
+def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
+    ask = asked(name, scale, tmp_path, seeds=seeds)
+    file = sweep_file(ask)
+    works = planned_works(file, needs_data=False, is_dry=True)
+    runs = run_of_entry(ask)
+    assert {runs[work.position[1]] for work in works} == {run.name for run in ask.table.runs}
+    assert file.out == tmp_path / name.replace("/", "-")
+    assert file.store == tmp_path / "store"
+    for work in works:
+        assert work.look.bootstrap
+        own = {pair[0] for pair in work.asked.seeds.pairs()}
+        assert len(own) == seeds or seeds is None
+        assert work.planned()
+
+
+@pytest.mark.parametrize(("name", "scale"), AT)
+def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scale, tmp_path):
+    table = REPRODUCTIONS[name]
+    files = {file for own in table.scales[scale] for file in own.weights.values()}
+    without, ask = asked(name, scale, tmp_path), asked(name, scale, tmp_path, weights=tmp_path)
+    assert set(without.left_out) == files
+    missing = [line for line in lacking(ask) if "weights" in line]
+    assert len(missing) == len(files)
+    given = [e for e in sweep_file(ask).content.entries.values() if "weights" in e.set.network]
+    assert [entry.backbones for entry in given] == [(b,) for b in GIVEN] * bool(files)
+    assert all(entry.set.network["epochs"] == 0 for entry in given)
+
+
+def test_all_that_is_lacking_is_told_at_once(tmp_path):
+    (tmp_path / "empty").mkdir()
+    ask = asked("maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path)
+    with pytest.raises(UserError) as told:
+        refuse_lacking([ask])
+    for word in ("cifar10", "cifar100", *GIVEN.values(), "maccal/table5"):
+        assert word in str(told.value)
+
+
+def test_the_list_has_every_table_and_its_claims():
+    listed = json.loads(here("reproduce", "--list", "--json").stdout)
+    assert [each["name"] for each in listed] == list(REPRODUCTIONS)
+    for each in listed:
+        assert each["claims"] == [claim.text for claim in REPRODUCTIONS[each["name"]].claims]
+    assert all(name in here("reproduce", "--list").stdout for name in REPRODUCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "--list"),
+        (["maccal/table5", "--list"], "--list"),
+        (["maccal/table55"], "did you mean 'maccal/table5'"),
+        (["maccal/table5", "--scale", "small"], "--scale"),
+        (["maccal/table5", "--json"], "--json"),
+        (["maccal/table5", "--seeds", "0"], "--seeds"),
+        (["maccal/table5", "--gpu-model", "A100-80GB"], "--gpu-model"),
+    ],
+)
+def test_a_mistake_is_one_line(words, told, refusal):
+    assert told in refusal("reproduce", *words)
+
+
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+def test_a_dry_run_tells_hours_and_starts_nothing(name, tmp_path):
+    done = here("reproduce", name, "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was started" in done.stdout
+    assert "time on this machine" in done.stdout
+    assert not (tmp_path / "out").exists()

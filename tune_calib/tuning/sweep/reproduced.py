@@ -1,0 +1,168 @@
+"""From a table of a paper to the sweep file that makes it, and what that lacks here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tune_calib.errors import UserError
+from tune_calib.gpus import GPUS
+from tune_calib.places import Place
+from tune_calib.registry import DATASETS
+from tune_calib.reproduction import Reproduction, Run, Scale, Setting
+from tune_calib.tuning.sweep.file import ReadFile
+from tune_calib.tuning.sweep.format import SweepFile
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A table as it is asked for.
+
+    Attributes:
+        table: the table.
+        scale: at which it is made.
+        out: folder of all tables, which share its ``store``.
+        seeds: instead of those of the scale.
+        data_root: folder that holds the data sets.
+        weights: folder of given networks; without it they are left out.
+        address: of a Ray cluster.
+        gpu_model: a GPU by name that hours are told of; then nothing need be here.
+    """
+
+    table: Reproduction
+    scale: Scale
+    out: Place
+    seeds: int | None = None
+    data_root: Path | None = None
+    weights: Path | None = None
+    address: str | None = None
+    gpu_model: str | None = None
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Where it is made; those of given networks only where their folder is named.
+
+        Raises:
+            UserError: it is not made at this scale.
+        """
+        if self.scale not in self.table.scales:
+            known = ", ".join(self.table.scales)
+            raise UserError(f"{self.table.name} has no scale {self.scale!r}; it has {known}")
+        found = self.table.scales[self.scale]
+        return tuple(own for own in found if not own.weights or self.weights is not None)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Files of given networks that are not asked for."""
+        if self.weights is not None:
+            return []
+        return [file for own in self.table.scales[self.scale] for file in own.weights.values()]
+
+
+def sweep_file(ask: Ask) -> ReadFile:
+    """The sweep file of a table.
+
+    Raises:
+        UserError: it is not made at this scale, or the number of seeds is none.
+    """
+    if ask.seeds is not None and ask.seeds < 1:
+        raise UserError(f"`seeds` must be at least 1, got {ask.seeds}")
+    _ = [GPUS[ask.gpu_model]] if ask.gpu_model is not None else []
+    entries = {name: entry for run in ask.table.runs for name, entry in _entries(ask, run)}
+    content = SweepFile.model_validate(
+        {
+            "out": str(ask.out / ask.table.folder),
+            "store": str(ask.out / "store"),
+            "data_root": ask.data_root,
+            "address": ask.address,
+            "gpu_model": ask.gpu_model,
+            "entries": entries,
+        }
+    )
+    return ReadFile(Path(ask.table.name), content, {})
+
+
+def run_of_entry(ask: Ask) -> dict[str, str]:
+    """Name of the run behind each entry of its sweep file."""
+    return {name: run.name for run in ask.table.runs for name, _ in _entries(ask, run)}
+
+
+def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
+    """An entry for each setting; of given networks one for each of them."""
+    what = {"ladder": run.ladder, "methods": list(run.methods) or None, "all": run.all}
+    slots = {slot for rung in run.rungs for slot in rung.slots} | {"data", "network"}
+    for index, own in enumerate(ask.settings):
+        merged = {
+            slot: {**own.set.get(slot, {}), **run.set.get(slot, {})}
+            for slot in slots
+            if slot in own.set or slot in run.set
+        }
+        entry = {
+            **{key: value for key, value in what.items() if value is not None},
+            "datasets": own.datasets,
+            "seeds": ask.seeds or own.seeds,
+            "resources": {"gpus": own.gpus},
+            "set": merged,
+            "bootstrap": own.bootstrap,
+            "shift": run.shift,
+            "controls": run.controls,
+            "own_recipes": run.own_recipes,
+            **({"recipe": own.recipe} if own.recipe else {}),
+        }
+        if not own.weights:
+            backbones = {"backbones": own.backbones} if own.backbones else {}
+            yield f"{run.name}-{index}" if index else run.name, entry | backbones
+            continue
+        for backbone, file in own.weights.items():
+            network = {**merged.get("network", {}), "epochs": 0, "weights": str(_in(ask, file))}
+            data = {**merged.get("data", {}), "holdout": "test"}
+            yield (
+                f"{run.name}-given-{backbone}",
+                entry
+                | {
+                    "backbones": [backbone],
+                    # One network: its heads alone have seeds.
+                    "seeds": {"networks": 1, "heads": ask.seeds or own.seeds},
+                    "set": {**merged, "network": network, "data": data},
+                },
+            )
+
+
+def _in(ask: Ask, file: str) -> Path:
+    assert ask.weights is not None
+    return ask.weights / file
+
+
+def lacking(ask: Ask) -> list[str]:
+    """What this machine has not that a table needs, a line each: data sets, weights, a GPU."""
+    found: dict[str, None] = {}
+    for own in ask.settings:
+        for dataset in own.datasets:
+            try:
+                DATASETS[dataset].locate(ask.data_root)
+            except UserError as error:
+                found[str(error)] = None
+        for file in own.weights.values():
+            if not _in(ask, file).is_file():
+                found[f"no weights {_in(ask, file)}"] = None
+        # A cluster has GPUs of its own.
+        if own.gpus and ask.address is None and not torch.cuda.is_available():
+            found["no GPU"] = None
+    return list(found)
+
+
+def refuse_lacking(asks: list[Ask]) -> None:
+    """Refuse to begin tables for which something is not here.
+
+    Raises:
+        UserError: it tells everything at once.
+    """
+    found: dict[str, list[str]] = {}
+    for ask in asks:
+        for line in lacking(ask):
+            found.setdefault(line, []).append(ask.table.name)
+    if found:
+        told = "; ".join(f"{line} ({', '.join(names)})" for line, names in found.items())
+        raise UserError(f"not here: {told}")
