@@ -130,6 +130,20 @@ SMOKE = (
 GIVEN = {f"resnet{depth}_he": f"resnet{depth}.safetensors" for depth in (20, 32, 44, 56)}
 """The four published networks, by backbone: files of ``--weights FOLDER``."""
 
+CPU = (Setting(("cifar10", "cifar100"), set={"network": {"precision": "bf16"}}),)
+"""The scale ``cpu`` of most tables: the quick recipes, which are in the papers' regime."""
+
+CPU_HEADS = (
+    *CPU,
+    Setting(
+        ("cifar10",),
+        weights=GIVEN,
+        set={"head": {"epochs": 40, "batch_size": 128, "augment": "none"}},
+        seeds=5,
+    ),
+)
+"""That of tables of heads, which can stand on the published networks too."""
+
 
 @dataclass(frozen=True)
 class Reproduction:

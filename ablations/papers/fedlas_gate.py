@@ -1,7 +1,7 @@
 """FeDLaS (ECCV 2026): which gate it needs."""
 
 from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
 
 REPRODUCTIONS.register(
     Reproduction(
@@ -18,7 +18,7 @@ REPRODUCTIONS.register(
         ),
         scales={
             "smoke": SMOKE,
-            "cpu": (Setting(("cifar10", "cifar100")),),
+            "cpu": CPU,
             "gpu": (
                 Setting(("cifar100",), ("resnet18",), "fedlas",
                         {"network": {"epochs": 60, "precision": "bf16"}}, gpus=1.0),

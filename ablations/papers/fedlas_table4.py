@@ -1,7 +1,7 @@
 """FeDLaS (ECCV 2026), table 4: over- and under-confidence apart, ResNet-50."""
 
 from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
 
 _METHODS = ("ce", "ls", "fedlas_ls", "mbls", "fedlas_mbls")
 
@@ -22,7 +22,7 @@ REPRODUCTIONS.register(
         ),
         scales={
             "smoke": SMOKE,
-            "cpu": (Setting(("cifar10", "cifar100")),),
+            "cpu": CPU,
             "gpu": (
                 Setting(("cifar100",), ("resnet18",), "fedlas",
                         {"network": {"epochs": 60, "precision": "bf16"}}, gpus=1.0),

@@ -1,7 +1,7 @@
 """MaC-Cal (arXiv 2508.09116), table 3: MaC-Cal on networks of other losses, CIFAR averages."""
 
 from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
 
 # As printed, and their names here.
 _LOSSES = {
@@ -30,7 +30,7 @@ REPRODUCTIONS.register(
         ),
         scales={
             "smoke": SMOKE,
-            "cpu": (Setting(("cifar10", "cifar100")),),
+            "cpu": CPU,
             "paper": (
                 Setting(("cifar10", "cifar100", "tiny_imagenet"),
                         ("resnet50", "resnet110", "wrn26_10", "densenet121"), "focal", gpus=1.0),

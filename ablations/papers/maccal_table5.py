@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import GIVEN, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.reproduction import CPU_HEADS, SMOKE, Claim, Reproduction, Run, Setting
 
 _FULL = "+ decaying adaptive sparsity"
 _STEPS = (
@@ -14,7 +14,6 @@ _STEPS = (
     "+ static adaptive sparsity",
     _FULL,
 )
-_HEADS = {"head": {"epochs": 40, "batch_size": 128, "augment": "none"}}
 
 REPRODUCTIONS.register(
     Reproduction(
@@ -37,10 +36,7 @@ REPRODUCTIONS.register(
         ),
         scales={
             "smoke": SMOKE,
-            "cpu": (
-                Setting(("cifar10", "cifar100")),
-                Setting(("cifar10",), weights=GIVEN, set=_HEADS, seeds=5),
-            ),
+            "cpu": CPU_HEADS,
             "gpu": (
                 Setting(("cifar100",), ("resnet18",), "focal",
                         {"network": {"epochs": 60, "precision": "bf16"}}, gpus=1.0),
