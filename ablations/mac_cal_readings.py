@@ -9,6 +9,7 @@ default, the learning rate too, though each reading has a best one of its own.
 from collections.abc import Iterator
 from typing import Any
 
+from ablations._at_inference import at_inference
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
@@ -18,7 +19,6 @@ _EVALUATIONS = {
     "last_mask": "the weights under the last mask",
     "mc": "probabilities of 20 masks, averaged",
 }
-_KEPT = (0.9, 0.7, 0.5, 0.3)
 
 
 def _rung(label: str, text: str, **own: Any) -> Rung:
@@ -43,23 +43,6 @@ def _functional() -> Iterator[Rung]:
             yield _rung(f"functional, mask per {refresh}, {evaluation}", text, **own)
 
 
-def _at_inference() -> Iterator[Rung]:
-    own = {
-        "start": "frozen",
-        "shape": "linear",
-        "masking": "functional",
-        "tau0": 0.0,
-        # Nothing is trained, and q stands still.
-        "epochs": 1,
-    }
-    for evaluation in ("last_mask", "mc"):
-        for q in _KEPT:
-            text = f"nothing is trained; {_EVALUATIONS[evaluation]}"
-            yield _rung(
-                f"at inference, q {q:g}, {evaluation}", text, **own, q0=q, evaluation=evaluation
-            )
-
-
 LADDERS.register(
     Ladder(
         name="mac_cal_readings",
@@ -68,7 +51,7 @@ LADDERS.register(
             Rung("vanilla", "the network's own head", kind="base"),
             *_in_place(),
             *_functional(),
-            *_at_inference(),
+            *at_inference(),
         ),
     ),
 )

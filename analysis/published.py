@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from importlib.resources.abc import Traversable
 
 import pandas as pd
 
@@ -20,6 +21,7 @@ _PRINTED = {
         "fedlas_mbls": "FeDLaS-MbLS",
         "temperature": "CE+TS",
     },
+    "tst": {"ce": "Base", "temperature": "TS", "vtst": "V-TST", "retrain": "Linear"},
 }
 
 
@@ -59,8 +61,7 @@ def printed_name(table: str, method: str) -> str | None:
 
 def published_titles() -> dict[str, str]:
     """How the papers print the names of data sets and backbones, by our names."""
-    with TITLES.open() as file:
-        rows = pd.read_csv(file, keep_default_na=False)
+    rows = _read(TITLES)
     return dict(zip(rows["name"], rows["title"], strict=True))
 
 
@@ -84,10 +85,14 @@ def beside(sweep: Sweep, table: str) -> Sweep:
     )
 
 
+def _read(file: Traversable) -> pd.DataFrame:
+    with file.open(encoding="utf-8") as text:
+        return pd.read_csv(text, keep_default_na=False)
+
+
 @cache
 def _everything() -> pd.DataFrame:
-    with NUMBERS.open() as file:
-        rows = pd.read_csv(file, keep_default_na=False)
+    rows = pd.concat([_read(numbers) for numbers in NUMBERS], ignore_index=True)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
     is_fraction = rows["metric"].isin(

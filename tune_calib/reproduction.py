@@ -23,7 +23,7 @@ SCALES: dict[Scale, str] = dict(
     )
 )
 
-Kind = Literal["order", "sign", "size"]
+Kind = Literal["order", "sign", "size", "close"]
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class Claim:
         than: labels of the rungs that it is compared with; the claim is of each of them.
         metric: of ``names.METRICS``, on test.
         kind: ``order``: ``rung`` is better; ``sign``: its value less theirs is below 0 (above, if
-            ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more.
-        least: of a ``size``, a fraction where the metric is one.
+            ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more;
+            ``close``: it differs by ``least`` at most.
+        least: of a ``size`` or ``close``, a fraction where the metric is one.
         is_rise: of a ``sign``.
         run: name of the run whose rungs they are.
     """

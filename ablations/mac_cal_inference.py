@@ -1,0 +1,26 @@
+"""Masks at inference alone, with which MaC-Cal begins (figure 1 of arXiv 2508.09116).
+
+The network keeps its own head and nothing is trained; ``mac_cal_readings`` ends with these rungs.
+Last comes the method, which trains a head under masks.
+"""
+
+from ablations._at_inference import at_inference
+from tune_calib.ladder import Ladder, Rung
+from tune_calib.registry import LADDERS
+
+LADDERS.register(
+    Ladder(
+        name="mac_cal_inference",
+        title="Masks at inference alone",
+        rungs=(
+            Rung("vanilla", "the network's own head", kind="base"),
+            *at_inference(),
+            Rung(
+                "MaC-Cal",
+                "a head trained under masks",
+                {"head": {"method": "mac_cal"}},
+                kind="variant",
+            ),
+        ),
+    ),
+)
