@@ -334,6 +334,7 @@ def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_path):
     code = next(text for text in blocks(page("index"), "python") if "tune.Tuner" in text)
     code = code.replace("/tmp/own", str(tmp_path)).replace("num_samples=8", "num_samples=2")

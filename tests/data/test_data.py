@@ -176,6 +176,7 @@ def test_the_real_cifar10(tmp_path: Path):
 
 
 @pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-100 is not here")
+@pytest.mark.slow
 def test_the_real_cifar100(tmp_path: Path):
     root = REAL_CIFAR10.parent
     fine, coarse = DataSlot(dataset="cifar100"), DataSlot(dataset="cifar100", labels="coarse")

@@ -234,9 +234,8 @@ def images(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("images")
 
 
-@pytest.mark.parametrize(
-    "depth", [pytest.param(d, marks=[pytest.mark.slow] if d > 20 else []) for d in PUBLISHED]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", list(PUBLISHED))
 def test_published_networks_give_their_published_accuracy(depth, cifar_root, images, tmp_path):
     file = cifar_root.parent / "networks" / "cifar10" / f"resnet{depth}.safetensors"
     if not file.exists():

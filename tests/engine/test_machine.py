@@ -152,6 +152,7 @@ print(torch.backends.cpu.get_cpu_capability(), digest)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() != "AVX512", reason="equal where there is AVX2 alone"
 )

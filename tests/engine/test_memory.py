@@ -127,6 +127,7 @@ def test_a_bank_larger_than_memory_streams_its_views(tmp_path):
     assert int(alone("train_on_views", tmp_path / "bank")) < 100
 
 
+@pytest.mark.slow
 def test_a_population_larger_than_memory_is_split(tmp_path):
     random_bank(tmp_path / "bank", 64, 2048)
     whole = alone("train_heads", tmp_path / "bank", 2**40, 100_000)

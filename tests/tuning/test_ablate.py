@@ -287,7 +287,8 @@ def test_no_result_file_of_the_suite_needs_a_pickle(whole):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("epochs", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("epochs", [1, 3])
 def test_a_profile_tells_where_an_epoch_went_and_changes_no_digit(epochs, tmp_path):
     ladder = ["compare", "ce", "ls", "--epochs", epochs]
     plain, told = tmp_path / "plain", tmp_path / "told"

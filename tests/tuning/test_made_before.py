@@ -110,6 +110,7 @@ def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(own_ra
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_search_goes_on_without_its_store(own_ray, made):
     out = made / "search"

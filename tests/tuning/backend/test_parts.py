@@ -41,7 +41,13 @@ def session():
 
 
 @pytest.mark.parametrize(
-    ("there", "asked", "asha"), [(5, 5, True), (4, 4, False), (4, 9, True), (3, 9, False)]
+    ("there", "asked", "asha"),
+    [
+        pytest.param(5, 5, True, marks=pytest.mark.slow),
+        (4, 4, False),
+        (4, 9, True),
+        pytest.param(3, 9, False, marks=pytest.mark.slow),
+    ],
 )
 def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked, asha):
     monkeypatch.setattr(launch, "PART", 2)

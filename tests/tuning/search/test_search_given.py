@@ -16,7 +16,7 @@ from tune_calib.engine.store import Store
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.spec import TrialSpec
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TRIALS, SEEDS = 3, 2
 NETWORK = ["--backbone", "small_cnn", "--norm", "dataset"]
@@ -97,7 +97,6 @@ def test_the_same_file_by_another_path_is_the_same_search(searched, exported, tm
     assert {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")} == before
 
 
-@pytest.mark.slow
 def test_a_network_that_saw_the_hold_out_ends_a_comparison_in_one_line(tmp_path):
     file, out = saw_what_is_held_out(tmp_path / "w.safetensors"), tmp_path / "out"
     done = here("compare", "ce", "retrain", *NETWORK, "--weights", file, "--out", out)

@@ -248,7 +248,8 @@ def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("scheduler", ["none", pytest.param("asha", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["none", "asha"])
 def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path, scheduler):
     setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
     command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
