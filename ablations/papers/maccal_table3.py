@@ -23,6 +23,7 @@ REPRODUCTIONS.register(
             ),
         ),
         metrics=("accuracy", "ece"),
+        figures=("tradeoff",),
         claims=tuple(
             Claim(f"MaC-Cal lowers the ECE of a network trained with {row}", f"{own}+mac_cal",
                   (own,), run="losses")
