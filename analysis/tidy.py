@@ -72,7 +72,7 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     if metric is not None:
         found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
         is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
-        told = f"done without {METRICS[metric].title}"
+        told = f"done without {METRICS[metric].title if metric in METRICS else metric}"
         rows = rows.assign(status=rows["status"].mask(is_without, told))
     planned = Counter(rows["method"])
     lines = [LOST] if sweep.manifest.is_lost else []

@@ -41,7 +41,7 @@ QUICK = [
     "--set", "network.augment=none", "--set", "head.augment=none",
 ]  # fmt: skip
 # How long a trial took, on what, and in whose company, is not its result.
-CIRCUMSTANCES = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets", "population"]
+CIRCUMSTANCES = ["wall_s", "own_s", "bank_s", "peak_memory_bytes", "actor_resets", "population"]
 
 
 def command_line(*arguments: object) -> list[str]:

@@ -106,6 +106,11 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "plug-ins behind it, as JSON of their names and content hashes; null without any, and "
             "in results of before there were any",
         ),
+        "bank_s": Column(
+            pa.float64(),
+            "seconds in which the feature bank under its head was made; null without a head, and "
+            "where they are not known, as in results of before they were recorded",
+        ),
     },
     "curves": {
         "spec_hash": Column(pa.string(), _HASH),

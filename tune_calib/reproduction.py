@@ -33,23 +33,27 @@ class Claim:
     Attributes:
         text: the claim in words, as a reader of the paper would put it.
         rung: label of the rung that it is about.
-        than: labels of the rungs that it is compared with; the claim is of each of them.
-        metric: of ``names.METRICS``, on test.
+        than: labels of the rungs that it is compared with; the claim is of each of them. Where
+            there are none, it is compared with ``number``.
+        metric: of ``names.METRICS``, on test; or of ``analysis.reproduction.quantities``, of which
+            no value is the best: its kinds are ``sign`` and ``close``.
         kind: ``order``: ``rung`` is better; ``sign``: its value less theirs is below 0 (above, if
             ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more;
-            ``close``: it differs by ``least`` at most.
-        least: of a ``size`` or ``close``, a fraction where the metric is one.
+            ``close``: they are less than ``least`` apart.
+        least: of a ``size`` and of ``close``, a fraction where the metric is one.
         is_rise: of a ``sign``.
+        number: that the value of ``rung`` is compared with.
         run: name of the run whose rungs they are.
     """
 
     text: str
     rung: str
-    than: tuple[str, ...]
+    than: tuple[str, ...] = ()
     metric: str = "ece"
     kind: Kind = "order"
     least: float = 0.0
     is_rise: bool = False
+    number: float = 0.0
     run: str = "ladder"
 
 
@@ -66,6 +70,7 @@ class Run:
         own_recipes: each method by the recipe of its authors; not of a ladder.
         controls: with the ladder's controls.
         shift: shift sets on which finished trials are looked at.
+        logits: keep some logits of a trial of each rung, which pictures are drawn from.
         printed: how the paper names the rungs, by their labels; what the ladder itself or the
             names of the methods say need not stand here.
     """
@@ -78,6 +83,7 @@ class Run:
     own_recipes: bool = False
     controls: bool = False
     shift: tuple[str, ...] = ()
+    logits: bool = False
     printed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -154,11 +160,13 @@ class Reproduction:
         name: registry key, ``PAPER/TABLE`` as ``maccal/table5``.
         title: one line.
         runs: what is run for it.
-        metrics: of its table, of ``names.METRICS``, in the order of print.
-        claims: what it claims.
+        metrics: of its table, of ``names.METRICS`` or ``analysis.reproduction.quantities``, in
+            the order of print.
+        claims: what it claims; none of a figure of which nothing is told.
         scales: where it is made, by scale; one that is not here is refused.
         published: its numbers in the packaged published results; None where none are printed.
         note: how what is run here differs from the paper, if it does.
+        figures: names of the figures of a ladder's report that are its picture.
     """
 
     name: str
@@ -169,6 +177,7 @@ class Reproduction:
     scales: Mapping[Scale, tuple[Setting, ...]]
     published: str | None = None
     note: str = ""
+    figures: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:

@@ -9,6 +9,7 @@ REPRODUCTIONS.register(
         title="FeDLaS-LS: the gate",
         runs=(Run(ladder="fedlas_gate"),),
         metrics=("accuracy", "ece", "aece"),
+        figures=("samples", "tradeoff"),
         claims=(
             Claim("The learned gate has a lower ECE than a fixed one", "learned",
                   ("always +", "always -")),

@@ -11,6 +11,7 @@ REPRODUCTIONS.register(
         title="FeDLaS-LS: the indicator of confidence",
         runs=(Run(ladder="fedlas_indicator"),),
         metrics=("accuracy", "ece", "aece"),
+        figures=("samples", "tradeoff"),
         claims=(
             Claim("The L1 norm of features has a lower ECE than the other norms", _OWN,
                   ("feature norm L2", "feature norm L∞")),

@@ -12,6 +12,7 @@ REPRODUCTIONS.register(
         published="fedlas/table4",
         runs=(Run("methods", methods=_METHODS),),
         metrics=("o_ece", "u_ece"),
+        figures=("confidence", "reliability"),
         claims=tuple(
             Claim(f"{name} has a lower {side} than {base}", method, (under,), metric, run="methods")
             for method, name, under, base in (

@@ -16,6 +16,7 @@ REPRODUCTIONS.register(
         published="maccal/table3",
         runs=(Run(ladder="combinations"),),
         metrics=("accuracy", "ece"),
+        figures=("tradeoff",),
         claims=(
             *(
                 Claim(f"MaC-Cal lowers the ECE of a network trained with {row}", f"{own}+mac_cal",

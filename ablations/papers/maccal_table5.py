@@ -22,6 +22,7 @@ REPRODUCTIONS.register(
         published="maccal/table5",
         runs=(Run(ladder="mac_cal", controls=True),),
         metrics=("accuracy", "ece", "aece", "mce"),
+        figures=("reliability", "tradeoff", "sparsity"),
         claims=(
             Claim("The full method has a lower ECE than the network it stands on", _FULL,
                   ("vanilla",)),

@@ -3,9 +3,11 @@
 A difference is uncertain for two reasons. Training: its spread over the seeds, whose share of the
 variance falls with their number. The test samples, which all seeds share: the spread of the mean
 difference over bootstrap draws of them, the same draws for both rungs. The variances add up.
+What is no metric is not of the test samples: it is judged over seeds alone.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -33,9 +35,11 @@ class Verdict:
     Attributes:
         claim: the claim.
         outcome: ``no verdict``: the base network is not in the paper's regime.
-        than: of the rungs that ``claim.rung`` is compared with, the one that decides least.
+        than: of the rungs that ``claim.rung`` is compared with, the one that decides least; empty
+            where it is compared with a number.
         difference: ``claim.rung`` less it, mean over the pairs; NaN where there is none.
-        low: lower end of its 95 % interval, over seeds and test samples; NaN where there is none.
+        low: lower end of its 95 % interval, over seeds and test samples (of what is no metric over
+            seeds alone); NaN where there is none.
         high: upper end.
         pairs: matched seeds.
         seeds: that a decision would take, by the normal approximation of the half width; None
@@ -61,16 +65,18 @@ def judge(sweep: Sweep, claim: Claim) -> Verdict:
     95 %, which needs no correction for their number where all must hold.
 
     Args:
-        sweep: whose labels the claim names.
+        sweep: whose labels the claim names; what is no metric stands in its trials as
+            ``test/NAME``.
         claim: the claim.
     """
+    others = claim.than or ("",)
     labels = set(sweep.labels.values())
     absent = [label for label in (claim.rung, *claim.than) if label not in labels]
     if absent:
-        return Verdict(claim, "not decided", claim.than[0], why=f"not run: {', '.join(absent)}")
+        return Verdict(claim, "not decided", others[0], why=f"not run: {', '.join(absent)}")
     metric, split = parted(claim.metric)
     matched = over_seeds(sweep, metric, split or "test")
-    each = [_against(sweep, matched, claim, than) for than in claim.than]
+    each = [_against(sweep, matched, claim, than) for than in others]
     for outcome in ("not held", "not decided", "no verdict"):
         found = [verdict for verdict in each if verdict.outcome == outcome]
         if found:
@@ -80,25 +86,26 @@ def judge(sweep: Sweep, claim: Claim) -> Verdict:
 
 
 def _against(sweep: Sweep, matched: Matched, claim: Claim, than: str) -> Verdict:
-    both = matched.values[[claim.rung, than]].astype(float).dropna()
+    rungs = [claim.rung, than] if than else [claim.rung]
+    both = matched.values[rungs].astype(float).dropna()
     # Rounded as in ``paired``: the last bit of a float is no difference.
-    change = (both[claim.rung] - both[than]).round(12).to_numpy()
+    change = (both[claim.rung] - (both[than] if than else claim.number)).round(12).to_numpy()
     mean = float(change.mean()) if len(change) else math.nan
     none = Verdict(claim, "not decided", than, mean, pairs=len(change))
     if matched.withheld:
         return replace(none, outcome="no verdict", why=matched.withheld)
     if not len(change):
         return replace(none, why="no seed has a number of both")
-    error = _sample_error(sweep, claim, than, both.index)
+    is_of_samples = parted(claim.metric)[0] in METRICS
+    error = _sample_error(sweep, claim, rungs, both.index) if is_of_samples else 0.0
     if math.isnan(error):
         return replace(none, why="no intervals over the test samples of both")
-    # Both are one trial, which stands in every block.
-    is_one = {claim.rung, than} <= set(matched.fixed)
+    # They are one trial each, which stands in every block.
+    is_one = set(rungs) <= set(matched.fixed)
     change = change[:1] if is_one else change
-    toward, least = _direction(claim)
-    gain = toward * mean - least
+    gain = _gain(claim, mean)
     needed = _needed(change, error, gain)
-    if len(change) < MIN_PAIRS and not is_one:
+    if len(change) < MIN_PAIRS and not (is_one and is_of_samples):
         why = f"{len(change)} of at least {MIN_PAIRS} seeds"
         return replace(none, seeds=needed or MIN_PAIRS, why=why)
     _, half = over_both(change, error)
@@ -110,12 +117,14 @@ def _against(sweep: Sweep, matched: Matched, claim: Claim, than: str) -> Verdict
     return replace(found, seeds=needed, why="the interval holds both")
 
 
-def _direction(claim: Claim) -> tuple[int, float]:
-    """The sign of a difference as it is claimed, and how much of it."""
+def _gain(claim: Claim, difference: float) -> float:
+    """How far a difference is within what is claimed; negative where it is outside."""
+    if claim.kind == "close":
+        return claim.least - abs(difference)
     if claim.kind == "sign":
-        return (1 if claim.is_rise else -1), 0.0
+        return difference if claim.is_rise else -difference
     sign = -1 if METRICS[parted(claim.metric)[0]].is_less_better else 1
-    return sign, claim.least if claim.kind == "size" else 0.0
+    return sign * difference - (claim.least if claim.kind == "size" else 0.0)
 
 
 def _needed(change: Floats, error: float,
@@ -134,8 +143,12 @@ def _needed(change: Floats, error: float,
     return max(MIN_PAIRS, math.ceil(_Z**2 * float(change.var(ddof=1)) / room))
 
 
-def _sample_error(sweep: Sweep, claim: Claim, than: str, blocks: "pd.Index[int]") -> float:
+def _sample_error(
+    sweep: Sweep, claim: Claim, rungs: Sequence[str], blocks: "pd.Index[int]"
+) -> float:
     """Standard error of the mean difference over the test samples, the classifiers as they are.
+
+    Of one rung, which is compared with a number, that of its mean.
 
     Of trials without draws, as those of before draws were kept, the root of the summed squares of
     their own errors: more than it is, since both have the same samples.
@@ -147,15 +160,16 @@ def _sample_error(sweep: Sweep, claim: Claim, than: str, blocks: "pd.Index[int]"
     if split not in (None, "test"):
         return math.nan  # nothing was drawn of foreign images
     rows = tidy(sweep, [metric], "test")
-    hashes = [_hashes(rows[rows["method"] == label], blocks) for label in (claim.rung, than)]
+    hashes = [_hashes(rows[rows["method"] == label], blocks) for label in rungs]
     draws = sweep.draws(metric)
     if all(spec_hash in draws for own in hashes for each in own for spec_hash in each):
         means = [
             np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
             for own in hashes
         ]
-        if means[0].shape == means[1].shape:
-            return float(np.nanstd(means[0] - means[1], ddof=1))
+        if means[0].shape == means[-1].shape:
+            change = means[0] - means[1] if len(means) > 1 else means[0]
+            return float(np.nanstd(change, ddof=1))
     errors = sweep.intervals["se"]
     each = [
         float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))

@@ -18,6 +18,7 @@ from analysis.page.kept import Kept
 from analysis.page.side_by_side import side_by_side
 from tune_calib.activity import activity
 from tune_calib.errors import DamagedFileError, UserError, traced
+from tune_calib.places import Place
 from tune_calib.registry import Registry
 
 R = TypeVar("R")
@@ -33,13 +34,14 @@ class Picture:
     """A figure of the page.
 
     Attributes:
-        key: name of its files.
+        key: its id in the page.
         title: what it shows.
         caption: how to read it.
         source: data URI.
         width: share of the widest figure's width, so that text is equally large in all.
         pointed: what the page knows beyond the picture, as of ``interactive.figure.interactive``;
             nothing for a picture alone.
+        files: of its files, without what stands behind the point; relative to the page.
     """
 
     key: str
@@ -47,7 +49,8 @@ class Picture:
     caption: str
     source: str
     width: float
-    pointed: Mapping[str, Any] = field(default_factory=dict)
+    pointed: Mapping[str, Any]
+    files: str
 
     @property
     def legend(self) -> list[dict[str, Any]]:
@@ -154,11 +157,23 @@ def _hang(figure: Figure[R], results: R, folder: Path, gallery: Gallery, became:
         why = figure.why_absent(results)
         gallery.remarks += [f"{figure.name}: not drawn, {why}"] if why else []
         return
-    caption, paths = figure.told(results), _paths(figure, folder)
-    (svg,) = (path for path in paths if path.suffix == ".svg")
-    pointed = _pointed(svg)
-    gallery.pictures.append(Picture(figure.name, figure.title, caption, *_image(svg), pointed))
-    gallery.files[figure] = paths
+    gallery.pictures.append(hung(figure, results, folder, "figures", figure.name))
+    gallery.files[figure] = _paths(figure, folder)
+
+
+def hung(figure: Figure[R], results: R, folder: Place, of_page: str, key: str) -> Picture:
+    """A figure that was drawn, as a page embeds it.
+
+    Args:
+        figure: the figure.
+        results: what it was drawn from.
+        folder: of its files.
+        of_page: the same folder, relative to the page.
+        key: its id in the page.
+    """
+    name, caption = figure.name, figure.told(results)
+    pointed, files = _pointed(folder, name), f"{of_page}/{name}"
+    return Picture(key, figure.title, caption, *_image(folder, name), pointed, files)
 
 
 @contextmanager
@@ -196,17 +211,17 @@ def _told(error: Exception) -> str:
     return found.said if isinstance(error, UserError) else str(found)
 
 
-def _pointed(svg: Path) -> Mapping[str, Any]:
-    path = svg.with_suffix(".json")
+def _pointed(folder: Place, name: str) -> Mapping[str, Any]:
+    path = folder / f"{name}.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
 
-def _image(svg: Path) -> tuple[str, float]:
+def _image(folder: Place, name: str) -> tuple[str, float]:
     """Data URI of a figure, and its share of the widest width."""
-    content, kind = svg.read_bytes(), "svg+xml"
+    content, kind = (folder / f"{name}.svg").read_bytes(), "svg+xml"
     found = re.search(rb'width="([\d.]+)pt"', content)
     share = float(found[1]) / (_POINTS_AN_INCH * style.TEXT_IN) if found else 1.0
     if len(content) > _MAX_SVG_BYTES:
-        content, kind = svg.with_suffix(".png").read_bytes(), "png"
+        content, kind = (folder / f"{name}.png").read_bytes(), "png"
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}", round(share, 3)

@@ -8,7 +8,8 @@ import pandas as pd
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, published_titles
-from analysis.text import Cell, Record, number_cell, title
+from analysis.reproduction.quantities import QUANTITIES, head, value_cell
+from analysis.text import Cell, Record
 from analysis.tidy import parted
 from tune_calib.manifests import RungRecord
 from tune_calib.reproduction import Reproduction, Run
@@ -24,7 +25,8 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
     """Our numbers of one folder beside what is printed.
 
     Of a table that prints the data set of the folder, its columns of that alone, and of those the
-    one of its backbone where there is one. A difference is told on one data set alone.
+    one of its backbone where there is one. A difference is told on one data set alone, and none of
+    seconds.
 
     Args:
         table: the table.
@@ -49,7 +51,7 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
             own = ours.loc[rung.index]
             for key in keys or [("", "")]:
                 paper = printed.get((*key, names[rung.index]), math.nan)
-                is_comparable = key[0] in (dataset, "average")
+                is_comparable = key[0] in (dataset, "average") and not _is_of_machine(metric)
                 rows.append(
                     {
                         "run": sweep.out.name,
@@ -71,6 +73,11 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def _is_of_machine(metric: str) -> bool:
+    """Whether it is printed as it was measured: seconds of another machine are no difference."""
+    return metric in QUANTITIES and not QUANTITIES[metric].over
+
+
 def _name(table: Reproduction, run: Run, rung: RungRecord) -> str:
     if name := run.printed.get(rung.label, rung.published):
         return name
@@ -83,9 +90,14 @@ def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, st
     if table.published is None:
         return {}
     rows = published(table.published)
-    rows = rows[(rows["metric"] == metric) & (rows["split"] == split)]
+    own = QUANTITIES.get(metric)
+    name = own.printed if own else metric
+    rows = rows[(rows["metric"] == name) & (rows["split"] == split)]
     keys = zip(rows["dataset"], rows["backbone"], rows["method"], strict=True)
-    return dict(zip(keys, rows["value"].astype(float), strict=True))
+    found = dict(zip(keys, rows["value"].astype(float), strict=True))
+    if own and own.over:
+        return {key: value / found[(*key[:2], own.over)] for key, value in found.items()}
+    return found
 
 
 def _keys(printed: dict[tuple[str, str, str], float], dataset: str, backbone: str) -> list[Key]:
@@ -105,13 +117,14 @@ def records(frame: pd.DataFrame) -> list[Record]:
         for row in own.to_dict("records"):
             metric = str(row["metric"])
             of = "" if row["split"] == "test" else f"{row['split']}: "
-            head = f"{of}{title(metric)}"
-            cells[head] = number_cell(metric, row["mean"], row["sd"])
+            title = f"{of}{head(metric)}"
+            cells[title] = value_cell(metric, row["mean"], row["sd"])
             if row["paper_dataset"]:
                 parts = (str(row["paper_dataset"]), str(row["paper_backbone"]))
                 where = " ".join(titles.get(part, part) for part in parts)
-                cells[f"{head}, paper ({where})"] = number_cell(metric, row["paper"])
-                cells[f"{head}, Δ ({where})"] = number_cell(metric, row["difference"], signed=True)
+                cells[f"{title}, paper ({where})"] = value_cell(metric, row["paper"])
+                change = value_cell(metric, row["difference"], signed=True)
+                cells[f"{title}, Δ ({where})"] = change
         found.append(cells)
     return without_blank(found)
 

@@ -1,7 +1,7 @@
 """What ``tune-calib reproduce`` leaves beside the results of a table: tables, claims, a page."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from tabulate import tabulate
@@ -9,25 +9,29 @@ from tabulate import tabulate
 from analysis import latex
 from analysis.compare.claims import judge
 from analysis.compare.regime import name_of, regime_of
+from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.environment import environment
+from analysis.page.figures import Picture, hung
 from analysis.page.page import Link, Section, Step, render
 from analysis.page.table import Table
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
+from analysis.reproduction.quantities import with_quantities
 from analysis.text import Record, texts
 from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.places import Place
+from tune_calib.registry import LADDER_FIGURES
 from tune_calib.reproduction import Reproduction, Run
 from tune_calib.results import atomic_write
 
 PAGE = "reproduction.html"
 RULE = (
     "Held, or not held: the 95 % interval of the paired difference, over seeds and test samples "
-    "together, is on one side of what is claimed. Seeds to decide: for which the interval would "
-    "be, by the normal approximation of its half width. No verdict where the base network is not "
-    "in the paper's regime"
+    "together (of what is no metric over seeds alone), is on one side of what is claimed. Seeds to "
+    "decide: for which the interval would be, by the normal approximation of its half width. No "
+    "verdict where the base network is not in the paper's regime"
 )
 
 
@@ -66,7 +70,8 @@ def write_reproduction(
     Raises:
         UserError: a folder holds no sweep, or a file of it is damaged.
     """
-    loaded = [(table.run(run), load(out / folder)) for folder, run in runs]
+    named = [*table.metrics, *(claim.metric for claim in table.claims)]
+    loaded = [(table.run(run), with_quantities(load(out / folder), named)) for folder, run in runs]
     made = Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
     frames = {s.out.name: beside.beside_print(table, run, s) for run, s in made.sweeps}
     verdicts = made.judged
@@ -145,6 +150,7 @@ def _page(
         troubles=troubles,
         sections=[
             Section("claims", "Claims", tables=claims),
+            Section("figures", "Figures", figures=_pictures(made)),
             Section("table", "Table", tables=tables),
             Section("environment", "Environment", tables=environment(trials)),
         ],
@@ -152,3 +158,17 @@ def _page(
         files=files,
         links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
     )
+
+
+def _pictures(made: Made) -> list[Picture]:
+    """The table's figures out of the report of each folder, as far as that has drawn them."""
+    found = []
+    for _, sweep in made.sweeps:
+        name, results = sweep.out.name, LadderResults(sweep)
+        for figure in (LADDER_FIGURES[own] for own in made.table.figures):
+            if (sweep.out / "figures" / f"{figure.name}.svg").exists():
+                of_page, key = f"{name}/figures", f"{figure.name}-{name}"
+                picture = hung(figure, results, sweep.out / "figures", of_page, key)
+                title = f"{picture.title}: {name_of(sweep)}"
+                found.append(replace(picture, title=title))
+    return found

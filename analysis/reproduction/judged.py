@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.compare.claims import Verdict
-from analysis.text import Cell, Record, cell, number_cell, span_cell
+from analysis.reproduction.quantities import QUANTITIES, head, interval_cell, value_cell
+from analysis.text import Cell, Record, cell
 from analysis.tidy import parted
 from tune_calib.console import Table
 from tune_calib.names import METRICS
+
+SEEDS_ALONE = "over seeds alone"
 
 
 @dataclass(frozen=True)
@@ -32,15 +35,31 @@ def records(judged: Sequence[Judged]) -> list[Record]:
                 "claim": Cell(claim.text),
                 "results": Cell(one.where),
                 "verdict": Cell(verdict.outcome),
-                "compared": Cell(f"{METRICS[metric].title}: {claim.rung} - {verdict.than}"),
-                "difference": number_cell(metric, verdict.difference, signed=True),
-                "95 %": span_cell(metric, verdict.low, verdict.high, signed=True),
+                "compared": Cell(f"{_named(metric)}: {claim.rung} - {_other(verdict)}"),
+                "difference": value_cell(metric, verdict.difference, signed=True),
+                "95 %": interval_cell(metric, verdict.low, verdict.high),
                 "seeds": cell(verdict.pairs),
                 "seeds to decide": cell(verdict.seeds),
-                "why": Cell(verdict.why),
+                "why": Cell("; ".join(_told(verdict))),
             }
         )
     return rows
+
+
+def _named(metric: str) -> str:
+    return METRICS[metric].title if metric in METRICS else head(metric)
+
+
+def _other(verdict: Verdict) -> str:
+    """What it is compared with: a rung, or a number."""
+    claim = verdict.claim
+    return verdict.than or value_cell(parted(claim.metric)[0], claim.number).text
+
+
+def _told(verdict: Verdict) -> list[str]:
+    """What its interval is over where that is less than usual, and why there is no decision."""
+    alone = [SEEDS_ALONE] if verdict.claim.metric in QUANTITIES and verdict.pairs else []
+    return [*alone, *([verdict.why] if verdict.why else [])]
 
 
 def csv(judged: Sequence[Judged]) -> str:
@@ -53,6 +72,7 @@ def csv(judged: Sequence[Judged]) -> str:
             "metric": one.verdict.claim.metric,
             "rung": one.verdict.claim.rung,
             "than": one.verdict.than,
+            "number": one.verdict.claim.number,
             "least": one.verdict.claim.least,
             "verdict": one.verdict.outcome,
             "difference": one.verdict.difference,
@@ -60,7 +80,7 @@ def csv(judged: Sequence[Judged]) -> str:
             "high": one.verdict.high,
             "seeds": one.verdict.pairs,
             "seeds_to_decide": one.verdict.seeds,
-            "why": one.verdict.why,
+            "why": "; ".join(_told(one.verdict)),
         }
         for one in judged
     ]

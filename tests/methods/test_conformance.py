@@ -19,7 +19,7 @@ from tune_calib.results import read_table
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
 
-UNSTABLE = ["wall_s", "own_s", "peak_memory_bytes", "actor_resets"]
+UNSTABLE = ["wall_s", "own_s", "bank_s", "peak_memory_bytes", "actor_resets"]
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 CHECKS = [(name, check) for name in METHODS for check in checks_of(METHODS[name])]
 

@@ -126,6 +126,7 @@ def _carry_out(ask: "Ask", dry_run: bool) -> list[str]:
 
 def _run(ask: "Ask", file: "ReadFile", works: "list[Work]") -> list[str]:
     from analysis.ladder.report import write_report
+    from tune_calib.tuning.sweep.reproduced import keep_logits
     from tune_calib.tuning.sweep.run import run_sweep
 
     failures, done = [], []
@@ -133,6 +134,7 @@ def _run(ask: "Ask", file: "ReadFile", works: "list[Work]") -> list[str]:
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
             done.append(ended.folder)
+            failures += keep_logits(ask, works, ended.folder)
             write_report(ended.folder)
     _report(ask, works, done)
     return failures
@@ -142,10 +144,9 @@ def _report(ask: "Ask", works: "list[Work]", done: "list[Place]") -> None:
     """Write what a reader of the paper asks for beside the results, and tell it."""
     from analysis.reproduction.files import write_reproduction
     from tune_calib.tuning.sweep.lock import write_lock
-    from tune_calib.tuning.sweep.reproduced import run_of_entry
+    from tune_calib.tuning.sweep.reproduced import run_of_folder
 
-    out, runs = ask.out / ask.table.folder, run_of_entry(ask)
-    names = {work.name: runs[str(work.position[1])] for work in works}
+    out, names = ask.out / ask.table.folder, run_of_folder(ask, works)
     asked = {"table": ask.table.name, "scale": ask.scale}
     write_lock(out, done, typed(), asked)
     of_done = [(folder.name, names[folder.name]) for folder in done]

@@ -3,6 +3,7 @@
 One uncompressed Arrow file a split (and a view), memory-mapped by every head trial.
 """
 
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -155,8 +156,11 @@ def build_bank(
         about: further entries of the manifest.
         with_train: whether heads will be trained on it; else only what a trial reads at its end.
     """
+    views = max(1, key.views) if with_train else 0
+    told = {**about, "train_views": views, "has_test": test is not None}
 
     def fill(path: Path) -> None:
+        started = time.monotonic()
         # Train first: with bn_mode = train its views move the statistics that the other splits are
         # predicted with.
         outputs_of_views = (
@@ -175,9 +179,10 @@ def build_bank(
             write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
+        # Only now known; the manifest is written behind the files.
+        told["made_s"] = time.monotonic() - started
 
-    views = max(1, key.views) if with_train else 0
-    write_folder(folder, fill, {**about, "train_views": views, "has_test": test is not None})
+    write_folder(folder, fill, told)
 
 
 def train_outputs(

@@ -1,5 +1,6 @@
 """What a sweep cost: seconds and memory of the trials of each rung."""
 
+import math
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -7,10 +8,12 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.figure import Figure
 from analysis.interactive.told import tell
+from analysis.ladder.cost import PARTS, costs, has_own_time
 from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
@@ -18,9 +21,13 @@ from analysis.text import measured_cell
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.wording import counted
 
-_MIB = 2**20
-PANELS = {"seconds": "time of a trial (s)", "memory_mib": "peak memory of the process (MiB)"}
+PANELS = {
+    "seconds": "time of a trial (s)",
+    "total_s": "with what is beneath it (s)",
+    "memory_mib": "peak memory of the process (MiB)",
+}
 _OTHER = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
+_BENEATH = {"network_s": "0.8", "bank_s": "0.55"}  # greys
 
 _OWN_TIME = (
     "Time of training and evaluation, without setting up: of a head its share of those that were "
@@ -33,30 +40,15 @@ _RAY_TIME = (
 )
 
 
-def has_own_time(sweep: Sweep) -> bool:
-    """Whether the trials' own time was recorded; older results have that of Ray trials alone."""
-    return bool(sweep.trials.reindex(columns=["own_s"])["own_s"].notna().any())
-
-
 def cost_table(sweep: Sweep) -> pd.DataFrame:
-    """Seconds and memory of every rung.
-
-    A trial costs its own training and evaluation: a head its share of those that were trained
-    together, the network under a head or a post-hoc method is not in it. Older results have the
-    time of Ray trials alone, over their heads; there a post-hoc method has no time of its own.
-    Memory is the peak of the whole process (of the GPU where there is one), also of what else it
-    held.
+    """Seconds and memory of every rung, as of ``cost.costs``.
 
     Returns:
         One row a (rung with a measured trial, quantity of ``PANELS``): rung, label, quantity, n
-        (trials), median, least, most.
+        (trials), median, least, most; of ``total_s`` also the medians of its ``PARTS`` and of the
+        ratio to plain training.
     """
-    names = ["rung", "head", "posthoc", "own_s", "wall_s", "population", "peak_memory_bytes"]
-    done = sweep.trials[sweep.trials["status"] == "done"].reindex(columns=names)
-    measured = done.assign(
-        seconds=done["own_s"].astype(float) if has_own_time(sweep) else _ray_time(done),
-        memory_mib=done["peak_memory_bytes"].astype(float) / _MIB,
-    )
+    measured = costs(sweep)
     rows = []
     for index, label in sweep.labels.items():
         own = measured[measured["rung"] == index]
@@ -64,15 +56,11 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
             values = own[quantity].dropna()
             key = {"rung": index, "label": label, "quantity": quantity}
             numbers = {"median": values.median(), "least": values.min(), "most": values.max()}
-            rows.append({**key, "n": len(values), **numbers})
+            of_total = [*PARTS, "ratio"] if quantity == "total_s" else []
+            parts = {name: own.loc[values.index, name].median() for name in of_total}
+            rows.append({**key, "n": len(values), **numbers, **parts})
     table = pd.DataFrame(rows)
     return table[table["n"] > 0].reset_index(drop=True)
-
-
-def _ray_time(done: pd.DataFrame) -> "pd.Series[float]":
-    heads = done["population"].where(done["head"].notna(), 1).astype(float)
-    is_of_network = done["posthoc"].notna() & done["head"].isna()
-    return (done["wall_s"].astype(float) / heads).mask(is_of_network)
 
 
 def draw_cost(results: LadderResults) -> Drawing | None:
@@ -86,24 +74,31 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     if table.empty:
         return None
     rungs = list(table["rung"].unique())
+    shown = [name for name in PANELS if name in set(table["quantity"])]
     figure, axes = plt.subplots(
-        1, 2, figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), width_ratios=[3, 2], sharey=True
+        1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
     )
-    for axis, quantity in zip(axes, PANELS, strict=True):
+    for axis, quantity in zip(axes.flat, shown, strict=True):
         own = table[table["quantity"] == quantity].set_index("rung")
         _bars(axis, own.set_axis([rungs.index(rung) for rung in own.index]), rungs, quantity)
         axis.set_xlabel(PANELS[quantity], fontsize=7.5)
     labels = [f"{sweep.labels[rung]} ({_count(table[table['rung'] == rung])})" for rung in rungs]
-    axes[0].set_yticks(range(len(rungs)), labels, fontsize=7)
-    axes[0].invert_yaxis()
+    axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
+    axes[0, 0].invert_yaxis()
     figure.suptitle("median of the trials that were measured; line: least to most", fontsize=7)
+    if "total_s" in shown:
+        handles = [Patch(color=grey, label=PARTS[part]) for part, grey in _BENEATH.items()]
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=7
+        )
     return figure
 
 
 def _count(rows: pd.DataFrame) -> str:
     """How many trials of a rung were measured; both numbers where they are not the same."""
+    rows = rows[rows["quantity"].isin(list(_OTHER))]
     counts = dict.fromkeys(str(n) for n in rows["n"])
-    is_partial = len(rows) < len(PANELS)
+    is_partial = len(rows) < len(_OTHER)
     told = f"n = {' and '.join(counts)}"
     return told + (f", no {_OTHER[rows['quantity'].item()]}" if is_partial else "")
 
@@ -111,7 +106,13 @@ def _count(rows: pd.DataFrame) -> str:
 def _told(row: Mapping[Hashable, Any], quantity: str) -> str:
     median, least, most = (measured_cell(row[n]).text for n in ("median", "least", "most"))
     span = f"\nfrom {least} to {most}" if row["n"] > 1 else ""
-    return f"{row['label']}\n{PANELS[quantity]}: {median}{span}\n{counted(row['n'], 'trial')}"
+    apart = "".join(
+        f"\n{title}: {measured_cell(row[part]).text} s" for part, title in PARTS.items()
+    )
+    apart = apart if quantity == "total_s" else ""
+    return (
+        f"{row['label']}\n{PANELS[quantity]}: {median}{apart}{span}\n{counted(row['n'], 'trial')}"
+    )
 
 
 def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> None:
@@ -121,18 +122,25 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> No
         heights, rows["median"], height=0.7, color=[style.color(int(rungs[h])) for h in heights]
     )
     tell(bars, [_told(row, quantity) for row in rows.to_dict("records")])
+    if quantity == "total_s":  # over the bar, from its left: what is left of it is the trial's own
+        left = 0.0 * rows["median"]
+        for part, grey in _BENEATH.items():
+            axis.barh(heights, rows[part], height=0.7, left=left, color=grey)
+            left = left + rows[part]
     several = (rows["n"] > 1).to_numpy()
     axis.hlines(
         heights[several], rows["least"][several], rows["most"][several], color="0.1", linewidth=1
     )
     for height, row in rows.iterrows():
+        ratio = row.get("ratio", math.nan) if quantity == "total_s" else math.nan
+        of_plain = "" if math.isnan(ratio) else f" ({ratio:.2f} x)"
         axis.annotate(
-            measured_cell(row["median"]).text, (row["most"], height), xytext=(3, 0),
+            f"{measured_cell(row['median']).text}{of_plain}", (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
     # Room for the numbers behind the bars.
     if len(rows):
-        axis.set_xlim(0, 1.25 * rows["most"].max())
+        axis.set_xlim(0, (1.6 if quantity == "total_s" else 1.3) * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)
 
@@ -148,8 +156,10 @@ LADDER_FIGURES.register(
         name="cost",
         title="What the trials cost",
         reading=(
-            "Memory is the peak of the process, which may have run other trials before; the "
-            "network under a head or a post-hoc method is in neither."
+            "Memory is the peak of the process, which may have run other trials before. Beneath a "
+            "head are its network and its feature bank, beneath a post-hoc method its network: "
+            "each counts in full, though many stand on it; behind the sum, its ratio to plain "
+            "training. Times compare where they were taken on one machine that was idle."
         ),
         draw=draw_cost,
         caption=_caption,

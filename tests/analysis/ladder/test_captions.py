@@ -130,6 +130,9 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
     told = driven(HeadTrainable(work("heads", *heads)))
     assert told[0]["own_s"] == told[1]["own_s"]
     assert 0 < 2 * told[0]["own_s"] < told[0]["wall_s"]
+    # Made by the first of them, and told by each that stands on it.
+    assert told[0]["bank_s"] == told[1]["bank_s"] > 0
+    assert network[0]["bank_s"] is None
     first = HeadTrainable(work("first", *heads))
     first.step()
     first.save_checkpoint(str(tmp_path))

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 
 from analysis.ladder.bins import pooled_bins
+from analysis.ladder.cost import costs
 from analysis.ladder.figures import _panels
 from analysis.ladder.figures.confidence import draw_confidence
 from analysis.ladder.figures.corruption import corruption_table, draw_corruption
-from analysis.ladder.figures.cost import cost_table, draw_cost
+from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost
 from analysis.ladder.figures.norm_confidence import draw_norm_confidence
 from analysis.ladder.figures.ood import draw_ood
 from analysis.ladder.figures.prototypes import angles, draw_prototypes
@@ -156,6 +157,24 @@ def test_the_bars_are_the_medians_and_nothing_measured_is_no_figure(out):
     )
     assert [bar.get_width() for bar in figure.axes[0].patches] == [30]
     assert figure.axes[0].get_yticklabels()[0].get_text() == "+ one (n = 1)"
+
+
+def test_network_bank_and_head_are_apart_and_summed(tmp_path):
+    fake_results.write(tmp_path, seeds=2)
+    fake_results.add_regime(tmp_path)
+    for path in (tmp_path / "trials").glob("[01]-*.parquet"):
+        rung, seed = map(int, path.stem.split("-"))
+        fake_results.set_cells(path, {"own_s": (100.0, 4.0)[rung] + seed})
+        if rung:
+            fake_results.set_cells(path, {"bank_s": 5.0})
+    found = costs(load(tmp_path))
+    names = ["network_s", "bank_s", "own_s", "total_s", "ratio"]
+    assert found.loc["1-1", names].tolist() == [101, 5, 5, 111, 111 / 101]
+    assert found.loc["0-1", names].tolist() == [0, 0, 101, 101, 1]
+    assert found.loc["2-0", names].isna().tolist() == [False, True, True, True, True]
+    figure = draw_cost(results(tmp_path))
+    assert [axis.get_xlabel() for axis in figure.axes] == list(PANELS.values())[:2]
+    assert figure.axes[1].texts[1].get_text() == "110 (1.09 x)"
 
 
 def sampled(out, confidence):

@@ -130,7 +130,9 @@ class HeadTrainable(SpecTrainable):
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        self.write(results, measured_otherwise={"population": trained})
+        # Those of whoever made it, which may have been elsewhere and earlier; None of before.
+        measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
+        self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summary(results), tune.result.DONE: True}
 
     def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:

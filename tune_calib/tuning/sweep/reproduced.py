@@ -1,6 +1,6 @@
 """From a table of a paper to the sweep file that makes it, and what that lacks here."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from tune_calib.gpus import GPUS
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.reproduction import Reproduction, Run, Scale, Setting
+from tune_calib.tuning.pictures import take_pictures
+from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
 from tune_calib.tuning.sweep.format import SweepFile
 
@@ -87,6 +89,29 @@ def sweep_file(ask: Ask) -> ReadFile:
 def run_of_entry(ask: Ask) -> dict[str, str]:
     """Name of the run behind each entry of its sweep file."""
     return {name: run.name for run in ask.table.runs for name, _ in _entries(ask, run)}
+
+
+def run_of_folder(ask: Ask, works: Iterable[Work]) -> dict[str, str]:
+    """Name of the run behind each folder of results."""
+    runs = run_of_entry(ask)
+    return {work.name: runs[str(work.position[1])] for work in works}
+
+
+def keep_logits(ask: Ask, works: Iterable[Work], folder: Place) -> list[str]:
+    """Keep the logits that pictures of a folder are drawn from, if its run asks for them.
+
+    Returns:
+        A line if they could not be made; a table does not fail for want of a picture.
+    """
+    by_name = {work.name: work for work in works}
+    if not ask.table.run(run_of_folder(ask, by_name.values())[folder.name]).logits:
+        return []
+    device = "cuda" if by_name[folder.name].gpus and torch.cuda.is_available() else "cpu"
+    try:
+        take_pictures(folder, ask.out / "store", ask.data_root, device)
+    except UserError as error:
+        return [f"{folder.name}: {error}"]
+    return []
 
 
 def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,179 @@
+"""What claims and tables of the papers are about beside metrics: one number of each trial.
+
+None is of the test samples as a metric is: a verdict on one is over seeds alone.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from analysis.ladder.cost import costs
+from analysis.ladder.results import LadderResults
+from analysis.load import Sweep
+from analysis.text import NOTHING, Cell, decimal_cell, number_cell, span_cell, title
+from tune_calib.names import METRICS, column
+from tune_calib.results import read_table
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number of each trial; no value of it is the best.
+
+    Attributes:
+        title: head of its column, with its unit.
+        of: its values by spec hash, of the trials that have one.
+        scale: what a value is multiplied by where it is printed.
+        digits: decimals that are printed.
+        printed: the metric of the published results that it is.
+        over: row of the published table whose value the printed ones are divided by.
+    """
+
+    title: str
+    of: Callable[[LadderResults], "pd.Series[float]"]
+    scale: float = 1.0
+    digits: int = 3
+    printed: str = ""
+    over: str = ""
+
+
+def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+    """A recorded quantity at an epoch: ``first``, ``last``, or ``change`` from that to this."""
+
+    def of(results: LadderResults) -> "pd.Series[float]":
+        curves = results.sweep.curves
+        rows = curves[curves["name"] == name].astype({"spec_hash": str}).sort_values("epoch")
+        return _ends(rows.groupby("spec_hash")["value"], end)
+
+    return of
+
+
+def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+    """A statistic of single samples; the first epoch is that in which there is one."""
+
+    def of(results: LadderResults) -> "pd.Series[float]":
+        rows = results.statistics
+        rows = rows[rows["split"] == split].astype({"spec_hash": str}).sort_values("epoch")
+        return _ends(rows.dropna(subset=name).groupby("spec_hash")[name], end)
+
+    return of
+
+
+def _ends(groups: "pd.api.typing.SeriesGroupBy[float, str]", end: str) -> "pd.Series[float]":
+    if end == "change":
+        return groups.last() - groups.first()
+    return groups.first() if end == "first" else groups.last()
+
+
+def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+    return lambda results: costs(results.sweep)[name].dropna()
+
+
+def _angles(results: LadderResults) -> "pd.Series[float]":
+    """Spread of the angles between the prototypes of every two classes."""
+    # Only here: what draws them loads scikit-learn, which takes a second.
+    from analysis.ladder.figures.prototypes import angles
+
+    kept = read_table(results.sweep.out, "logits").to_pandas()
+    return pd.Series(
+        {
+            spec_hash: angles(np.stack(rows["logits"].tolist()).astype(float), rows["label"]).std()
+            for spec_hash, rows in kept.groupby("spec_hash")
+        },
+        dtype=float,
+    )
+
+
+_CURVES = {"q": "share of weights kept q", "tau": "largest step τ of q"}
+_SHARES = {
+    "over": "over-confident (gate +1, %)",
+    "under": "under-confident (gate -1, %)",
+    "flipped": "gate flipped since the epoch before (%)",
+}
+_CORRELATIONS = {
+    "pearson": "Pearson r, indicator and correctness",
+    "spearman": "Spearman rho, indicator and correctness",
+    "confidence_pearson": "Pearson r, indicator and confidence",
+    "confidence_spearman": "Spearman rho, indicator and confidence",
+}
+_ENDS = {"first": "first epoch", "last": "last epoch", "change": "last less first epoch"}
+_SECONDS = {
+    "network_s": "network (s)",
+    "bank_s": "feature bank (s)",
+    "own_s": "of its own (s)",
+    "memory_mib": "peak memory (MiB)",
+}
+
+QUANTITIES = {
+    **{
+        f"{name}_{end}": Quantity(f"{title}, {when}", _curve(name, end))
+        for name, title in _CURVES.items()
+        for end, when in _ENDS.items()
+    },
+    **{
+        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "train", end), 100, 1)
+        for name, title in _SHARES.items()
+        for end, when in _ENDS.items()
+    },
+    **{
+        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "select", end))
+        for name, title in _CORRELATIONS.items()
+        for end, when in _ENDS.items()
+    },
+    "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
+    **{name: Quantity(title, _cost(name), digits=1) for name, title in _SECONDS.items()},
+    "total_s": Quantity("summed (s)", _cost("total_s"), digits=1, printed="train_seconds_a40"),
+    "cost_ratio": Quantity(
+        "summed, over plain training", _cost("ratio"), printed="train_seconds_a40", over="Vanilla"
+    ),
+}
+"""By name: shares as the loss saw the samples of train, correlations on select."""
+
+
+def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
+    """The sweep with a column ``test/NAME`` for each quantity among some names.
+
+    Metrics among them are passed over.
+
+    Raises:
+        DamagedFileError: a file is half-written or foreign.
+    """
+    results = LadderResults(sweep)
+    asked = [name for name in dict.fromkeys(names) if name in QUANTITIES]
+    values = {
+        column("test", name): sweep.trials["spec_hash"].map(QUANTITIES[name].of(results))
+        for name in asked
+    }
+    return replace(sweep, trials=sweep.trials.assign(**values))
+
+
+def head(name: str) -> str:
+    """Head of the column of a metric or quantity."""
+    return title(name) if name in METRICS else QUANTITIES[name].title
+
+
+def value_cell(name: str, value: float, sd: float = np.nan, signed: bool = False) -> Cell:
+    """The cell of a metric or quantity, with its spread unless that is NaN."""
+    if name in METRICS:
+        return number_cell(name, value, sd, signed=signed)
+    if np.isnan(value):
+        return NOTHING
+    shown = decimal_cell(QUANTITIES[name].scale * value, QUANTITIES[name].digits)
+    spread = "" if np.isnan(sd) else f" ± {_number(name, sd)}"
+    return Cell(f"{_number(name, value, signed)}{spread}", shown.value)
+
+
+def interval_cell(name: str, low: float, high: float) -> Cell:
+    """The cell of the interval of a difference of a metric or quantity."""
+    if name in METRICS:
+        return span_cell(name, low, high, signed=True)
+    if np.isnan(low):
+        return NOTHING
+    text = f"{_number(name, low, True)} to {_number(name, high, True)}"
+    return Cell(text, value_cell(name, low).value)
+
+
+def _number(name: str, value: float, signed: bool = False) -> str:
+    own = QUANTITIES[name]
+    return f"{own.scale * value:{'+z' if signed else 'z'}.{own.digits}f}"
