@@ -18,7 +18,8 @@ LADDERS.register(
             Rung(
                 "MaC-Cal",
                 "a head trained under masks",
-                {"head": {"method": "mac_cal"}},
+                # Said here, so that `--set head.start` has nothing to make of it.
+                {"head": {"method": "mac_cal", "start": "fresh"}},
                 kind="variant",
             ),
         ),
