@@ -1,13 +1,8 @@
 """MaC-Cal (arXiv 2508.09116), table 3: MaC-Cal on networks of other losses, CIFAR averages."""
 
+from ablations.papers._maccal import LOSSES, PAPER
 from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
-
-# As printed, and their names here.
-_LOSSES = {
-    "ACLS": "acls", "LS": "ls", "MbLS": "mbls", "mixup": "mixup", "MIT": "mit_a", "FL": "fl",
-    "FLSD": "flsd", "DFL": "dfl", "CPC": "cpc", "MMCE": "mmce",
-}  # fmt: skip
+from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run
 
 REPRODUCTIONS.register(
     Reproduction(
@@ -17,24 +12,21 @@ REPRODUCTIONS.register(
         runs=(
             Run(
                 "losses",
-                methods=("ce", *(m for own in _LOSSES.values() for m in (own, f"{own}+mac_cal"))),
-                printed={own: row for row, own in _LOSSES.items()}
-                | {f"{own}+mac_cal": f"{row}+MaC-Cal" for row, own in _LOSSES.items()},
+                methods=("ce", *(m for own in LOSSES.values() for m in (own, f"{own}+mac_cal"))),
+                printed={own: row for row, own in LOSSES.items()}
+                | {f"{own}+mac_cal": f"{row}+MaC-Cal" for row, own in LOSSES.items()},
             ),
         ),
         metrics=("accuracy", "ece"),
         claims=tuple(
             Claim(f"MaC-Cal lowers the ECE of a network trained with {row}", f"{own}+mac_cal",
                   (own,), run="losses")
-            for row, own in _LOSSES.items()
+            for row, own in LOSSES.items()
         ),
         scales={
             "smoke": SMOKE,
             "cpu": CPU,
-            "paper": (
-                Setting(("cifar10", "cifar100", "tiny_imagenet"),
-                        ("resnet50", "resnet110", "wrn26_10", "densenet121"), "focal", gpus=1.0),
-            ),
+            "paper": PAPER,
         },
         note="The paper prints means over four networks; plain cross entropy stands beside them "
         "here, which tells the regime.",
