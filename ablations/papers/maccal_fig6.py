@@ -19,7 +19,7 @@ REPRODUCTIONS.register(
             "cpu": CPU,
             "gpu": (
                 Setting(("cifar100",), ("resnet18",), "focal",
-                        {"network": {"epochs": 60, "precision": "bf16"}}, seeds=1, gpus=1.0),
+                        {"network": {"epochs": 30, "precision": "bf16"}}, seeds=1, gpus=1.0),
             ),
             "paper": (Setting(("cifar10", "cifar100"), ("resnet50",), "focal", gpus=1.0),),
         },
