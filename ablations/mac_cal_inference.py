@@ -8,6 +8,14 @@ from ablations._at_inference import at_inference
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
+# The default, said here so that a setting of the rungs above has nothing to make of it.
+_METHOD = {
+    "method": "mac_cal",
+    "start": "fresh",
+    "masking": "destructive",
+    "evaluation": "dense",
+}
+
 LADDERS.register(
     Ladder(
         name="mac_cal_inference",
@@ -18,7 +26,7 @@ LADDERS.register(
             Rung(
                 "MaC-Cal",
                 "a head trained under masks",
-                {"head": {"method": "mac_cal"}},
+                {"head": _METHOD},
                 kind="variant",
             ),
         ),

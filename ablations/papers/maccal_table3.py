@@ -1,13 +1,8 @@
 """MaC-Cal (arXiv 2508.09116), table 3: MaC-Cal on networks of other losses, CIFAR averages."""
 
+from ablations.papers._maccal import LOSSES, PAPER
 from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
-
-# As printed, and their names here.
-_LOSSES = {
-    "ACLS": "acls", "LS": "ls", "MbLS": "mbls", "mixup": "mixup", "MIT": "mit_a", "FL": "fl",
-    "FLSD": "flsd", "DFL": "dfl", "CPC": "cpc", "MMCE": "mmce",
-}  # fmt: skip
+from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run
 
 REPRODUCTIONS.register(
     Reproduction(
@@ -21,7 +16,7 @@ REPRODUCTIONS.register(
             *(
                 Claim(f"MaC-Cal lowers the ECE of a network trained with {row}", f"{own}+mac_cal",
                       (own,))
-                for row, own in _LOSSES.items()
+                for row, own in LOSSES.items()
             ),
             Claim("Not in the paper: on plain networks MaC-Cal has a lower ECE than temperature "
                   "scaling", "ce+mac_cal", ("ce+temperature",)),
@@ -29,10 +24,7 @@ REPRODUCTIONS.register(
         scales={
             "smoke": SMOKE,
             "cpu": CPU,
-            "paper": (
-                Setting(("cifar10", "cifar100", "tiny_imagenet"),
-                        ("resnet50", "resnet110", "wrn26_10", "densenet121"), "focal", gpus=1.0),
-            ),
+            "paper": PAPER,
         },
         note="The paper prints means over four networks; plain cross entropy, which tells the "
         "regime, and temperature scaling stand beside its rows here.",
