@@ -25,6 +25,7 @@ FAMILIES = {
 """Families of corruptions, and the kinds that a mean over kinds needs."""
 TITLES = {"corrupt": "published corruptions", "generated": "generated corruptions"}
 SEVERITIES = ("1", "2", "3", "4", "5")
+_KEPT = ("spec_hash", "set", "metric", "value")
 _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
@@ -46,7 +47,7 @@ def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
-    long: pd.DataFrame = read_table(out, "shifts").to_pandas()
+    long: pd.DataFrame = read_table(out, "shifts", keep=_KEPT.__contains__).to_pandas()
     if metric is not None:
         long = long[long["metric"] == metric]
     if long.empty:
