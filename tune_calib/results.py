@@ -185,7 +185,7 @@ def _read_file(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
     # Columns that are younger than the file.
-    if table in ("trials", "shifts"):
+    if table in ("trials", "intervals", "shifts"):
         content = _with_absent(content, table, keep)
     return content.replace_schema_metadata(None)
 

@@ -18,7 +18,7 @@ from analysis.compare.intervals import ALPHA, Floats, over_both
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.tidy import parted, tidy
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, column
 from tune_calib.reproduction import Claim
 
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
@@ -69,6 +69,8 @@ def judge(sweep: Sweep, claim: Claim) -> Verdict:
     if absent:
         return Verdict(claim, "not decided", claim.than[0], why=f"not run: {', '.join(absent)}")
     metric, split = parted(claim.metric)
+    if split is not None and column(split, metric) not in sweep.trials:
+        return Verdict(claim, "not decided", claim.than[0], why=f"no trial has {claim.metric}")
     matched = over_seeds(sweep, metric, split or "test")
     each = [_against(sweep, matched, claim, than) for than in claim.than]
     for outcome in ("not held", "not decided", "no verdict"):
@@ -137,18 +139,17 @@ def _needed(change: Floats, error: float,
 def _sample_error(sweep: Sweep, claim: Claim, than: str, blocks: "pd.Index[int]") -> float:
     """Standard error of the mean difference over the test samples, the classifiers as they are.
 
-    Of trials without draws, as those of before draws were kept, the root of the summed squares of
-    their own errors: more than it is, since both have the same samples.
+    On foreign images it is over these too. Of trials without draws on test, as those of before
+    draws were kept, the root of the summed squares of their own errors: more than it is, since both
+    have the same samples.
 
     Returns:
         NaN where a trial has neither.
     """
     metric, split = parted(claim.metric)
-    if split not in (None, "test"):
-        return math.nan  # nothing was drawn of foreign images
-    rows = tidy(sweep, [metric], "test")
+    rows = tidy(sweep, [metric], split or "test")
     hashes = [_hashes(rows[rows["method"] == label], blocks) for label in (claim.rung, than)]
-    draws = sweep.draws(metric)
+    draws = sweep.draws(metric, split or "test")
     if all(spec_hash in draws for own in hashes for each in own for spec_hash in each):
         means = [
             np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
@@ -156,6 +157,8 @@ def _sample_error(sweep: Sweep, claim: Claim, than: str, blocks: "pd.Index[int]"
         ]
         if means[0].shape == means[1].shape:
             return float(np.nanstd(means[0] - means[1], ddof=1))
+    if split not in (None, "test"):
+        return math.nan  # of shifted images there are draws or nothing
     errors = sweep.intervals["se"]
     each = [
         float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))

@@ -124,9 +124,7 @@ class LookTrainable(SpecTrainable):
             if self.work["shift"] is None:
                 rows += self.looker.intervals(trial.spec, self.work["resamples"])
             else:
-                rows += self.looker.rows_on(
-                    self.work["shift"], trial.spec, self.work["resamples"]
-                )
+                rows += self.looker.rows_on(self.work["shift"], trial.spec, self.work["resamples"])
         table: TableName = "intervals" if self.work["shift"] is None else "shifts"
         if rows:
             out = place(self.circumstances.out)
