@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from analysis.draws import Floats, read_draws
 from analysis.shifts import read_shifts
 from tune_calib.columns import TableName
 from tune_calib.folders import no_sweep, sweep_of
@@ -73,17 +72,9 @@ class Sweep:
         key = ["spec_hash", "metric"]
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
-    def draws(self, metric: str) -> dict[str, NDArray[np.float64]]:
-        """Values of a metric on each bootstrap draw of the test samples, by spec hash.
-
-        The draws are the same for all trials on the same number of samples. Of a trial with several
-        numbers of draws the most count; results of before they were kept have none.
-        """
-        table = read_table(self.out, "intervals")
-        of_test = pc.and_(pc.equal(table["metric"], metric), pc.equal(table["split"], "test"))
-        kept = table.filter(pc.and_(of_test, pc.is_valid(table["draws"])))
-        rows = sorted(kept.to_pylist(), key=lambda row: row["resamples"])
-        return {row["spec_hash"]: np.array(row["draws"], np.float64) for row in rows}
+    def draws(self, metric: str, split: str = "test") -> dict[str, Floats]:
+        """Values of a metric on each bootstrap draw of the samples: ``draws.read_draws``."""
+        return read_draws(self.out, metric, split)
 
     @property
     def rungs(self) -> list[RungRecord]:

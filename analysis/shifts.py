@@ -1,11 +1,12 @@
 """What finished trials do on shifted images, as columns beside their metrics on test.
 
-``ood/<set>/<metric>`` of foreign images; of corruptions ``<family>/<kind>/<severity>/<metric>``,
-where the family is ``corrupt`` of published files and ``generated`` of what was made here, and
-means: ``<family>/<kind>/mean/<metric>`` over severities, ``<family>/mean/<severity>/<metric>`` over
-kinds, ``<family>/mean/<metric>`` over both. A mean over kinds is one over all kinds of the
-benchmark (of those that can be generated), so that two of them are over the same; where a kind is
-not there it is none.
+``ood/<set>/<metric>`` of foreign images, ``ood/mean/<metric>`` over the foreign sets of a folder
+that has several; of corruptions ``<family>/<kind>/<severity>/<metric>``, where the family is
+``corrupt`` of published files and ``generated`` of what was made here, and means:
+``<family>/<kind>/mean/<metric>`` over severities, ``<family>/mean/<severity>/<metric>`` over kinds,
+``<family>/mean/<metric>`` over both. A mean over kinds is one over all kinds of the benchmark (of
+those that can be generated), so that two of them are over the same; where a kind is not there it is
+none. Nor has a trial a mean that lacks a foreign set which others have.
 """
 
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from tune_calib.results import read_table
 
 OOD = "ood"
 MEAN = "mean"
+FOREIGN_MEAN = f"{OOD}/{MEAN}"
 FAMILIES = {
     "corrupt": CORRUPTION_KINDS,
     "generated": tuple(kind for kind in CORRUPTION_KINDS if kind not in NOT_GENERATED),
@@ -25,6 +27,7 @@ FAMILIES = {
 """Families of corruptions, and the kinds that a mean over kinds needs."""
 TITLES = {"corrupt": "published corruptions", "generated": "generated corruptions"}
 SEVERITIES = ("1", "2", "3", "4", "5")
+_KEPT = ("spec_hash", "set", "metric", "value")
 _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
@@ -46,7 +49,7 @@ def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
-    long: pd.DataFrame = read_table(out, "shifts").to_pandas()
+    long: pd.DataFrame = read_table(out, "shifts", keep=_KEPT.__contains__).to_pandas()
     if metric is not None:
         long = long[long["metric"] == metric]
     if long.empty:
@@ -56,10 +59,24 @@ def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
     parts = long["set"].str.split("/", n=2, expand=True).reindex(columns=range(3))
     corrupted = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
     corrupted = corrupted[corrupted["family"].isin(FAMILIES)]
-    tables = [long[["spec_hash", "set", "metric", "value"]], *_means(corrupted)]
+    tables = [long[list(_KEPT)], _mean_of_foreign(long), *_means(corrupted)]
     rows = pd.concat(tables)
     rows["column"] = rows["set"] + "/" + rows["metric"]
     return rows.pivot(index="spec_hash", columns="column", values="value")
+
+
+def foreign_sets(sets: Iterable[str]) -> list[str]:
+    """Those of some shift sets that are foreign, no mean among them."""
+    return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
+
+
+def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means over the foreign sets, of trials that have all of them."""
+    sets = foreign_sets(rows["set"])
+    groups = rows[rows["set"].isin(sets)].groupby(["spec_hash", "metric"], as_index=False)["value"]
+    found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
+    is_whole = (found["count"] == len(sets)) & (len(sets) > 1)
+    return found[is_whole].drop(columns="count").assign(set=FOREIGN_MEAN)
 
 
 def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import Sweep
+from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
 from tune_calib.folders import LOST
 from tune_calib.names import METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
@@ -154,7 +155,7 @@ def default_split(sweep: Sweep, metric: str) -> str:
         return "test"
     frame = tidy(sweep, [metric])
     check_looked(frame, metric)
-    found = sorted(frame["split"].unique())
+    found = foreign_sets(frame["split"])
     if len(found) > 1:
         named = " or ".join(f"{split}/{metric}" for split in found)
         raise UserError(f"{METRICS[metric].title} is of several sets here; name {named}")

@@ -178,6 +178,14 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         ),
         "metric": Column(pa.string(), "name of the metric"),
         "value": Column(pa.float64(), "its value; NaN where a logit is not finite"),
+        "resamples": Column(
+            pa.int32(), "how many draws; null where none were asked for, and in results of before"
+        ),
+        "draws": Column(
+            pa.list_(pa.float32()),
+            "its value on each draw, the test samples drawn as in `intervals`, foreign images "
+            "alike for every trial; null for metrics that are not kept, and without draws",
+        ),
     },
     "logits": {
         "spec_hash": Column(pa.string(), _HASH),

@@ -1,7 +1,7 @@
 """What a table or figure of a paper is, as data: what is run for it, and what it claims."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from tune_calib.ladder import Rung
@@ -69,7 +69,6 @@ class Run:
         set: settings of this run, whatever the scale.
         own_recipes: each method by the recipe of its authors; not of a ladder.
         controls: with the ladder's controls.
-        shift: shift sets on which finished trials are looked at.
         logits: keep some logits of a trial of each rung, which pictures are drawn from.
         printed: how the paper names the rungs, by their labels; what the ladder itself or the
             names of the methods say need not stand here.
@@ -82,7 +81,6 @@ class Run:
     set: Settings = field(default_factory=dict)
     own_recipes: bool = False
     controls: bool = False
-    shift: tuple[str, ...] = ()
     logits: bool = False
     printed: Mapping[str, str] = field(default_factory=dict)
 
@@ -107,7 +105,8 @@ class Setting:
         weights: files of networks that others trained, by their backbones: they stand in the place
             of ``backbones`` and are not trained.
         gpus: of one Ray trial: 0, 1 or 1/k.
-        bootstrap: draws of the test samples.
+        bootstrap: draws of the test samples, and of those of shift sets.
+        shift: shift sets on which finished trials are looked at, as words of ``data.shift``.
     """
 
     datasets: tuple[str, ...]
@@ -118,6 +117,7 @@ class Setting:
     weights: Mapping[str, str] = field(default_factory=dict)
     gpus: float = 0.0
     bootstrap: int = 1000
+    shift: tuple[str, ...] = ()
 
 
 SMOKE = (
@@ -150,6 +150,28 @@ CPU_HEADS = (
     ),
 )
 """That of tables of heads, which can stand on the published networks too."""
+
+
+FOREIGN_SMOKE = tuple(
+    replace(
+        own,
+        set={**own.set, "data": {"held_out_classes": [8, 9]}},
+        shift=("noise", "heldout"),
+    )
+    for own in SMOKE
+)
+"""The scale ``smoke`` of tables of foreign images: two digits are left out to be some."""
+
+
+def on_cifar(own: Setting, *shift: str) -> tuple[Setting, ...]:
+    """A setting on either CIFAR, to which the other is foreign.
+
+    Args:
+        own: the rest of it.
+        shift: further shift sets of both.
+    """
+    pairs = (("cifar10", "cifar100"), ("cifar100", "cifar10"))
+    return tuple(replace(own, datasets=(name,), shift=(other, *shift)) for name, other in pairs)
 
 
 @dataclass(frozen=True)

@@ -112,13 +112,13 @@ def write_results(
 
 
 def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> None:
-    """Write a file of a table that stands beside the trials.
+    """Write a file of a table that stands beside the trials; columns that it lacks are null.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
-    whole = content.cast(SCHEMAS[table]).replace_schema_metadata(_mark(table))
-    _write_file(out, name, table, whole)
+    whole = _with_absent(content, table).select(SCHEMAS[table].names).cast(SCHEMAS[table])
+    _write_file(out, name, table, whole.replace_schema_metadata(_mark(table)))
 
 
 def _write_file(out: Place, name: str, table: TableName, content: pa.Table) -> None:
@@ -185,11 +185,19 @@ def _read_file(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
     # Columns that are younger than the file.
-    if table == "trials":
-        for field in SCHEMAS[table]:
-            if field.name not in schema.names and (keep is None or keep(field.name)):
-                content = content.append_column(field, pa.nulls(content.num_rows, field.type))
+    if table in ("trials", "intervals", "shifts"):
+        content = _with_absent(content, table, keep)
     return content.replace_schema_metadata(None)
+
+
+def _with_absent(
+    content: pa.Table, table: TableName, keep: Callable[[str], bool] | None = None
+) -> pa.Table:
+    """The content with nulls in the columns of its table that it has not."""
+    for field in SCHEMAS[table]:
+        if field.name not in content.schema.names and (keep is None or keep(field.name)):
+            content = content.append_column(field, pa.nulls(content.num_rows, field.type))
+    return content
 
 
 def _check_mark(path: Place, table: TableName, schema: pa.Schema) -> None:

@@ -20,7 +20,7 @@ from analysis.compare.intervals import ALPHA, Floats, over_both
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.tidy import parted, tidy
-from tune_calib.names import METRICS
+from tune_calib.names import METRICS, column
 from tune_calib.reproduction import Claim
 
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
@@ -75,6 +75,8 @@ def judge(sweep: Sweep, claim: Claim) -> Verdict:
     if absent:
         return Verdict(claim, "not decided", others[0], why=f"not run: {', '.join(absent)}")
     metric, split = parted(claim.metric)
+    if split is not None and column(split, metric) not in sweep.trials:
+        return Verdict(claim, "not decided", others[0], why=f"no trial has {claim.metric}")
     matched = over_seeds(sweep, metric, split or "test")
     each = [_against(sweep, matched, claim, than) for than in others]
     for outcome in ("not held", "not decided", "no verdict"):
@@ -148,20 +150,17 @@ def _sample_error(
 ) -> float:
     """Standard error of the mean difference over the test samples, the classifiers as they are.
 
-    Of one rung, which is compared with a number, that of its mean.
-
-    Of trials without draws, as those of before draws were kept, the root of the summed squares of
-    their own errors: more than it is, since both have the same samples.
+    Of one rung, which is compared with a number, that of its mean. On foreign images it is over
+    these too. Of trials without draws on test, as those of before draws were kept, the root of the
+    summed squares of their own errors: more than it is, since both have the same samples.
 
     Returns:
         NaN where a trial has neither.
     """
     metric, split = parted(claim.metric)
-    if split not in (None, "test"):
-        return math.nan  # nothing was drawn of foreign images
-    rows = tidy(sweep, [metric], "test")
+    rows = tidy(sweep, [metric], split or "test")
     hashes = [_hashes(rows[rows["method"] == label], blocks) for label in rungs]
-    draws = sweep.draws(metric)
+    draws = sweep.draws(metric, split or "test")
     if all(spec_hash in draws for own in hashes for each in own for spec_hash in each):
         means = [
             np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
@@ -170,6 +169,8 @@ def _sample_error(
         if means[0].shape == means[-1].shape:
             change = means[0] - means[1] if len(means) > 1 else means[0]
             return float(np.nanstd(change, ddof=1))
+    if split not in (None, "test"):
+        return math.nan  # of shifted images there are draws or nothing
     errors = sweep.intervals["se"]
     each = [
         float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))

@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.compare.regime import name_of, regime_of, withheld
 from analysis.load import load
 from analysis.published import published, published_titles
+from analysis.shifts import FOREIGN_MEAN
 from analysis.text import lower, rounded
 from analysis.tidy import (
     check_looked,
@@ -305,7 +306,8 @@ def collect(
         check_looked(frame, metric)
     else:
         frame = published(table)
-    is_ood = frame["split"].str.startswith("ood/")
+    # A mean over sets stands for them where it is asked for alone.
+    is_ood = frame["split"].str.startswith("ood/") & (frame["split"] != FOREIGN_MEAN)
     if split is not None:
         frame = choose(frame, split=split)
     else:

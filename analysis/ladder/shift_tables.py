@@ -10,7 +10,7 @@ from analysis.ladder.means import mean_over
 from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
 from analysis.published import published_titles
-from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, kind_title
+from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.text import NOTHING, Cell, Record, best_two, capital, number_cell, rounded, title
 from tune_calib.names import METRICS, NOT_GENERATED, column, is_chance, legend
 
@@ -64,8 +64,10 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
 
 
 def _foreign(sweep: Sweep) -> ShiftTable:
-    names = sorted({name.split("/")[1] for name in _columns(sweep) if name.startswith(f"{OOD}/")})
-    titles = {**published_titles(), **sweep.manifest.titles, "noise": "Gaussian noise"}
+    sets = (name.rpartition("/")[0] for name in _columns(sweep))
+    names = [*(each.split("/")[1] for each in foreign_sets(sets)), MEAN]
+    own = {"noise": "Gaussian noise", MEAN: "mean over the sets"}
+    titles = {**published_titles(), **sweep.manifest.titles, **own}
     shown = [
         Column(titles.get(name, name), title(metric), f"{OOD}/{name}", metric)
         for name in names

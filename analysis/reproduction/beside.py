@@ -9,12 +9,15 @@ from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, published_titles
 from analysis.reproduction.quantities import QUANTITIES, head, value_cell
+from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.text import Cell, Record
 from analysis.tidy import parted
 from tune_calib.manifests import RungRecord
+from tune_calib.names import column
 from tune_calib.reproduction import Reproduction, Run
 
 Key = tuple[str, str]
+_PRINTED_AS = {FOREIGN_MEAN: "ood/average"}
 COLUMNS = (
     "run", "dataset", "backbone", "row", "rung", "split", "metric", "n", "mean", "sd",
     "paper_dataset", "paper_backbone", "paper", "difference",
@@ -25,8 +28,9 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
     """Our numbers of one folder beside what is printed.
 
     Of a table that prints the data set of the folder, its columns of that alone, and of those the
-    one of its backbone where there is one. A difference is told on one data set alone, and none of
-    seconds.
+    one of its backbone where there is one. A difference is told on one data set alone, none of
+    seconds, and of a mean over foreign sets only where it is over those that papers take. Shift
+    sets that no trial was looked at on have no column.
 
     Args:
         table: the table.
@@ -44,6 +48,8 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
     for asked in table.metrics:
         metric, of = parted(asked)
         split = of or "test"
+        if of is not None and column(split, metric) not in sweep.trials:
+            continue
         printed = _printed(table, metric, split)
         keys = _keys(printed, dataset, backbone)
         ours = ladder_table(sweep, [metric], split).set_index("rung")
@@ -51,7 +57,8 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
             own = ours.loc[rung.index]
             for key in keys or [("", "")]:
                 paper = printed.get((*key, names[rung.index]), math.nan)
-                is_comparable = key[0] in (dataset, "average") and not _is_of_machine(metric)
+                is_same = _is_same_mean(sweep, split) and not _is_of_machine(metric)
+                is_comparable = key[0] in (dataset, "average") and is_same
                 rows.append(
                     {
                         "run": sweep.out.name,
@@ -85,6 +92,13 @@ def _name(table: Reproduction, run: Run, rung: RungRecord) -> str:
     return named or rung.label
 
 
+def _is_same_mean(sweep: Sweep, split: str) -> bool:
+    """Whether a split is no mean over foreign sets, or one over SVHN and the other CIFAR."""
+    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
+    others = {"svhn", "cifar10", "cifar100"} - {sweep.manifest.dataset}
+    return split != FOREIGN_MEAN or sets == sorted(f"{OOD}/{name}" for name in others)
+
+
 def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
     """Printed values by data set, backbone and row, in the order of print."""
     if table.published is None:
@@ -92,7 +106,7 @@ def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, st
     rows = published(table.published)
     own = QUANTITIES.get(metric)
     name = own.printed if own else metric
-    rows = rows[(rows["metric"] == name) & (rows["split"] == split)]
+    rows = rows[(rows["metric"] == name) & (rows["split"] == _PRINTED_AS.get(split, split))]
     keys = zip(rows["dataset"], rows["backbone"], rows["method"], strict=True)
     found = dict(zip(keys, rows["value"].astype(float), strict=True))
     if own and own.over:

@@ -18,8 +18,9 @@ from analysis.page.table import Table
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
+from analysis.shifts import OOD
 from analysis.text import Record, texts
-from analysis.tidy import complaints
+from analysis.tidy import complaints, parted
 from tune_calib.console import Text
 from tune_calib.places import Place
 from tune_calib.registry import LADDER_FIGURES
@@ -46,10 +47,11 @@ class Made:
     def judged(self) -> list[Judged]:
         """The verdict on each claim by each folder that has its run."""
         return [
-            Judged(sweep.out.name, name_of(sweep), judge(sweep, claim))
+            Judged(s.out.name, name_of(s), judge(s, claim))
             for claim in self.table.claims
-            for run, sweep in self.sweeps
-            if run.name == claim.run
+            for run, s in self.sweeps
+            # Its own data set is not foreign to it.
+            if run.name == claim.run and parted(claim.metric)[1] != f"{OOD}/{s.manifest.dataset}"
         ]
 
 

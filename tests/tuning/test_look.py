@@ -240,3 +240,52 @@ def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
 
 def test_all_kinds_are_asked_for_by_one_word():
     assert CloserLook(("corruptions",)).sets(DataSlot(), None) == [f"generated/{k}" for k in MAIN]
+
+
+def draws_of(out, **wanted):
+    rows = read_table(out, "shifts").to_pylist()
+    return {
+        r["draws"] and len(r["draws"]) for r in rows if all(r[k] in v for k, v in wanted.items())
+    }
+
+
+def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finished, tmp_path):
+    _, store = finished
+    run(tmp_path, TRIALS, store)
+    sets, both = ["ood/noise", "generated/fog"], ("noise", "generated:fog")
+    carry_out(lacking(CloserLook(both), sets, TRIALS[:2], tmp_path), tmp_path, store)
+    assert draws_of(tmp_path) == {None}
+    before = {path.name for path in tmp_path.glob("shifts/*")}
+    told = rows_of_shifts(tmp_path)
+    few = CloserLook(both, 100)
+    looks = [each for each in lacking(few, sets, TRIALS[:2], tmp_path) if each.shift]
+    assert sorted(each.shift for each in looks) == sorted(sets)
+    carry_out(looks, tmp_path, store)
+    # The same file, which is whole at any time, and the same values.
+    assert {path.name for path in tmp_path.glob("shifts/*")} == before
+    assert rows_of_shifts(tmp_path) == told
+    kept = ("auroc", "fpr95", "auroc_entropy", "fpr95_entropy")
+    assert draws_of(tmp_path, set={"ood/noise"}, metric=kept) == {100}
+    assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}
+    assert draws_of(tmp_path, metric=("nll", "aupr_in")) == {None}
+    for again in (few, CloserLook(both)):
+        assert not any(look.shift for look in lacking(again, sets, TRIALS[:2], tmp_path))
+    more = lacking(CloserLook(both, 200), sets, TRIALS[:2], tmp_path)
+    assert sorted(look.shift for look in more if look.shift) == sorted(sets)
+
+
+def rows_of_shifts(out):
+    rows = read_table(out, "shifts").to_pylist()
+    return {(row["spec_hash"], row["set"], row["metric"]): row["value"] for row in rows}
+
+
+def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished):
+    _, store = finished
+    spec = TRIALS[1].spec
+    looker = Looker(spec, store, None, CPU)
+    test = looker.bank.test()
+    looker._features = lambda name: type("Same", (), {"parts": lambda self: {"1": test}})()
+    found = {r["metric"]: r["draws"] for r in looker.rows_on("generated/fog", spec, 100)}
+    clean = {row["metric"]: row["draws"] for row in looker.intervals(spec, 100)}
+    for metric in ("accuracy", "ece"):
+        assert found[metric] == pytest.approx(clean[metric], abs=1e-12)

@@ -5,7 +5,7 @@ again. Nothing of it is part of a trial, whose row stays as it is.
 """
 
 import math
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from tune_calib.engine.classifier import Classifier, load_classifier
 from tune_calib.engine.shifts import ShiftedFeatures, ensure_shifted, shifted_bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.metrics.bootstrap import bootstrap, draw
+from tune_calib.metrics.drawn_ood import drawn_detection
 from tune_calib.metrics.ood import detection
-from tune_calib.metrics.shifted import under_corruption
+from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
 from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS, column
+from tune_calib.seeds import child_seed
 from tune_calib.spec import TrialSpec
 
 Row = dict[str, Any]
@@ -59,13 +61,15 @@ class Looker:
         self.key = shifted_bank_key(spec)
         self._classifiers: dict[str, Classifier] = {}
         self._known: set[tuple[Any, ...]] = set()  # what ``refuse_other`` let pass
+        self._draw = lru_cache(maxsize=2)(draw)  # of the test samples, and of foreign images
 
-    def rows_on(self, name: str, spec: TrialSpec) -> list[Row]:
+    def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
         """Rows of a trial in the table ``shifts``.
 
         Args:
             name: of a shift set.
             spec: of the trial.
+            resamples: how often its samples, and those of the test split, are drawn.
         """
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
@@ -77,12 +81,33 @@ class Looker:
             else:
                 labels = split.labels.to(found.device)
                 values = _finite(CORRUPTION_METRICS, found) or under_corruption(found, labels)
+            is_drawn = resamples and not any(map(math.isnan, values.values()))
+            draws = self._drawn_on(name, own, found, split, resamples) if is_drawn else {}
             where = f"{name}/{part}" if part else name
             rows += [
-                {"spec_hash": spec.hash, "set": where, "metric": metric, "value": value}
+                {
+                    "spec_hash": spec.hash,
+                    "set": where,
+                    "metric": metric,
+                    "value": value,
+                    "resamples": resamples or None,
+                    "draws": draws[metric].tolist() if metric in draws else None,
+                }
                 for metric, value in values.items()
             ]
         return rows
+
+    def _drawn_on(
+        self, name: str, own: Tensor | None, found: Tensor, split: FeatureSplit, resamples: int
+    ) -> dict[str, Tensor]:
+        """Metrics of a part of a shift set on each draw."""
+        if own is None:
+            # The test samples, corrupted: drawn as they are for intervals.
+            weights = self._draw(len(found), resamples, 0)
+            return drawn_under_corruption(found, split.labels.to(found.device), weights)
+        # With the seed of the test samples, as many foreign images would be drawn as these are.
+        foreign = self._draw(len(found), resamples, child_seed(0, name))
+        return drawn_detection(own, found, self._draw(len(own), resamples, 0), foreign)
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Rows of a trial in the table ``intervals``; none if a logit is not finite.

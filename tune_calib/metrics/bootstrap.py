@@ -20,6 +20,7 @@ The calibration parts of NLL and Brier score, percentiles too, are in truth neve
 upper end is at least 0.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -114,9 +115,14 @@ def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
     Returns:
         Name to (R,), of ``DISTANCES`` to (``SHARES``, R).
     """
-    rows = max(1, _CHUNK // weights.shape[-1])
-    parts = [classifier.metrics(part.to(torch.float64)) for part in weights.split(rows)]
+    parts = [classifier.metrics(part) for part in some_at_a_time(weights)]
     return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
+
+
+def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
+    """Weights (R, N) of a few draws at a time, in float64: all at once would fill the memory."""
+    for part in weights.split(max(1, _CHUNK // weights.shape[-1])):
+        yield part.to(torch.float64)
 
 
 def _intervals(

@@ -65,10 +65,7 @@ class Resampled:
         self._over = confidence - self._correct
         self._ranking = Ranking(confidence)
         self._statistics = self._per_sample(logits, probs, labels, limit)
-        edges = torch.linspace(0, 1, BINS + 1, dtype=probs.dtype, device=probs.device)
-        numbers = torch.arange(BINS, device=probs.device)
-        place = torch.bucketize(confidence, edges) - 1
-        self._in_bin = (place[:, None] == numbers).to(probs.dtype)
+        self._in_bin = in_bins(confidence)
         self._grid = _grid(confidence, self._over)
         self._cells = ClassCells(probs, labels, BINS)
         once = torch.ones_like(confidence)[None]
@@ -152,7 +149,7 @@ class Resampled:
         """Of bins of equal width."""
         count = weights @ self._in_bin
         over = _each(self._bin_over(weights), self._over_once[0])
-        table = _table(count, over)
+        table = table_of(count, over)
         return {
             "ece": ece_of(table, self._samples),
             "mce": mce_of(table),
@@ -205,7 +202,15 @@ def _each(drawn: Tensor, once: Tensor) -> Tensor:
     return torch.stack([drawn - (1 - share) * once for share in SHARES])
 
 
-def _table(count: Tensor, over: Tensor) -> BinTable:
+def in_bins(confidence: Tensor) -> Tensor:
+    """Whether a sample is in a bin of equal width: (N,) to (N, ``BINS``) of 0 and 1."""
+    edges = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype, device=confidence.device)
+    numbers = torch.arange(BINS, device=confidence.device)
+    place = torch.bucketize(confidence, edges) - 1
+    return (place[:, None] == numbers).to(confidence.dtype)
+
+
+def table_of(count: Tensor, over: Tensor) -> BinTable:
     """Bins of which only counts and gaps are asked for."""
     gaps = over / count.clamp(min=1)
     return BinTable(count, gaps, torch.zeros_like(count), count, count)

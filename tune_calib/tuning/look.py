@@ -35,7 +35,7 @@ class CloserLook:
 
     Attributes:
         shift: words of ``data.shift``.
-        bootstrap: draws of the test samples; 0 asks for no intervals.
+        bootstrap: draws of the test samples, and of those of shift sets; 0 asks for none.
     """
 
     shift: tuple[str, ...] = ()
@@ -62,6 +62,8 @@ def lacking(
 ) -> "list[Look]":
     """What of a closer look is left to do: of trials that are done, and have no such rows.
 
+    A trial that was looked at on a shift set with fewer draws, or with none, is looked at again.
+
     Args:
         asked: the look.
         sets: as ``CloserLook.sets`` gives them.
@@ -74,11 +76,11 @@ def lacking(
 
     rows = _done(out)
     trials = [(trial, rows[trial.spec.hash]) for trial in planned if trial.spec.hash in rows]
-    looked = _looked(out) if sets else set()
+    looked = _looked(out, asked.bootstrap) if sets else set()
     looks = []
     for name in sets:
         left = [each for each in trials if (each[0].spec.hash, name) not in looked]
-        looks += in_looks(left, name)
+        looks += in_looks(left, name, asked.bootstrap)
     if asked.bootstrap:
         drawn = _drawn(out, asked.bootstrap)
         left = [each for each in trials if each[0].spec.hash not in drawn]
@@ -106,10 +108,11 @@ def _done(out: Place) -> dict[str, Mapping[str, float]]:
     }
 
 
-def _looked(out: Place) -> set[tuple[str, str]]:
-    """Spec hash and name of every shift set that a trial was looked at on."""
-    table = read_table(out, "shifts", keep={"spec_hash", "set"}.__contains__)
-    pairs = table.group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
+def _looked(out: Place, resamples: int = 0) -> set[tuple[str, str]]:
+    """Spec hash and name of every shift set that a trial was looked at on, with so many draws."""
+    table = read_table(out, "shifts", keep={"spec_hash", "set", "resamples"}.__contains__)
+    drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), resamples)
+    pairs = table.filter(drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
     return {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
 
 

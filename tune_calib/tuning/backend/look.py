@@ -43,7 +43,7 @@ class Look:
     Attributes:
         trials: finished trials of one network, and what their rows say of test.
         shift: name of a shift set; None asks for bootstrap intervals.
-        resamples: draws of a bootstrap.
+        resamples: draws of the samples; 0 on a shift set asks for none.
     """
 
     trials: tuple[tuple[PlannedTrial, Told], ...]
@@ -124,7 +124,7 @@ class LookTrainable(SpecTrainable):
             if self.work["shift"] is None:
                 rows += self.looker.intervals(trial.spec, self.work["resamples"])
             else:
-                rows += self.looker.rows_on(self.work["shift"], trial.spec)
+                rows += self.looker.rows_on(self.work["shift"], trial.spec, self.work["resamples"])
         table: TableName = "intervals" if self.work["shift"] is None else "shifts"
         if rows:
             out = place(self.circumstances.out)

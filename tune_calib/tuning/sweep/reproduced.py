@@ -131,7 +131,7 @@ def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
             "resources": {"gpus": own.gpus},
             "set": merged,
             "bootstrap": own.bootstrap,
-            "shift": run.shift,
+            "shift": own.shift,
             "controls": run.controls,
             "own_recipes": run.own_recipes,
             **({"recipe": own.recipe} if own.recipe else {}),
@@ -164,7 +164,8 @@ def lacking(ask: Ask) -> list[str]:
     """What this machine has not that a table needs, a line each: data sets, weights, a GPU."""
     found: dict[str, None] = {}
     for own in ask.settings:
-        for dataset in own.datasets:
+        foreign = [word for word in own.shift if word in DATASETS]
+        for dataset in (*own.datasets, *foreign):
             try:
                 DATASETS[dataset].locate(ask.data_root)
             except UserError as error:

@@ -1,0 +1,110 @@
+"""Draws of shifted images as claims read them: of a set, and of means over sets."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.compare.claims import judge
+from analysis.load import load
+from analysis.shifts import FAMILIES
+from tests import fake_results
+from tune_calib.reproduction import Claim
+from tune_calib.results import read_table, write_table
+
+COMMON = np.random.default_rng(0).normal(0, 0.02, 200)
+KINDS = FAMILIES["generated"]
+FOREIGN = ("ood/noise", "ood/svhn")
+CORRUPTED = tuple(f"generated/{kind}/{n}" for kind in KINDS for n in range(1, 6))
+
+
+def value(row, where):
+    """Each rung two points better than that before."""
+    sign = 1 if where.startswith("ood/") else -1
+    return 0.5 + sign * 0.02 * row["rung"] + 0.001 * row["network_seed"] + 0.01 * len(where)
+
+
+def looked_at(out, sets, lacking=(), resamples=200):
+    """Let all trials have been looked at on some sets, with draws but for some of them."""
+    fake_results.write(out, seeds=4)
+    fake_results.add_regime(out)
+    rng = np.random.default_rng(1)
+    rows = []
+    for trial, where in itertools.product(read_table(out, "trials").to_pylist(), sets):
+        metric = "auroc" if where.startswith("ood/") else "ece"
+        told = {"spec_hash": trial["spec_hash"], "set": where, "metric": metric}
+        number = value(trial, where)
+        draws = number + COMMON[:resamples] + rng.normal(0, 0.001, resamples)
+        has = (trial["spec_hash"], where) not in lacking
+        drawn = {"resamples": resamples, "draws": draws.tolist()} if has else {}
+        rows.append({**told, "value": number, "resamples": None, "draws": None, **drawn})
+    write_table(out, "shifts", f"drawn-{resamples}", pa.Table.from_pylist(rows))
+    return load(out)
+
+
+MEANS = {
+    "ood/svhn": ("ood/svhn",),
+    "ood/mean": FOREIGN,
+    "generated/fog/3": ("generated/fog/3",),
+    "generated/fog/mean": tuple(f"generated/fog/{n}" for n in range(1, 6)),
+    "generated/mean/4": tuple(f"generated/{kind}/4" for kind in KINDS),
+    "generated/mean": CORRUPTED,
+}
+
+
+@pytest.mark.parametrize("split", MEANS)
+def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
+    metric = "auroc" if split.startswith("ood/") else "ece"
+    sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
+    rows = read_table(tmp_path, "shifts").to_pylist()
+    own = [r for r in rows if r["spec_hash"] == "2-1" and r["set"] in MEANS[split]]
+    assert len(own) == len(MEANS[split])
+    found = sweep.draws(metric, split)
+    assert found["2-1"] == pytest.approx(np.mean([row["draws"] for row in own], axis=0))
+    trial = sweep.trials.set_index("spec_hash").loc["2-1"]
+    assert trial[f"{split}/{metric}"] == pytest.approx(np.mean([row["value"] for row in own]))
+    assert found["2-1"].mean() == pytest.approx(trial[f"{split}/{metric}"], abs=0.01)
+
+
+@pytest.mark.parametrize("split", MEANS)
+def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
+    metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
+    sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
+    found = judge(sweep, Claim("", "+ two", ("vanilla",), metric))
+    assert (found.outcome, found.why) == ("held", "")
+    assert judge(sweep, Claim("", "vanilla", ("+ two",), metric)).outcome == "not held"
+
+
+@pytest.mark.parametrize("split", ["ood/mean", "ood/svhn"])
+def test_without_draws_of_one_trial_there_is_no_verdict(split, tmp_path):
+    sweep = looked_at(tmp_path, FOREIGN, lacking={("0-1", "ood/svhn")})
+    found = judge(sweep, Claim("", "+ two", ("vanilla",), f"{split}/auroc"))
+    assert (found.outcome, found.why) == (
+        "not decided", "no intervals over the test samples of both",
+    )  # fmt: skip
+
+
+def test_of_several_numbers_of_draws_the_most_count(tmp_path):
+    looked_at(tmp_path, FOREIGN, resamples=200)
+    sweep = looked_at(tmp_path, FOREIGN, resamples=100)
+    assert {len(own) for own in sweep.draws("auroc", "ood/mean").values()} == {200}
+
+
+def test_a_set_that_nothing_was_looked_at_on_is_named(tmp_path):
+    sweep = looked_at(tmp_path, FOREIGN)
+    found = judge(sweep, Claim("", "+ two", ("vanilla",), "ood/cifar100/auroc"))
+    assert (found.outcome, found.why) == ("not decided", "no trial has ood/cifar100/auroc")
+
+
+def test_results_of_before_draws_have_none(tmp_path):
+    fake_results.write(tmp_path)
+    fake_results.add_shifts(tmp_path, FOREIGN)
+    for split in ("test", *FOREIGN, "ood/mean"):
+        assert load(tmp_path).draws("auroc", split) == {}
+
+
+def test_one_foreign_set_has_no_mean(tmp_path):
+    fake_results.write(tmp_path)
+    fake_results.add_shifts(tmp_path, FOREIGN[:1])
+    assert not any(name.startswith("ood/mean") for name in load(tmp_path).trials)
