@@ -22,7 +22,8 @@ REPRODUCTIONS.register(
             Claim("MaC-Cal has a lower ECE under corruptions than the network it stands on",
                   "mac_cal", ("ce",), "generated/mean/ece", run="methods"),
             *(
-                Claim(f"So it has at severity {severity}", "mac_cal", ("ce",), metric, run="methods")
+                Claim(f"So it has at severity {severity}", "mac_cal", ("ce",), metric,
+                      run="methods")
                 for severity, metric in enumerate(_SEVERITIES, start=1)
             ),
         ),

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.compare.blocks import Matched, over_seeds
+from analysis.compare.blocks import over_seeds
 from analysis.compare.intervals import ALPHA, Floats, over_both
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
@@ -59,26 +59,29 @@ class Verdict:
 
 
 def judge(sweep: Sweep, claim: Claim) -> Verdict:
-    """Judge one claim by a sweep.
-
-    A claim of several comparisons is held where each is, and not held where one is not: each at
-    95 %, which needs no correction for their number where all must hold.
+    """Judge one claim by a sweep, over its seeds.
 
     Args:
         sweep: whose labels the claim names; what is no metric stands in its trials as
             ``test/NAME``.
         claim: the claim.
     """
-    others = claim.than or ("",)
-    labels = set(sweep.labels.values())
-    absent = [label for label in (claim.rung, *claim.than) if label not in labels]
-    if absent:
-        return Verdict(claim, "not decided", others[0], why=f"not run: {', '.join(absent)}")
-    metric, split = parted(claim.metric)
-    if split is not None and column(split, metric) not in sweep.trials:
-        return Verdict(claim, "not decided", others[0], why=f"no trial has {claim.metric}")
-    matched = over_seeds(sweep, metric, split or "test")
-    each = [_against(sweep, matched, claim, than) for than in others]
+    return judge_networks([sweep], claim)
+
+
+def judge_networks(sweeps: Sequence[Sweep], claim: Claim) -> Verdict:
+    """Judge one claim by sweeps that have a network each, over the networks.
+
+    A claim of several comparisons is held where each is, at 95 % each, which needs no correction
+    for their number where all must hold. It is not held where one is not, at 95 % of all: chance
+    has several occasions there, and Bonferroni's level is for each of them.
+
+    Args:
+        sweeps: on the same test samples; of one the pairs are its seeds, of several the networks,
+            their seeds averaged.
+        claim: as of ``judge``.
+    """
+    each = [_against(sweeps, claim, than) for than in claim.than or ("",)]
     for outcome in ("not held", "not decided", "no verdict"):
         found = [verdict for verdict in each if verdict.outcome == outcome]
         if found:
@@ -87,36 +90,90 @@ def judge(sweep: Sweep, claim: Claim) -> Verdict:
     return min(each, key=lambda verdict: abs(verdict.difference))
 
 
-def _against(sweep: Sweep, matched: Matched, claim: Claim, than: str) -> Verdict:
-    rungs = [claim.rung, than] if than else [claim.rung]
-    both = matched.values[rungs].astype(float).dropna()
-    # Rounded as in ``paired``: the last bit of a float is no difference.
-    change = (both[claim.rung] - (both[than] if than else claim.number)).round(12).to_numpy()
-    mean = float(change.mean()) if len(change) else math.nan
+@dataclass(frozen=True)
+class _Changes:
+    """Differences of two rungs, or of one from a number.
+
+    Attributes:
+        values: a pair each.
+        error: standard error of their mean over the test samples.
+        is_one: they are one trial each, which stands in every pair.
+        withheld: why there is no verdict; empty if there may be one.
+        why: there are none; empty where there are.
+    """
+
+    values: Floats
+    error: float = math.nan
+    is_one: bool = False
+    withheld: str = ""
+    why: str = ""
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean()) if len(self.values) else math.nan
+
+
+def _against(sweeps: Sequence[Sweep], claim: Claim, than: str) -> Verdict:
+    parts = [_changes(sweep, claim, than) for sweep in sweeps]
+    changes = parts[0] if len(parts) == 1 else _of_networks(parts)
+    change, error, mean = changes.values, changes.error, changes.mean
     none = Verdict(claim, "not decided", than, mean, pairs=len(change))
-    if matched.withheld:
-        return replace(none, outcome="no verdict", why=matched.withheld)
-    if not len(change):
-        return replace(none, why="no seed has a number of both")
-    is_of_samples = parted(claim.metric)[0] in METRICS
-    error = _sample_error(sweep, claim, rungs, both.index) if is_of_samples else 0.0
-    if math.isnan(error):
-        return replace(none, why="no intervals over the test samples of both")
-    # They are one trial each, which stands in every block.
-    is_one = set(rungs) <= set(matched.fixed)
-    change = change[:1] if is_one else change
+    if changes.withheld:
+        return replace(none, outcome="no verdict", why=changes.withheld)
+    if changes.why:
+        return replace(none, why=changes.why)
     gain = _gain(claim, mean)
     needed = _needed(change, error, gain)
-    if len(change) < MIN_PAIRS and not (is_one and is_of_samples):
+    if len(change) < MIN_PAIRS and not changes.is_one:
         why = f"{len(change)} of at least {MIN_PAIRS} seeds"
         return replace(none, seeds=needed or MIN_PAIRS, why=why)
     _, half = over_both(change, error)
     found = replace(none, low=mean - half, high=mean + half)
-    if abs(gain) > half:
-        return replace(found, outcome="held" if gain > 0 else "not held")
+    if gain > half:
+        return replace(found, outcome="held")
+    if -gain > over_both(change, error, ALPHA / max(1, len(claim.than)))[1]:
+        return replace(found, outcome="not held")
     if needed is None:
         return replace(found, why="the test samples are too few, whatever the seeds")
     return replace(found, seeds=needed, why="the interval holds both")
+
+
+def _changes(sweep: Sweep, claim: Claim, than: str) -> _Changes:
+    """Of one sweep, a pair a seed."""
+    rungs = [claim.rung, than] if than else [claim.rung]
+    labels = set(sweep.labels.values())
+    if absent := [label for label in rungs if label not in labels]:
+        return _Changes(np.array([]), why=f"not run: {', '.join(absent)}")
+    metric, split = parted(claim.metric)
+    if split is not None and column(split, metric) not in sweep.trials:
+        return _Changes(np.array([]), why=f"no trial has {claim.metric}")
+    matched = over_seeds(sweep, metric, split or "test")
+    both = matched.values[rungs].astype(float).dropna()
+    # Rounded as in ``paired``: the last bit of a float is no difference.
+    change = (both[claim.rung] - (both[than] if than else claim.number)).round(12).to_numpy()
+    found = _Changes(change, withheld=matched.withheld)
+    if not len(change):
+        return replace(found, why="no seed has a number of both")
+    is_of_samples = metric in METRICS
+    error = _sample_error(sweep, claim, rungs, both.index) if is_of_samples else 0.0
+    if math.isnan(error):
+        return replace(found, why="no intervals over the test samples of both")
+    if is_of_samples and set(rungs) <= set(matched.fixed):
+        return replace(found, values=change[:1], error=error, is_one=True)
+    return replace(found, error=error)
+
+
+def _of_networks(parts: Sequence[_Changes]) -> _Changes:
+    """A pair a network.
+
+    All have the same test samples, so that their errors do not shrink with the number of networks:
+    the error of the mean is at most the mean of their errors, which is taken.
+    """
+    for part in parts:
+        if part.withheld or part.why:
+            return part
+    values = np.array([part.mean for part in parts])
+    return _Changes(values, float(np.mean([part.error for part in parts])))
 
 
 def _gain(claim: Claim, difference: float) -> float:

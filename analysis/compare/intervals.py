@@ -21,8 +21,8 @@ def t_interval(values: Floats) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-def over_both(values: Floats, error: float) -> tuple[float, float]:
-    """The mean of repetitions that share their samples, and half of its 95 % interval.
+def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float, float]:
+    """The mean of repetitions that share their samples, and half of its interval.
 
     Two things make it uncertain. The samples, which all repetitions share, so that their part does
     not shrink with the number of them. The repetitions: their spread, as in Student's interval.
@@ -31,6 +31,7 @@ def over_both(values: Floats, error: float) -> tuple[float, float]:
     Args:
         values: one a repetition, such as a network.
         error: standard error of the mean over the samples, the repetitions as they are.
+        alpha: one less the level.
 
     Returns:
         Both NaN without values. Of one value the interval is over the samples alone.
@@ -41,7 +42,7 @@ def over_both(values: Floats, error: float) -> tuple[float, float]:
     of_values = float(values.var(ddof=1)) / n if n > 1 else 0.0
     total = of_values + error**2
     freedom = (n - 1) * (total / of_values) ** 2 if of_values else math.inf
-    half = float(stats.t.ppf(1 - ALPHA / 2, freedom)) * math.sqrt(total)
+    half = float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(total)
     return float(values.mean()), half
 
 

@@ -1,13 +1,14 @@
 """What ``tune-calib reproduce`` leaves beside the results of a table: tables, claims, a page."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 from tabulate import tabulate
 
 from analysis import latex
-from analysis.compare.claims import judge
+from analysis.compare.claims import judge_networks
 from analysis.compare.regime import name_of, regime_of
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
@@ -19,7 +20,7 @@ from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
 from analysis.shifts import OOD
-from analysis.text import Record, texts
+from analysis.text import texts
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
 from tune_calib.places import Place
@@ -30,7 +31,8 @@ from tune_calib.results import atomic_write
 PAGE = "reproduction.html"
 RULE = (
     "Held, or not held: the 95 % interval of the paired difference, over seeds and test samples "
-    "together (of what is no metric over seeds alone), is on one side of what is claimed. Seeds to "
+    "together (of what is no metric over seeds alone), is on one side of what is claimed. On given "
+    "networks the pairs are the networks, of heads the mean over their seeds. Seeds to "
     "decide: for which the interval would be, by the normal approximation of its half width. No "
     "verdict where the base network is not in the paper's regime"
 )
@@ -45,25 +47,70 @@ class Made:
 
     @property
     def judged(self) -> list[Judged]:
-        """The verdict on each claim by each folder that has its run."""
+        """The verdict on each claim by each base network that has its run."""
+        groups = [(run, sweeps) for run in self.table.runs for sweeps in self._groups(run)]
         return [
-            Judged(s.out.name, name_of(s), judge(s, claim))
+            Judged(_folders(sweeps), _where(sweeps), judge_networks(sweeps, claim))
             for claim in self.table.claims
-            for run, s in self.sweeps
+            for run, sweeps in groups
             # Its own data set is not foreign to it.
-            if run.name == claim.run and parted(claim.metric)[1] != f"{OOD}/{s.manifest.dataset}"
+            if run.name == claim.run
+            and parted(claim.metric)[1] != f"{OOD}/{sweeps[0].manifest.dataset}"
         ]
+
+    def _groups(self, run: Run) -> list[list[Sweep]]:
+        """The sweeps of a run; those of given networks of one data set count together."""
+        groups: dict[str, list[Sweep]] = {}
+        for own, sweep in self.sweeps:
+            if own.name == run.name:
+                key = sweep.manifest.dataset if _is_given(sweep) else f"/{sweep.out.name}"
+                groups.setdefault(key, []).append(sweep)
+        return list(groups.values())
+
+
+def _is_given(sweep: Sweep) -> bool:
+    """Whether it stands on one network that others trained."""
+    networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
+    return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
+
+
+def _folders(sweeps: Sequence[Sweep]) -> str:
+    return " ".join(sweep.out.name for sweep in sweeps)
+
+
+def _where(sweeps: Sequence[Sweep]) -> str:
+    if len(sweeps) == 1:
+        return name_of(sweeps[0])
+    return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
+
+
+def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
+    """Read the results of a table.
+
+    Args:
+        table: the table.
+        out: its folder.
+        runs: name of the run of each folder of results in it.
+
+    Raises:
+        UserError: a folder holds no sweep, or a file of it is damaged.
+    """
+    named = [*table.metrics, *(claim.metric for claim in table.claims)]
+    loaded = [
+        (table.run(run), with_quantities(load(out / folder), named)) for folder, run in runs.items()
+    ]
+    return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
 
 
 def write_reproduction(
-    table: Reproduction, out: Place, runs: Sequence[tuple[str, str]], command: str
+    table: Reproduction, out: Place, runs: Mapping[str, str], command: str
 ) -> Text:
     """Write the tables, the verdicts and the page of a table that was made.
 
     Args:
         table: the table.
         out: its folder.
-        runs: name of each folder of results in it, and of the run that it is of.
+        runs: name of the run of each folder of results in it.
         command: that makes all of it.
 
     Returns:
@@ -72,9 +119,7 @@ def write_reproduction(
     Raises:
         UserError: a folder holds no sweep, or a file of it is damaged.
     """
-    named = [*table.metrics, *(claim.metric for claim in table.claims)]
-    loaded = [(table.run(run), with_quantities(load(out / folder), named)) for folder, run in runs]
-    made = Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
+    made = read_made(table, out, runs)
     frames = {s.out.name: beside.beside_print(table, run, s) for run, s in made.sweeps}
     verdicts = made.judged
     contents = _texts(made, frames, verdicts)
@@ -95,7 +140,7 @@ def _texts(
     parts, floats = [], []
     for index, (_, sweep) in enumerate(made.sweeps):
         rows, told = beside.records(frames[sweep.out.name]), _caption(made.table, sweep)
-        parts += [_markdown(rows), f"{told}\n"]
+        parts += [markdown(texts(rows)), f"{told}\n"]
         label = latex.label_of(table.folder, sweep.out.name)
         floats.append(latex.render(latex.of_records(rows, told, label), needs=not index))
     frame = pd.concat(list(frames.values())) if frames else pd.DataFrame(columns=beside.COLUMNS)
@@ -108,15 +153,16 @@ def _texts(
         rows = judged.records(verdicts)
         tex = latex.of_records(rows, f"{RULE}.", latex.label_of(table.folder, "claims"))
         contents |= {
-            "claims.md": f"{_markdown(rows)}\n\n{RULE}.\n",
+            "claims.md": f"{markdown(texts(rows))}\n\n{RULE}.\n",
             "claims.tex": f"{latex.render(tex)}\n",
             "claims.csv": judged.csv(verdicts),
         }
     return contents
 
 
-def _markdown(rows: Sequence[Record]) -> str:
-    return str(tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True))
+def markdown(rows: Sequence[Mapping[str, str]]) -> str:
+    """Rows as a table of Markdown, none of their cells taken for a number."""
+    return str(tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True))
 
 
 def _caption(table: Reproduction, sweep: Sweep) -> str:

@@ -5,6 +5,7 @@ None is of the test samples as a metric is: a verdict on one is over seeds alone
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,7 +61,7 @@ def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.S
     return of
 
 
-def _ends(groups: "pd.api.typing.SeriesGroupBy[float, str]", end: str) -> "pd.Series[float]":
+def _ends(groups: "pd.api.typing.SeriesGroupBy[Any, Any]", end: str) -> "pd.Series[float]":
     if end == "change":
         return groups.last() - groups.first()
     return groups.first() if end == "first" else groups.last()

@@ -47,7 +47,7 @@ def test_files_say_the_same_as_verdicts(tmp_path):
     fake_results.write(tmp_path / "a", seeds=5)
     fake_results.add_regime(tmp_path / "a")
     fake_results.add_intervals(tmp_path / "a", ["ece", "accuracy"])
-    told = write_reproduction(TABLE, tmp_path, [("a", "ladder")], "tune-calib reproduce x")
+    told = write_reproduction(TABLE, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
     text = shown(told)
     assert {path.name for path in tmp_path.iterdir()} == {*FILES, "a"}
     claims = pd.read_csv(tmp_path / "claims.csv")

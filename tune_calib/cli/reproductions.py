@@ -147,9 +147,9 @@ def _report(ask: "Ask", works: "list[Work]", done: "list[Place]") -> None:
     from tune_calib.tuning.sweep.reproduced import run_of_folder
 
     out, names = ask.out / ask.table.folder, run_of_folder(ask, works)
-    asked = {"table": ask.table.name, "scale": ask.scale}
+    of_done = {folder.name: names[folder.name] for folder in done}
+    asked = {"table": ask.table.name, "scale": ask.scale, "runs": of_done}
     write_lock(out, done, typed(), asked)
-    of_done = [(folder.name, names[folder.name]) for folder in done]
     typer.echo(console.shown(write_reproduction(ask.table, out, of_done, typed())))
 
 

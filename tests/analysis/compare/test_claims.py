@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.compare.claims import judge
+from analysis.compare.claims import judge, judge_networks
 from analysis.load import load
 from tests import fake_results
 from tune_calib.reproduction import Claim
@@ -137,3 +137,33 @@ def test_diverged_trials_are_no_numbers(tmp_path):
     draw(tmp_path)
     found = judge(load(tmp_path), CLAIMS["order"][0])
     assert (found.outcome, found.why) == ("not decided", "no seed has a number of both")
+
+
+@pytest.mark.parametrize(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
+def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcome):
+    sweeps = [written(tmp_path / str(index)) for index in range(networks)]
+    found = judge_networks(sweeps, CLAIMS["order"][0])
+    assert (found.outcome, found.pairs) == (outcome, networks)
+    alone = judge(sweeps[0], CLAIMS["order"][0])
+    assert found.difference == pytest.approx(alone.difference)
+    assert alone.pairs == 5
+    if outcome == "held":
+        # Networks share the test samples: their number does not make the error smaller.
+        width, of_one = found.high - found.low, alone.high - alone.low
+        assert width == pytest.approx(of_one, rel=0.2)
+
+
+def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_path):
+    sweeps = [written(tmp_path / str(index)) for index in range(3)]
+    withheld = judge_networks([*sweeps, written(tmp_path / "other", gap=-0.05)], CLAIMS["order"][0])
+    assert withheld.outcome == "no verdict"
+    lacks = judge_networks([*sweeps, sweeps[0]], Claim("", "+ ten", ("vanilla",)))
+    assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
+
+
+def test_that_one_of_many_is_wrong_is_said_where_chance_is_allowed_for(tmp_path):
+    sweep = written(tmp_path, 3, noise=0.006)
+    alone = judge(sweep, Claim("", "+ one", ("+ two",)))
+    assert alone.outcome == "not held"
+    many = judge(sweep, Claim("", "+ one", ("+ two", *["vanilla"] * 9)))
+    assert many.outcome == "not decided"

@@ -23,7 +23,7 @@ def write_lock(out: Place, folders: list[Place], command: str, asked: dict[str, 
         out: folder of the table.
         folders: of its results, whose trials may be of other sessions and machines.
         command: that makes all of it.
-        asked: name, scale and so on.
+        asked: name, scale, and the run of each folder.
     """
     packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

@@ -1,0 +1,168 @@
+"""A page for readers of the papers: each claim with its verdict, then each table with its picture.
+
+Everything on it is computed from results that ``tune-calib reproduce`` left.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from analysis.compare.regime import name_of, regime_of
+from analysis.load import Sweep
+from analysis.published import published_titles
+from analysis.reproduction import beside, judged
+from analysis.reproduction.files import RULE, Made, markdown, read_made
+from analysis.reproduction.judged import Judged
+from analysis.text import texts
+from tune_calib.errors import DamagedFileError
+from tune_calib.places import Place
+from tune_calib.registry import LADDER_FIGURES, REPRODUCTIONS
+from tune_calib.results import atomic_write
+
+PAGE = "claims.md"
+LOCK = "lock.json"
+
+Pictured = Callable[[Made, Sweep, str], str | None]
+"""Where the picture of a name lies that is drawn of results; None if it is not drawn."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A table that was made, as its folder holds it."""
+
+    made: Made
+    scale: str
+
+    @property
+    def command(self) -> str:
+        """That makes it."""
+        return f"tune-calib reproduce {self.made.table.name} --scale {self.scale}"
+
+
+def read_all(out: Place) -> list[Stored]:
+    """Every table that was made in a folder, in the order of their names.
+
+    Args:
+        out: ``--out`` of ``tune-calib reproduce``.
+
+    Raises:
+        UserError: a folder of results is damaged.
+    """
+    found = []
+    for name in sorted(REPRODUCTIONS):
+        table = REPRODUCTIONS[name]
+        lock = out / table.folder / LOCK
+        if not lock.exists():
+            continue
+        try:
+            content = json.loads(lock.read_text())
+            runs, scale = dict(content["runs"]), str(content["scale"])
+        except (ValueError, KeyError) as error:
+            raise DamagedFileError(f"{lock} tells no runs; make {name} again") from error
+        made = read_made(table, out / table.folder, runs)
+        found += [Stored(made, scale)] if made.sweeps else []
+    return found
+
+
+def write_overview(out: Place) -> Place:
+    """Write ``claims.md`` into a folder of tables, its pictures those of their reports."""
+
+    def pictured(made: Made, sweep: Sweep, name: str) -> str | None:
+        file = f"{made.table.folder}/{sweep.out.name}/figures/{name}.png"
+        return file if (out / file).exists() else None
+
+    atomic_write(out / PAGE, overview(read_all(out), pictured).encode())
+    return out / PAGE
+
+
+def overview(tables: Sequence[Stored], pictured: Pictured) -> str:
+    """The page, as Markdown.
+
+    Args:
+        tables: that were made.
+        pictured: where their pictures lie.
+    """
+    verdicts = {own.made.table.name: own.made.judged for own in tables}
+    counts = Counter(one.verdict.outcome for each in verdicts.values() for one in each)
+    told = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
+    absent = [name for name in sorted(REPRODUCTIONS) if name not in verdicts]
+    parts = [
+        "# What the papers claim, and what held",
+        f"{sum(counts.values())} verdicts: {told}. {RULE}. Differences are in points (of percent) "
+        "where the metric is a fraction.",
+        _claims(tables, verdicts),
+        *(
+            part
+            for own in tables
+            for part in _section(own, verdicts[own.made.table.name], pictured)
+        ),
+        *([_not_run(absent)] if absent else []),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _claims(tables: Sequence[Stored], verdicts: dict[str, list[Judged]]) -> str:
+    """A row a claim, its verdict by each base network beside it."""
+    where = list(dict.fromkeys(one.where for own in verdicts.values() for one in own))
+    rows = []
+    for own in tables:
+        table = own.made.table
+        for claim in table.claims:
+            of_claim = [one for one in verdicts[table.name] if one.verdict.claim == claim]
+            found = {one.where: _told(one) for one in of_claim}
+            link = f"[{table.name}](#{table.name.replace('/', '')})"
+            by_setting = {_titled(name): found.get(name, "") for name in where}
+            rows.append({"claim": claim.text, "table": link, **by_setting})
+    return markdown(rows)
+
+
+def _told(one: Judged) -> str:
+    """The verdict and how sure it is."""
+    (row,) = judged.records([one])
+    outcome = one.verdict.outcome
+    words = f"**{outcome}**" if outcome in ("held", "not held") else outcome
+    if row["95 %"].is_blank:
+        return words
+    more = f"; {one.verdict.seeds} seeds" if one.verdict.seeds else ""
+    return f"{words} {row['difference'].text} ({row['95 %'].text}{more})"
+
+
+def _titled(where: str) -> str:
+    titles = published_titles()
+    return " ".join(titles.get(part, part) for part in where.split())
+
+
+def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> list[str]:
+    """A table: its command, regime, numbers beside the print, verdicts and pictures."""
+    table = own.made.table
+    parts = [
+        f"## {table.name}",
+        f"{table.title}. {table.note}".rstrip(),
+        f"```\n{own.command}\n```",
+    ]
+    for run, sweep in own.made.sweeps:
+        rows = beside.records(beside.beside_print(table, run, sweep))
+        parts += [
+            f"**{_titled(name_of(sweep))}**. {regime_of(sweep).sentence}.",
+            markdown(texts(rows)),
+            *_pictures(own.made, sweep, pictured),
+        ]
+    return [*parts, "Verdicts:", markdown(texts(judged.records(verdicts)))] if verdicts else parts
+
+
+def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
+    found = [(name, pictured(made, sweep, name)) for name in made.table.figures]
+    return [
+        f"![{LADDER_FIGURES[name].title}, {_titled(name_of(sweep))}]({path})"
+        for name, path in found
+        if path is not None
+    ]
+
+
+def _not_run(names: Sequence[str]) -> str:
+    tables = [REPRODUCTIONS[name] for name in names]
+    rows = [
+        {"table": own.name, "title": own.title, "scales": ", ".join(own.scales)} for own in tables
+    ]
+    return f"## Not run\n\n{markdown(rows)}"

@@ -1,0 +1,92 @@
+"""Ship the results of the papers' tables and the page made of them: ``python -m docs.results OUT``.
+
+OUT is that of ``tune-calib reproduce``. What is shipped is what the page is computed from: the
+tables of trials joined, draws of the metrics that a table shows or claims something of, no
+classifiers and no records of samples but where a claim is of them.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from analysis.load import Sweep
+from analysis.reproduction.files import Made
+from analysis.reproduction.overview import LOCK, Stored, overview, read_all
+from analysis.tidy import parted
+from tune_calib.columns import TableName
+from tune_calib.places import place
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = ROOT / "analysis/example/papers"
+PAGE = ROOT / "docs/pages/claims.md"
+IMAGES = ROOT / "docs/pages/images/papers"
+
+_TABLES: tuple[TableName, ...] = ("trials", "curves", "bins", "intervals", "shifts")
+
+
+def ship(out: Path) -> None:
+    """Copy the results and the pictures of every table that was made in a folder."""
+    for folder in (SHIPPED, IMAGES):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for own in read_all(place(str(out))):
+        for _, sweep in own.made.sweeps:
+            _ship_sweep(own, sweep)
+            for name in own.made.table.figures:
+                picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
+                if picture.is_file():
+                    shutil.copy(picture, IMAGES / _picture(own.made, sweep, name))
+        table = own.made.table
+        lock = json.loads((out / table.folder / LOCK).read_text())
+        _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": own.command})
+
+
+def page() -> str:
+    """The page, of what is shipped."""
+    return overview(read_all(place(str(SHIPPED))), _pictured)
+
+
+def _ship_sweep(own: Stored, sweep: Sweep) -> None:
+    source = Path(str(sweep.out))
+    target = SHIPPED / own.made.table.folder / source.name
+    manifest = json.loads((source / "sweep.json").read_text())
+    _write_json(target / "sweep.json", {**manifest, "command": own.command})
+    kept = {parted(metric)[0] for metric in own.made.table.metrics}
+    kept |= {parted(claim.metric)[0] for claim in own.made.table.claims}
+    for table in _TABLES:
+        files = sorted((source / table).glob("*.parquet"))
+        if not files:
+            continue
+        # Metrics of plug-ins and of shift sets are columns of some files alone.
+        parts = [pq.read_table(file) for file in files]
+        content = pa.concat_tables(parts, promote_options="default")
+        if "draws" in content.schema.names:
+            content = content.filter(pc.is_in(content["metric"], pa.array(sorted(kept))))
+        (target / table).mkdir(parents=True)
+        joined = content.replace_schema_metadata(parts[0].schema.metadata)
+        pq.write_table(joined, target / table / "all.parquet", compression="zstd")
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{json.dumps(content, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+
+
+def _picture(made: Made, sweep: Sweep, name: str) -> str:
+    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{sweep.out.name}-{name}.png")
+
+
+def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
+    file = _picture(made, sweep, name)
+    return f"images/papers/{file}" if (IMAGES / file).is_file() else None
+
+
+if __name__ == "__main__":
+    ship(Path(sys.argv[1]))
+    PAGE.write_text(page(), encoding="utf-8")
