@@ -1,6 +1,7 @@
 """What stands beside the results of a table: made of invented ones, and of real ones at `smoke`."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -93,3 +94,34 @@ def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(
 
 def rows_of(out):
     return sorted(map(repr, read_table(out, "trials").to_pylist()))
+
+
+@pytest.mark.parametrize(
+    ("sets", "is_same"), [(("svhn", "cifar100"), True), (("noise", "cifar100"), False)]
+)
+def test_a_mean_over_foreign_sets_differs_from_the_print_where_they_are_the_same(
+    sets, is_same, tmp_path
+):
+    fake_results.write(tmp_path)
+    fake_results.add_shifts(tmp_path, [f"ood/{name}" for name in sets])
+    sweep = fake_results.with_manifest(load(tmp_path), dataset="cifar10")
+    table = REPRODUCTIONS["maccal/table2"]
+    run = replace(table.runs[0], printed={"vanilla": "Vanilla"})
+    rows = beside_print(table, run, sweep)
+    own = rows[(rows["row"] == "Vanilla") & (rows["metric"] == "auroc")].iloc[0]
+    assert own["paper"] == pytest.approx(0.8807)
+    assert (own["difference"] == pytest.approx(own["mean"] - 0.8807)) == is_same
+    assert pd.isna(own["difference"]) == (not is_same)
+
+
+def test_a_data_set_is_not_foreign_to_itself(tmp_path):
+    claims = tuple(
+        Claim(name, "+ two", ("vanilla",), f"ood/{name}/auroc") for name in ("digits", "svhn")
+    )
+    metrics = ("ood/digits/auroc", "ood/svhn/auroc")
+    fake_results.write(tmp_path / "a")
+    fake_results.add_shifts(tmp_path / "a", ["ood/svhn"])
+    table = replace(TABLE, claims=claims, metrics=metrics, published=None)
+    write_reproduction(table, tmp_path, [("a", "ladder")], "tune-calib reproduce x")
+    assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["svhn"]
+    assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}

@@ -243,10 +243,10 @@ class Clock:
         key = f"{canonical_json(spec.data)} {canonical_json(slot)}"
         return seconds + self._once(key, lambda: timed.fit_s(slot, classes, sizes.calib))
 
-    def shifted_s(self, spec: TrialSpec, images: int) -> float:
+    def shifted_s(self, spec: TrialSpec, images: int, draws: int, is_foreign: bool) -> float:
         """Seconds in which a trial is judged on a part of a shift set."""
-        classes = info_of(spec.data).classes
-        return self._once(f"{classes} {images}", lambda: timed.shifted_s(classes, images))
+        what = info_of(spec.data).classes, images, draws, is_foreign
+        return self._once(f"shifted {what}", lambda: timed.shifted_s(*what))
 
     def intervals_s(self, spec: TrialSpec, draws: int) -> float:
         """Seconds of the bootstrap of a trial."""

@@ -187,9 +187,10 @@ class Forecast:
         if look.shift is None:
             seconds: float | None = clock.intervals_s(spec, look.resamples) * count
         else:
-            parts = 1 if look.shift.startswith("ood/") else len(SEVERITIES)
+            is_foreign = look.shift.startswith("ood/")
+            parts = 1 if is_foreign else len(SEVERITIES)
             images = _images_of(look.shift, clock.sizes(spec.data))
-            seconds = clock.shifted_s(spec, images) * parts * count
+            seconds = clock.shifted_s(spec, images, look.resamples, is_foreign) * parts * count
             made_once = shifted_bank_key(spec).identity, look.shift
             if made_once not in self.shifted:
                 self.shifted.add(made_once)

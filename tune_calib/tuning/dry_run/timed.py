@@ -20,8 +20,9 @@ from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.precision import on_threads
 from tune_calib.methods._base import Batch
-from tune_calib.metrics.bootstrap import bootstrap
-from tune_calib.metrics.shifted import under_corruption
+from tune_calib.metrics.bootstrap import bootstrap, draw
+from tune_calib.metrics.drawn_ood import drawn_detection
+from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.posthoc import PostHocSlot
 from tune_calib.spec import TrialSpec
@@ -145,12 +146,23 @@ def fit_s(slot: PostHocSlot, classes: int, calib: int) -> float:
     return _seconds(lambda: fit_transform(slot, _logits(timed, classes))) * calib / timed
 
 
-def shifted_s(classes: int, images: int) -> float:
-    """Seconds in which a trial is judged on a part of a shift set."""
+def shifted_s(classes: int, images: int, draws: int, is_foreign: bool) -> float:
+    """Seconds in which a trial is judged on a part of a shift set, and on draws of it."""
     timed = min(images, JUDGED)
     split = _logits(timed, classes)
     logits = split.logits[0].double()
-    return _seconds(lambda: under_corruption(logits, split.labels)) * images / timed
+    seconds = _seconds(lambda: under_corruption(logits, split.labels))
+    if draws:
+        few = draw(timed, DRAWS[0], 0)
+        drawn = _seconds(
+            lambda: (
+                drawn_detection(logits, logits, few, few)
+                if is_foreign
+                else drawn_under_corruption(logits, split.labels, few)
+            )
+        )
+        seconds += drawn * draws / DRAWS[0]
+    return seconds * images / timed
 
 
 def intervals_s(classes: int, sizes: Sizes, draws: int) -> float:
