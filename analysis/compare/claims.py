@@ -95,7 +95,7 @@ def _against(sweep: Sweep, matched: Matched, claim: Claim, than: str) -> Verdict
     if matched.withheld:
         return replace(none, outcome="no verdict", why=matched.withheld)
     if not len(change):
-        return replace(none, why="no seed has a number of both")
+        return replace(none, why=f"no seed has a number{' of both' if than else ''}")
     is_of_samples = parted(claim.metric)[0] in METRICS
     error = _sample_error(sweep, claim, rungs, both.index) if is_of_samples else 0.0
     if math.isnan(error):
