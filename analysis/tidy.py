@@ -42,7 +42,7 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     found = [name for name in map(str, rows) if is_metric_column(name)]
     if metrics:
         splits = [split] if split else sorted({name.rpartition("/")[0] for name in found})
-        found = [column(of, metric) for of in splits for metric in metrics]
+        found = [column_in(rows, of, metric) for of in splits for metric in metrics]
         rows = rows.reindex(columns=[*_TRIAL, *found])
     elif split:
         found = [name for name in found if name.rpartition("/")[0] == split]
@@ -53,6 +53,16 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     # What is not done stays, without a number, so that nobody averages over a gap unseen.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
+
+
+def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
+    """Name of a metric's column; one that stands in the rows may be of what is no metric.
+
+    Raises:
+        UserError: there is no such metric, nor such a column.
+    """
+    name = f"{split}/{metric}"
+    return name if name in rows else column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:

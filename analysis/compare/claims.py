@@ -153,7 +153,7 @@ def _changes(sweep: Sweep, claim: Claim, than: str) -> _Changes:
     change = (both[claim.rung] - (both[than] if than else claim.number)).round(12).to_numpy()
     found = _Changes(change, withheld=matched.withheld)
     if not len(change):
-        return replace(found, why="no seed has a number of both")
+        return replace(found, why=f"no seed has a number{' of both' if than else ''}")
     is_of_samples = metric in METRICS
     error = _sample_error(sweep, claim, rungs, both.index) if is_of_samples else 0.0
     if math.isnan(error):

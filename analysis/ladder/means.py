@@ -6,6 +6,7 @@ import pandas as pd
 
 from analysis.load import Sweep
 from analysis.published import published
+from analysis.tidy import column_in
 from tune_calib.names import METRICS, column, count_flags
 
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
@@ -49,7 +50,7 @@ def ladder_table(
         base = before = float("nan")
         printed = published_columns(sweep, metric)
         for index, rung in enumerate(sweep.rungs):
-            values = _values(sweep, rung.index, column(split, metric))
+            values = _values(sweep, rung.index, column_in(sweep.trials, split, metric))
             mean = values.mean() if len(values) else float("nan")
             # Changes need a base: where the rung that is one is not there, the first stands for it.
             is_base = index == 0 or rung.kind == "base"

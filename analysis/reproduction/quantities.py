@@ -5,7 +5,6 @@ None is of the test samples as a metric is: a verdict on one is over seeds alone
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from analysis.ladder.cost import costs
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.text import NOTHING, Cell, decimal_cell, number_cell, span_cell, title
-from tune_calib.names import METRICS, column
+from tune_calib.names import METRICS
 from tune_calib.results import read_table
 
 
@@ -45,7 +44,7 @@ def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]
     def of(results: LadderResults) -> "pd.Series[float]":
         curves = results.sweep.curves
         rows = curves[curves["name"] == name].astype({"spec_hash": str}).sort_values("epoch")
-        return _ends(rows.groupby("spec_hash")["value"], end)
+        return _end(rows, "value", end)
 
     return of
 
@@ -56,15 +55,17 @@ def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.S
     def of(results: LadderResults) -> "pd.Series[float]":
         rows = results.statistics
         rows = rows[rows["split"] == split].astype({"spec_hash": str}).sort_values("epoch")
-        return _ends(rows.dropna(subset=name).groupby("spec_hash")[name], end)
+        return _end(rows.dropna(subset=name), name, end)
 
     return of
 
 
-def _ends(groups: "pd.api.typing.SeriesGroupBy[Any, Any]", end: str) -> "pd.Series[float]":
-    if end == "change":
-        return groups.last() - groups.first()
-    return groups.first() if end == "first" else groups.last()
+def _end(rows: pd.DataFrame, name: str, end: str) -> "pd.Series[float]":
+    """A column of rows in the order of epochs, at an end of each trial's."""
+    of_trials = rows.groupby("spec_hash")[name]
+    first, last = of_trials.first(), of_trials.last()
+    found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
+    return found
 
 
 def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
@@ -143,7 +144,7 @@ def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
     results = LadderResults(sweep)
     asked = [name for name in dict.fromkeys(names) if name in QUANTITIES]
     values = {
-        column("test", name): sweep.trials["spec_hash"].map(QUANTITIES[name].of(results))
+        f"test/{name}": sweep.trials["spec_hash"].map(QUANTITIES[name].of(results))
         for name in asked
     }
     return replace(sweep, trials=sweep.trials.assign(**values))

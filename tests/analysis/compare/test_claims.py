@@ -1,10 +1,13 @@
 """Verdicts on claims: from paired differences over seeds and over test samples."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from analysis.compare.claims import judge, judge_networks
+from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
 from tune_calib.reproduction import Claim
@@ -51,6 +54,15 @@ CLAIMS = {
     "sign of accuracy": (Claim("", "+ two", ("vanilla",), "accuracy", kind="sign"), "held"),
     "size": (Claim("", "+ two", ("vanilla",), kind="size", least=0.03), "held"),
     "too large a size": (Claim("", "+ two", ("vanilla",), kind="size", least=0.05), "not held"),
+    "close": (Claim("", "+ one", ("vanilla",), kind="close", least=0.03), "held"),
+    "close from either side": (Claim("", "vanilla", ("+ one",), kind="close", least=0.03), "held"),
+    "not close": (Claim("", "+ two", ("vanilla",), kind="close", least=0.03), "not held"),
+    "below a number": (Claim("", "vanilla", (), kind="sign", number=0.5), "held"),
+    "not above a number": (
+        Claim("", "vanilla", (), kind="sign", is_rise=True, number=0.5),
+        "not held",
+    ),
+    "close to a number": (Claim("", "vanilla", (), kind="close", number=0.12, least=0.2), "held"),
     "at most so much worse": (
         Claim("", "+ one", ("vanilla",), "accuracy", kind="size", least=-0.02),
         "held",
@@ -88,6 +100,30 @@ def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
     # The same spread of the differences, whose sign alternates, with as many seeds and a few more.
     many = judge(written(tmp_path / "many", 2 * (few.seeds // 2 + 2), noise=0.02), claim)
     assert many.outcome == "held"
+
+
+def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
+    claim = Claim("", "+ two", ("+ one",), kind="close", least=0.03)
+    found = judge(written(tmp_path, 4, noise=0.02), claim)
+    assert (found.outcome, found.why) == ("not decided", "the interval holds both")
+    assert found.low < -claim.least < found.high
+
+
+@pytest.mark.parametrize("seeds", [2, 5])
+@pytest.mark.parametrize("than", [(), ("vanilla",)])
+def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
+    sweep = written(tmp_path, seeds)
+    own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
+    sweep = replace(sweep, trials=sweep.trials.assign(**{"test/own": own}))
+    claim = Claim("", "+ two", than, "own", kind="sign", is_rise=True)
+    found = judge(sweep, claim)
+    if seeds < 3:
+        assert (found.outcome, found.why) == ("not decided", "2 of at least 3 seeds")
+        return
+    assert found.outcome == "held"
+    spread = own[sweep.trials["rung"] == 2] if not than else own[:0]
+    expected = t_interval(spread.to_numpy()) if len(spread) else (2, 2)
+    assert (found.low, found.high) == pytest.approx(expected)
 
 
 def test_where_samples_are_too_few_no_seeds_help(tmp_path):

@@ -1,0 +1,105 @@
+"""What claims are about beside metrics: one number of each trial, shown in its unit."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from analysis.ladder.results import LadderResults
+from analysis.load import load
+from analysis.reproduction.beside import beside_print
+from analysis.reproduction.files import PAGE, write_reproduction
+from analysis.reproduction.judged import SEEDS_ALONE
+from analysis.reproduction.quantities import QUANTITIES, head, value_cell, with_quantities
+from tests import fake_results
+from tune_calib.names import METRICS
+from tune_calib.registry import LADDER_FIGURES
+from tune_calib.reproduction import Claim, Reproduction, Run
+from tune_calib.results import write_table
+
+TABLE = Reproduction(
+    name="maccal/table4",
+    title="Invented",
+    runs=(Run(ladder="mac_cal"),),
+    metrics=("cost_ratio", "total_s", "q_last", "ece"),
+    claims=(Claim("it falls", "+ one", (), "over_change", kind="sign"),),
+    scales={},
+    published="maccal/table4",
+    figures=("sparsity", "ood"),
+)
+
+
+@pytest.fixture
+def out(tmp_path):
+    """Trials of three seeds with seconds, gates and logits; q of them is of ``fake_results``."""
+    folder = tmp_path / "a"
+    fake_results.write(folder, seeds=3)
+    fake_results.add_regime(folder)
+    for path in sorted((folder / "trials").glob("*.parquet")):
+        is_head = path.stem[0] != "0"
+        cells = {"own_s": 10.0, "bank_s": 1.0} if is_head else {"own_s": 100.0}
+        fake_results.set_cells(path, {**cells, "peak_memory_bytes": 2**30})
+    chance = np.random.default_rng(0)
+    logits = {"label": [0, 1, 2] * 4, "logits": list(chance.normal(size=(12, 3)))}
+    write_table(folder, "logits", "1-0", pa.table({"spec_hash": ["1-0"] * 12, **logits}))
+    rows = [
+        {"spec_hash": "1-0", "split": split, "epoch": epoch, "sample": sample,
+         "gate": 1 if sample < epoch else -1, "indicator": float(sample),
+         "confidence": 0.1 * sample, "correct": sample > 1}
+        for split in ("train", "select") for epoch in (1, 2, 3) for sample in range(4)
+    ]  # fmt: skip
+    write_table(folder, "samples", "1-0", pa.Table.from_pylist(rows))
+    return folder
+
+
+@pytest.mark.parametrize("name", QUANTITIES)
+def test_a_quantity_is_one_number_of_a_trial(name, out):
+    assert name not in METRICS
+    sweep = load(out)
+    found = QUANTITIES[name].of(LadderResults(sweep))
+    assert found.index.is_unique
+    assert set(found.index) <= set(sweep.trials["spec_hash"])
+    assert len(found)
+    column = with_quantities(sweep, [name, "ece"]).trials.set_index("spec_hash")[f"test/{name}"]
+    assert column.dropna().to_dict() == pytest.approx(found.to_dict())
+    assert head(name)
+    assert value_cell(name, 0.5, 0.1).text.count("±") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("over_first", 0.25), ("over_last", 0.75), ("under_last", 0.25), ("over_change", 0.5),
+        ("flipped_first", 0.25), ("confidence_spearman_last", 1.0), ("total_s", 111),
+        ("cost_ratio", 1.11), ("memory_mib", 1024),
+    ],
+)  # fmt: skip
+def test_the_numbers_are_those_of_the_records(name, value, out):
+    found = QUANTITIES[name].of(LadderResults(load(out)))
+    assert found["1-0"] == pytest.approx(value, abs=1e-3)
+
+
+def test_ratios_stand_beside_the_printed_ratios_and_seconds_have_no_difference(out):
+    sweep = fake_results.with_manifest(load(out), dataset="cifar10")
+    rungs = [r.model_copy(update={"published": "MaC-Cal"}) for r in sweep.rungs[1:2]]
+    sweep = fake_results.with_manifest(sweep, rungs=[sweep.rungs[0], *rungs])
+    rows = beside_print(TABLE, TABLE.runs[0], with_quantities(sweep, TABLE.metrics))
+    own = rows[(rows["rung"] == "+ one") & (rows["paper_backbone"] == "resnet50")]
+    ratio, seconds = (own[own["metric"] == m].iloc[0] for m in ("cost_ratio", "total_s"))
+    assert ratio["paper"] == pytest.approx(14358 / 13691)
+    assert ratio["difference"] == pytest.approx(1.11 - 14358 / 13691)
+    assert seconds["paper"] == 14358
+    assert np.isnan(seconds["difference"])
+
+
+def test_the_page_says_over_what_and_embeds_the_figures_that_were_drawn(out):
+    figures = out / "figures"
+    figures.mkdir()
+    for kind in ("svg", "png", "pdf"):
+        (figures / f"sparsity.{kind}").write_text('<svg width="100pt"/>')
+    write_reproduction(TABLE, out.parent, [("a", "ladder")], "tune-calib reproduce x")
+    page = (out.parent / PAGE).read_text()
+    assert LADDER_FIGURES["sparsity"].title in page
+    assert 'href="a/figures/sparsity.pdf"' in page
+    assert LADDER_FIGURES["ood"].title not in page
+    for name in ("claims.md", "claims.csv"):
+        assert SEEDS_ALONE in (out.parent / name).read_text()
