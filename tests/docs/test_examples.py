@@ -1,16 +1,22 @@
 """The files of the page on adding things do what the page says, each as it is printed."""
 
 import json
+import os
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 
 import tune_calib
-from tests.docs.test_pages import blocks, page
+from tests.docs.test_pages import blocks, commands, page
+from tests.support import here, keep_ray
+from tune_calib.registry import REPRODUCTIONS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
@@ -79,6 +85,41 @@ def test_a_figure_is_drawn(tmp_path):
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     assert (tmp_path / "select_test.png").stat().st_size > 10_000
+
+
+TABLE = "docs/examples/plugin_table.py"
+
+
+@pytest.mark.ray
+def test_a_table_of_a_paper_is_made(tmp_path, without_figures, monkeypatch):
+    keep_ray()
+    monkeypatch.chdir(ROOT)
+    (line,) = [own for name, own in commands() if TABLE in own and "smoke" in own]
+    made = here(*shlex.split(line)[1:], "--out", tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert len(pd.read_csv(tmp_path / "smoothing-table2/claims.csv")) == 3
+    assert "smoothing/table2" not in REPRODUCTIONS  # the plug-in is out again
+
+
+DROPPED = """
+import sys
+import ablations.papers
+from tune_calib.cli import main
+
+ablations.papers.__path__.append(sys.argv.pop(1))
+main()
+"""
+
+
+def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
+    shutil.copy(ROOT / TABLE, tmp_path / "smoothing_table2.py")
+    words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
+    command = [sys.executable, "-c", DROPPED, tmp_path, *words]
+    # Names of tables are remembered, and this one is of this test alone.
+    own = {**os.environ, "TUNE_CALIB_CACHE": str(tmp_path / "cache")}
+    found = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert "methods-digits" in found.stdout
 
 
 def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
