@@ -4,6 +4,7 @@ Two chains: on label smoothing, and on the margin penalty of MbLS. NCI alone is 
 at +1: samples with large features are smoothed more.
 """
 
+from ablations._plain import PLAIN
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
@@ -24,6 +25,7 @@ LADDERS.register(
             Rung("MbLS", "margin-based label smoothing", _network("mbls"), kind="base"),
             Rung("MbLS + NCI", "gate fixed at +1", _network("fedlas_mbls", gate="positive")),
             Rung("MbLS + NCI + BCG", "learned gate: FeDLaS-MbLS", _network("fedlas_mbls")),
+            PLAIN,
         ),
     ),
 )

@@ -1,5 +1,6 @@
 """Which gate FeDLaS needs: learned, fixed, random, or one that knows what is correct."""
 
+from ablations._plain import PLAIN
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
@@ -24,6 +25,7 @@ LADDERS.register(
         rungs=(
             Rung("learned", "FeDLaS-LS", {"network": {"method": "fedlas_ls"}}, kind="base"),
             *(_variant(gate, label, text) for gate, (label, text) in _VARIANTS.items()),
+            PLAIN,
         ),
     ),
 )

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 
+from ablations._plain import PLAIN
 from tune_calib.ladder import Kind, Ladder, Rung
 from tune_calib.registry import LADDERS
 
@@ -33,6 +34,6 @@ LADDERS.register(
     Ladder(
         name="fedlas_indicator",
         title="FeDLaS-LS: the indicator of confidence",
-        rungs=tuple(_rungs()),
+        rungs=(*_rungs(), PLAIN),
     ),
 )

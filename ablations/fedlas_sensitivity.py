@@ -1,6 +1,7 @@
 """How much FeDLaS-LS depends on alpha, beta and theta: one at a time around the published point."""
 
 from ablations._fedlas_levels import LEVELS
+from ablations._plain import PLAIN
 from tune_calib.ladder import Ladder, Rung
 from tune_calib.registry import LADDERS
 
@@ -23,6 +24,7 @@ LADDERS.register(
         rungs=(
             Rung("published", "FeDLaS-LS", {"network": {"method": "fedlas_ls"}}, kind="base"),
             *(_rung(name, level) for name, levels in LEVELS.items() for level in levels),
+            PLAIN,
         ),
     ),
 )

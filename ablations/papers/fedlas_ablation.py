@@ -11,6 +11,7 @@ REPRODUCTIONS.register(
         runs=(
             Run(
                 ladder="fedlas",
+                controls=True,
                 printed={
                     "LS": "LS",
                     "LS + NCI + BCG": "FeDLaS-LS",

@@ -7,7 +7,7 @@ REPRODUCTIONS.register(
     Reproduction(
         name="fedlas/gate",
         title="FeDLaS-LS: the gate",
-        runs=(Run(ladder="fedlas_gate"),),
+        runs=(Run(ladder="fedlas_gate", controls=True),),
         metrics=("accuracy", "ece", "aece"),
         figures=("samples", "tradeoff"),
         claims=(

@@ -9,7 +9,7 @@ REPRODUCTIONS.register(
     Reproduction(
         name="fedlas/indicator",
         title="FeDLaS-LS: the indicator of confidence",
-        runs=(Run(ladder="fedlas_indicator"),),
+        runs=(Run(ladder="fedlas_indicator", controls=True),),
         metrics=("accuracy", "ece", "aece"),
         figures=("samples", "tradeoff"),
         claims=(
