@@ -20,6 +20,7 @@ from tune_calib.tuning.search.driver import refuse_asked, study_so_far
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.study import points_of
+from tune_calib.tuning.shared import elsewhere
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
 from tune_calib.tuning.sweep.run import ladder_job, search_job
@@ -127,7 +128,7 @@ def refuse(job: Job) -> None:
 
 def _of_ladder(job: LadderJob) -> Needs:
     planned, out = job.planned(), job.site.out
-    finished = done(out)
+    finished = done(out).union(elsewhere(planned, out, job.site.among))
     plan = make_plan(planned, finished)
     threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     left = [trial for trial in planned if trial.spec.hash not in finished]
