@@ -69,6 +69,17 @@ def test_what_both_ask_for_is_taken_under_the_names_of_the_own_sweep(tmp_path):
     assert draws == [pytest.approx([0.1, 0.2])] * 2
 
 
+def test_intervals_of_before_draws_were_kept_are_made_again(tmp_path):
+    written(tmp_path / "a" / "first")
+    for path in (tmp_path / "a" / "first" / "intervals").iterdir():
+        content = read_table(path.parents[1], "intervals", path.stem)
+        rows = [row | {"draws": None} for row in content.to_pylist()]
+        write_table(path.parents[1], "intervals", path.stem, pa.Table.from_pylist(rows))
+    own = taken(tmp_path)
+    assert done(own) == COMMON
+    assert read_table(own, "intervals").num_rows == 0
+
+
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [

@@ -99,6 +99,9 @@ def _take_looks(
     folder: Place, out: Place, name: str, hashes: Sequence[str], sets: Collection[str]
 ) -> None:
     intervals = _of(folder, "intervals", hashes)
+    # Earlier versions kept no draws, which verdicts need: then they are made here.
+    drawn = pc.unique(intervals.filter(pc.is_valid(intervals["draws"]))["spec_hash"])
+    intervals = intervals.filter(pc.is_in(intervals["spec_hash"], drawn))
     if intervals.num_rows:
         write_table(out, "intervals", name, intervals)
     shifts = _of(folder, "shifts", hashes)
