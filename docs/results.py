@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
-from analysis.reproduction.files import Made
+from analysis.reproduction.files import Made, is_given
 from analysis.reproduction.overview import LOCK, Stored, overview, read_all
 from analysis.tidy import parted
 from tune_calib.columns import TableName
@@ -39,7 +39,7 @@ def ship(out: Path) -> None:
     for own in read_all(place(str(out))):
         for _, sweep in own.made.sweeps:
             _ship_sweep(own, sweep)
-            for name in own.made.table.figures:
+            for name in own.made.table.figures[:1] if not is_given(sweep) else ():
                 picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
                 if picture.is_file():
                     shutil.copy(picture, IMAGES / _picture(own.made, sweep, name))

@@ -7,16 +7,16 @@ What is no metric is not of the test samples: it is judged over seeds alone.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from analysis.compare.blocks import over_seeds
-from analysis.compare.intervals import ALPHA, Floats, over_both
+from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.tidy import parted, tidy
@@ -25,7 +25,7 @@ from tune_calib.reproduction import Claim
 
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
 
-_Z = float(stats.norm.ppf(1 - ALPHA / 2))
+_MANY = 10_000
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Verdict:
             seeds alone); NaN where there is none.
         high: upper end.
         pairs: matched seeds.
-        seeds: that a decision would take, by the normal approximation of the half width; None
-            where it is made, or where no number of seeds would make it or it is not known.
+        seeds: that a decision would take, if difference and spread stayed as they are; None where
+            it is made, or where no number of seeds (up to 10,000) would make it or it is not known.
         why: there is none; empty where there is one.
     """
 
@@ -186,20 +186,22 @@ def _gain(claim: Claim, difference: float) -> float:
     return sign * difference - (claim.least if claim.kind == "size" else 0.0)
 
 
-def _needed(change: Floats, error: float,
-            gain: float) -> int | None:  # fmt: skip
-    """Seeds whose half width would be less than the distance from what is claimed.
-
-    With n seeds the half width is about z sqrt(s^2 / n + e^2), s the spread over the seeds and e
-    the error of the samples, which no seed makes smaller.
+def _needed(change: Floats, error: float, gain: float) -> int | None:
+    """Seeds with which the interval would leave out what is claimed, all else as it is.
 
     Returns:
         None where no number is enough, or the spread is not known.
     """
-    room = gain**2 - (_Z * error) ** 2
-    if len(change) < 2 or room <= 0:
+    if len(change) < 2:
         return None
-    return max(MIN_PAIRS, math.ceil(_Z**2 * float(change.var(ddof=1)) / room))
+    spread = float(change.std(ddof=1))
+
+    def is_enough(seeds: int) -> bool:
+        return half_width(spread, seeds, error) < abs(gain)
+
+    if not is_enough(_MANY):
+        return None
+    return bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
 
 
 def _sample_error(

@@ -39,11 +39,23 @@ def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float
     n = len(values)
     if n == 0:
         return math.nan, math.nan
-    of_values = float(values.var(ddof=1)) / n if n > 1 else 0.0
+    spread = float(values.std(ddof=1)) if n > 1 else 0.0
+    return float(values.mean()), half_width(spread, n, error, alpha)
+
+
+def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> float:
+    """Half of the interval of ``over_both``.
+
+    Args:
+        spread: standard deviation of the repetitions, with n - 1.
+        n: how many repetitions there are.
+        error: as of ``over_both``.
+        alpha: one less the level.
+    """
+    of_values = spread**2 / n
     total = of_values + error**2
     freedom = (n - 1) * (total / of_values) ** 2 if of_values else math.inf
-    half = float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(total)
-    return float(values.mean()), half
+    return float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(total)
 
 
 def hodges_lehmann(differences: Floats) -> float:

@@ -32,9 +32,9 @@ PAGE = "reproduction.html"
 RULE = (
     "Held, or not held: the 95 % interval of the paired difference, over seeds and test samples "
     "together (of what is no metric over seeds alone), is on one side of what is claimed. On given "
-    "networks the pairs are the networks, of heads the mean over their seeds. Seeds to "
-    "decide: for which the interval would be, by the normal approximation of its half width. No "
-    "verdict where the base network is not in the paper's regime"
+    "networks the pairs are the networks, of heads the mean over their seeds. Seeds to decide: if "
+    "difference and spread stayed as they are. No verdict where the base network is not in the "
+    "paper's regime"
 )
 
 
@@ -63,12 +63,12 @@ class Made:
         groups: dict[str, list[Sweep]] = {}
         for own, sweep in self.sweeps:
             if own.name == run.name:
-                key = sweep.manifest.dataset if _is_given(sweep) else f"/{sweep.out.name}"
+                key = sweep.manifest.dataset if is_given(sweep) else f"/{sweep.out.name}"
                 groups.setdefault(key, []).append(sweep)
         return list(groups.values())
 
 
-def _is_given(sweep: Sweep) -> bool:
+def is_given(sweep: Sweep) -> bool:
     """Whether it stands on one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)

@@ -12,7 +12,7 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.reproduction import beside, judged
-from analysis.reproduction.files import RULE, Made, markdown, read_made
+from analysis.reproduction.files import RULE, Made, is_given, markdown, read_made
 from analysis.reproduction.judged import Judged
 from analysis.text import texts
 from tune_calib.errors import DamagedFileError
@@ -29,15 +29,17 @@ Pictured = Callable[[Made, Sweep, str], str | None]
 
 @dataclass(frozen=True)
 class Stored:
-    """A table that was made, as its folder holds it."""
+    """A table that was made, as its folder holds it.
+
+    Attributes:
+        made: the table, and what was made of it.
+        scale: at which it was.
+        command: that makes it again.
+    """
 
     made: Made
     scale: str
-
-    @property
-    def command(self) -> str:
-        """That makes it."""
-        return f"tune-calib reproduce {self.made.table.name} --scale {self.scale}"
+    command: str
 
 
 def read_all(out: Place) -> list[Stored]:
@@ -57,11 +59,11 @@ def read_all(out: Place) -> list[Stored]:
             continue
         try:
             content = json.loads(lock.read_text())
-            runs, scale = dict(content["runs"]), str(content["scale"])
+            runs, *told = dict(content["runs"]), str(content["scale"]), str(content["command"])
         except (ValueError, KeyError) as error:
             raise DamagedFileError(f"{lock} tells no runs; make {name} again") from error
         made = read_made(table, out / table.folder, runs)
-        found += [Stored(made, scale)] if made.sweeps else []
+        found += [Stored(made, *told)] if made.sweeps else []
     return found
 
 
@@ -113,8 +115,9 @@ def _claims(tables: Sequence[Stored], verdicts: dict[str, list[Judged]]) -> str:
             of_claim = [one for one in verdicts[table.name] if one.verdict.claim == claim]
             found = {one.where: _told(one) for one in of_claim}
             link = f"[{table.name}](#{table.name.replace('/', '')})"
+            command = f"`tune-calib reproduce {table.name} --scale {own.scale}`"
             by_setting = {_titled(name): found.get(name, "") for name in where}
-            rows.append({"claim": claim.text, "table": link, **by_setting})
+            rows.append({"claim": claim.text, "table": link, **by_setting, "command": command})
     return markdown(rows)
 
 
@@ -153,7 +156,9 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
-    found = [(name, pictured(made, sweep, name)) for name in made.table.figures]
+    """The first figure of the table, of networks that were trained for it."""
+    names = made.table.figures[:1] if not is_given(sweep) else ()
+    found = [(name, pictured(made, sweep, name)) for name in names]
     return [
         f"![{LADDER_FIGURES[name].title}, {_titled(name_of(sweep))}]({path})"
         for name, path in found

@@ -198,7 +198,7 @@ def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_pa
 
 
 def test_that_one_of_many_is_wrong_is_said_where_chance_is_allowed_for(tmp_path):
-    sweep = written(tmp_path, 3, noise=0.006)
+    sweep = written(tmp_path, 3, noise=0.0025)
     alone = judge(sweep, Claim("", "+ one", ("+ two",)))
     assert alone.outcome == "not held"
     many = judge(sweep, Claim("", "+ one", ("+ two", *["vanilla"] * 9)))
