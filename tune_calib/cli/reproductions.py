@@ -13,7 +13,7 @@ from tune_calib.cli.completion import names
 from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed, typed_of
 from tune_calib.cli.panels import FORMATS, WHERE
 from tune_calib.cli.sweep_files import GpuModel
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_option
 from tune_calib.registry import REPRODUCTIONS, told
 from tune_calib.reproduction import SCALES, Scale
 
@@ -105,7 +105,16 @@ def reproduce(
     refuse_lacking(asks)
     # All of them before the first is begun.
     plans = [_plan(ask, typed_of(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks]
-    failures = [failure for plan in plans for failure in _carry_out(plan, dry_run)]
+    failures = []
+    for plan in plans:
+        try:
+            failures += _carry_out(plan, dry_run)
+        except UserError as error:
+            if len(plans) == 1:
+                raise
+            # Hours of the other tables must not end with it.
+            failures.append(f"{plan.ask.table.name}: {as_option(error)}")
+            typer.echo(failures[-1], err=True)
     if failures:
         raise typer.Exit(1)
 
@@ -164,12 +173,12 @@ def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
 
 def _run(plan: _Plan) -> list[str]:
     from analysis.ladder.report import write_report
-    from tune_calib.tuning.sweep.reproduced import keep_logits
+    from tune_calib.tuning.sweep.reproduced import keep_lock, keep_logits
     from tune_calib.tuning.sweep.run import run_sweep
 
     def begin(job: "LadderJob | SearchJob") -> None:
         # Before its first trial: what is stopped tells of which scale it is.
-        _lock(plan, [])
+        keep_lock(plan.ask, plan.file, plan.works, [], plan.command)
         tell_settings(job)
 
     failures, done = [], []
@@ -184,35 +193,12 @@ def _run(plan: _Plan) -> list[str]:
     return failures
 
 
-def _lock(plan: _Plan, done: "list[Place]") -> tuple[dict[str, str], str]:
-    """Write the lock file of a table.
-
-    Returns:
-        Run of each folder that it has, also of those that were made before and are not asked for
-        now; and the command that makes them.
-    """
-    from tune_calib.tuning.sweep.lock import joined, read_lock, write_lock
-    from tune_calib.tuning.sweep.reproduced import run_of_folder
-
-    table, lock = plan.ask.table, read_lock(plan.out)
-    before = {
-        folder: run
-        for folder, run in lock.get("runs", {}).items()
-        if run in [own.name for own in table.runs] and (plan.out / folder).exists()
-    }
-    names = run_of_folder(plan.ask, plan.works)
-    runs = before | {folder.name: names[folder.name] for folder in done}
-    command = joined(lock, plan.command)
-    asked = {"table": table.name, "scale": plan.ask.scale, "runs": runs}
-    write_lock(plan.out, [plan.out / name for name in runs], command, asked)
-    return runs, command
-
-
 def _report(plan: _Plan, done: "list[Place]") -> None:
     """Write what a reader of the paper asks for beside the results, and tell it."""
     from analysis.reproduction.files import write_reproduction
+    from tune_calib.tuning.sweep.reproduced import keep_lock
 
-    runs, command = _lock(plan, done)
+    runs, command = keep_lock(plan.ask, plan.file, plan.works, done, plan.command)
     typer.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))
 
 

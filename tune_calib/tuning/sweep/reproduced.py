@@ -18,7 +18,7 @@ from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
 from tune_calib.tuning.sweep.format import SweepFile
-from tune_calib.tuning.sweep.lock import read_lock
+from tune_calib.tuning.sweep.lock import joined, read_lock, write_lock
 from tune_calib.tuning.sweep.run import ladder_job
 
 # Stands for weights of which hours are told, and which need not be here.
@@ -237,3 +237,33 @@ def refuse_other(ask: Ask, file: ReadFile, works: Iterable[Work]) -> None:
         refuse_foreign(file.out)
     for work in works:
         sweep_manifest(ladder_job(file, work, ""), work.planned())
+
+
+def keep_lock(
+    ask: Ask, file: ReadFile, works: Iterable[Work], done: list[Place], command: str
+) -> tuple[dict[str, str], str]:
+    """Write the lock file of a table.
+
+    Args:
+        ask: the table.
+        file: its sweep file.
+        works: what is asked for now.
+        done: folders of it that are done.
+        command: that does it.
+
+    Returns:
+        Run of each folder that the table has, also of those that were made before and are not
+        asked for now; and the command that makes all of them.
+    """
+    lock, known = read_lock(file.out), [run.name for run in ask.table.runs]
+    before = {
+        folder: run
+        for folder, run in lock.get("runs", {}).items()
+        if run in known and (file.out / folder).exists()
+    }
+    names = run_of_folder(ask, works)
+    runs = before | {folder.name: names[folder.name] for folder in done}
+    told = joined(lock, command)
+    asked = {"table": ask.table.name, "scale": ask.scale, "runs": runs}
+    write_lock(file.out, [file.out / name for name in runs], told, asked)
+    return runs, told
