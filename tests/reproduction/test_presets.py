@@ -105,7 +105,8 @@ def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scal
     assert set(without.left_out) == files
     missing = [line for line in lacking(ask) if "weights" in line]
     assert len(missing) == len(files) + sum(own.start is not None for own in table.scales[scale])
-    given = [e for e in sweep_file(ask).content.entries.values() if "weights" in e.set.network]
+    given = [e for name, e in sweep_file(ask).content.entries.items() if "-given-" in name]
+    assert all("weights" in entry.set.network for entry in given)
     assert [entry.backbones for entry in given] == [(b,) for b in GIVEN] * bool(files)
     assert all(entry.set.network["epochs"] == 0 for entry in given)
 
