@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import LOCK, Stored, overview, read_all
@@ -57,9 +58,11 @@ def _ship_sweep(own: Stored, sweep: Sweep) -> None:
     target = SHIPPED / own.made.table.folder / source.name
     manifest = json.loads((source / "sweep.json").read_text())
     _write_json(target / "sweep.json", {**manifest, "command": own.command})
-    kept = {parted(metric)[0] for metric in own.made.table.metrics}
-    kept |= {parted(claim.metric)[0] for claim in own.made.table.claims}
-    for table in _TABLES:
+    asked = [*own.made.table.metrics, *(claim.metric for claim in own.made.table.claims)]
+    kept = {parted(metric)[0] for metric in asked}
+    of_samples = any(name.rpartition("_")[0] in OF_SAMPLES for name in kept)
+    samples: tuple[TableName, ...] = ("samples",) if of_samples else ()
+    for table in (*_TABLES, *samples):
         files = sorted((source / table).glob("*.parquet"))
         if not files:
             continue

@@ -37,6 +37,6 @@ REPRODUCTIONS.register(
         },
         note="Corruptions are generated here, in 14 kinds: they are not CIFAR-10-C, and what the "
         "figure's numbers are is not known; means over kinds. Scale cpu leaves the published "
-        "networks out, whose passes over 70 sets would take longer than all else",
+        "networks out, to save time",
     ),
 )  # fmt: skip

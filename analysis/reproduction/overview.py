@@ -90,7 +90,8 @@ def overview(tables: Sequence[Stored], pictured: Pictured) -> str:
     parts = [
         "# What the papers claim, and what held",
         f"{sum(counts.values())} verdicts: {told}. {RULE}. Differences are in points (of percent) "
-        "where the metric is a fraction.",
+        "where the metric is a fraction. Each verdict stands alone, at 95 %: of many some are "
+        "chance.",
         _claims(tables, verdicts),
         *(
             part

@@ -8,7 +8,7 @@ from docs.generate.page import Page
 
 ROOT = Path(__file__).parents[2]
 _FILES = {
-    "results.md": ("Results", "ablations/RESULTS.md"),
+    "results.md": ("What was measured", "ablations/RESULTS.md"),
     "contributing.md": ("Contributing", "CONTRIBUTING.md"),
     "changelog.md": ("Changelog", "CHANGELOG.md"),
 }

@@ -25,7 +25,19 @@ def test_outputs_are_stripped_and_cells_are_short(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_the_example_that_ships(path, tmp_path):
-    notebook = nbformat.read(path, as_version=4)
+    _carried_out(nbformat.read(path, as_version=4), tmp_path)
+
+
+def test_the_ladder_notebook_reads_the_results_of_a_paper(tmp_path):
+    notebook = nbformat.read(FOLDER / "ladder.ipynb", as_version=4)
+    own = 'EXAMPLE / "ladder"'
+    assert any(own in cell.source for cell in notebook.cells if cell.cell_type == "code")
+    for cell in notebook.cells:
+        cell.source = cell.source.replace(own, 'EXAMPLE / "papers/maccal-table5/ladder-cifar10"')
+    _carried_out(notebook, tmp_path)
+
+
+def _carried_out(notebook, tmp_path):
     # From a folder of its own: what it reads comes with the package, not with the checkout.
     NotebookClient(notebook, timeout=100, resources={"metadata": {"path": tmp_path}}).execute()
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]

@@ -64,8 +64,16 @@ def test_files_say_the_same_as_verdicts(tmp_path):
     assert "Vanilla" in (tmp_path / "table.tex").read_text()
 
 
+# The second has the trials of the first, and takes them.
+FAST = ("maccal/table5", "maccal/fig8")
+OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
+
+
 @pytest.mark.ray
-@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
+)
 def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(
     name, tmp_path_factory, without_figures
 ):

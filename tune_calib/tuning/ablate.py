@@ -49,6 +49,7 @@ from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.shared import take
 from tune_calib.tuning.site import Site
 from tune_calib.tuning.taken_in import refuse_damaged
 
@@ -122,6 +123,8 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
+        take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets)
+        plan = make_plan(planned, done(site.out))
         with followed(site.out, manifest.sweep):
             if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
                 return []

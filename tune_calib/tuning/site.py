@@ -23,6 +23,8 @@ class Site:
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
         profile: whether networks write where the time of an epoch went.
+        among: folder in whose results folders finished rows of the same trials are looked for;
+            None makes all of them.
     """
 
     out: Place
@@ -32,6 +34,7 @@ class Site:
     gpus: float = 0.0
     command: str = ""
     profile: bool = False
+    among: Place | None = None
 
     @classmethod
     def of(cls, out: str, store: str | None, *where: Any, **further: Any) -> "Site":

@@ -12,6 +12,7 @@ from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
+from analysis.shifts import FOREIGN_MEAN
 from analysis.text import number_cell, title
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.wording import counted
@@ -29,7 +30,8 @@ def draw_ood(results: LadderResults) -> Drawing | None:
     table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
     if table is None:
         return None
-    groups = list(dict.fromkeys(each.group for each in table.columns))
+    own = [each for each in table.columns if each.split != FOREIGN_MEAN]
+    groups = list(dict.fromkeys(each.group for each in own))
     height = 0.9 + len(groups) * (0.5 + 0.17 * len(sweep.rungs))
     figure, axes = plt.subplots(
         len(groups), len(SHOWN), figsize=(style.TEXT_IN, height), sharey=True, squeeze=False,

@@ -161,7 +161,7 @@ def trial_row(
         "git_revision": circumstances.git_revision,
         "own_s": result.own_s,
         "recipe": circumstances.recipe,
-        "plugins": _plugins(spec),
+        "plugins": plugins_of(spec),
         **measured,
         **(result.evaluation.metrics if result.evaluation else {}),
     }
@@ -200,7 +200,8 @@ def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _plugins(spec: TrialSpec) -> str | None:
+def plugins_of(spec: TrialSpec) -> str | None:
+    """What the row of a trial says of the plug-ins behind it."""
     used = {plugin.name: plugin.content for plugin in plugins.used(spec.plugins)}
     return json.dumps(used, sort_keys=True) if used else None
 

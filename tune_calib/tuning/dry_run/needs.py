@@ -2,11 +2,12 @@
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tune_calib.errors import DataNotFoundError
 from tune_calib.ladder import PlannedTrial
+from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.slots.head import HeadSlot
 from tune_calib.spec import TrialSpec, canonical_json
@@ -20,6 +21,7 @@ from tune_calib.tuning.search.driver import refuse_asked, study_so_far
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.study import points_of
+from tune_calib.tuning.shared import elsewhere
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
 from tune_calib.tuning.sweep.run import ladder_job, search_job
@@ -127,11 +129,12 @@ def refuse(job: Job) -> None:
 
 def _of_ladder(job: LadderJob) -> Needs:
     planned, out = job.planned(), job.site.out
-    finished = done(out)
+    taken = elsewhere(planned, out, job.site.among)
+    finished = done(out).union(taken)
     plan = make_plan(planned, finished)
     threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     left = [trial for trial in planned if trial.spec.hash not in finished]
-    looks = _looks(job, planned, left)
+    looks = _looks(job, planned, left, taken)
     return Needs(
         name=out.name,
         planned=len(planned),
@@ -150,14 +153,24 @@ def _of_ladder(job: LadderJob) -> Needs:
 
 
 def _looks(
-    job: LadderJob, planned: Sequence[PlannedTrial], left: Sequence[PlannedTrial]
+    job: LadderJob,
+    planned: Sequence[PlannedTrial],
+    left: Sequence[PlannedTrial],
+    taken: Mapping[str, Place],
 ) -> list[Look] | None:
-    """Closer looks at trials that are done, and at those that are left; None without files."""
+    """Closer looks at trials that are done, here or elsewhere, and at those that are left.
+
+    Returns:
+        None without files.
+    """
     try:
         sets = job.look.sets(planned[0].spec.data, job.site.data_root)
     except DataNotFoundError:  # for a GPU that is not here no files need be
         return None
     looks = lacking(job.look, sets, planned, job.site.out)
+    for folder in dict.fromkeys(taken.values()):
+        there = [trial for trial in planned if taken.get(trial.spec.hash) == folder]
+        looks += lacking(job.look, sets, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
     looks += [look for name in sets for look in in_looks(later, name)]
     return looks + (in_looks(later, None, job.look.bootstrap) if job.look.bootstrap else [])

@@ -29,11 +29,13 @@ class ReadFile:
         path: the file.
         content: what it says.
         lines: of each key and list item, 1-based.
+        among: as of ``Site.among``; no key of the file.
     """
 
     path: Path
     content: SweepFile
     lines: Mapping[Position, int]
+    among: places.Place | None = None
 
     @property
     def out(self) -> places.Place:

@@ -91,7 +91,7 @@ def sweep_file(ask: Ask) -> ReadFile:
             "entries": entries,
         }
     )
-    return ReadFile(Path(ask.table.name), content, {})
+    return ReadFile(Path(ask.table.name), content, {}, among=ask.out)
 
 
 def run_of_entry(ask: Ask) -> dict[str, str]:

@@ -186,7 +186,8 @@ def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:
 def _site(file: ReadFile, work: Work, command: str) -> Site:
     content = file.content
     folder = file.out / work.name
-    return Site(folder, file.store, content.data_root, content.address, work.gpus, command)
+    where = folder, file.store, content.data_root, content.address, work.gpus, command
+    return Site(*where, among=file.among)
 
 
 def question_of(work: Work) -> Question:

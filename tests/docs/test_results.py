@@ -1,0 +1,70 @@
+"""The page of claims is what the results that ship say, and these are results like any others."""
+
+import json
+import shlex
+import shutil
+
+import pytest
+
+from analysis.reproduction.overview import read_all
+from docs.results import IMAGES, PAGE, ROOT, SHIPPED, page
+from tests.support import here
+from tune_calib.places import place
+from tune_calib.registry import REPRODUCTIONS
+
+STORED = read_all(place(str(SHIPPED)))
+FOLDERS = [f"{own.made.table.folder}/{sweep.out.name}" for own in STORED
+           for _, sweep in own.made.sweeps]  # fmt: skip
+
+
+def test_the_page_says_what_the_stored_results_say():
+    assert page() == PAGE.read_text(encoding="utf-8")
+
+
+def test_its_first_table_has_every_claim_of_what_was_run_and_the_rest_is_named():
+    text = PAGE.read_text(encoding="utf-8")
+    first = text[: text.index("\n## ")]
+    ran = {own.made.table.name for own in STORED}
+    for name in REPRODUCTIONS:
+        table = REPRODUCTIONS[name]
+        assert all((claim.text in first) == (name in ran) for claim in table.claims)
+        assert f"\n## {name}\n" in text if name in ran else name in text.partition("## Not run")[2]
+
+
+def test_its_commands_make_tables_that_are():
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("tune-calib ")]
+    assert len(lines) == len(STORED)
+    for line in lines:
+        _, command, name, option, scale = shlex.split(line)[:5]
+        assert (command, option) == ("reproduce", "--scale")
+        assert scale in REPRODUCTIONS[name].scales
+
+
+def test_its_pictures_are_there_and_no_others():
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"(images/papers/{path.name})" in text for path in IMAGES.iterdir())
+    assert text.count("](images/papers/") == len(list(IMAGES.iterdir()))
+
+
+def test_what_ships_is_small_and_names_no_machine():
+    assert sum(path.stat().st_size for path in SHIPPED.rglob("*")) < 16e6
+    for path in SHIPPED.rglob("*.json"):
+        command = json.loads(path.read_text())["command"]
+        assert not [word for word in shlex.split(command) if word.startswith("/")]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_ranks_are_of_the_results_as_they_are(folder):
+    done = here("ranks", SHIPPED / folder)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["report"], ["significance"], ["status"]])
+def test_commands_take_them_as_results_of_ones_own(command, tmp_path, without_figures):
+    out = shutil.copytree(SHIPPED / FOLDERS[0], tmp_path / "out")
+    done = here(*command, out)
+    assert done.returncode == 0, done.stderr
+
+
+def test_they_lie_in_the_package():
+    assert SHIPPED.is_relative_to(ROOT / "analysis")

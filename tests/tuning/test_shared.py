@@ -1,0 +1,131 @@
+"""Rows of trials that another folder of results holds are taken, and those alone."""
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from tests import fake_results
+from tune_calib.asked import Asked, Seeds
+from tune_calib.ladder import expand
+from tune_calib.pipelines import side_by_side
+from tune_calib.results import SCHEMAS, read_table, write_results, write_table
+from tune_calib.tuning.folder import done
+from tune_calib.tuning.shared import elsewhere, take
+
+ASKED = Asked({"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)).suited()
+FIRST = expand(side_by_side(("ce", "ce+mac_cal")), ASKED)
+SECOND = expand(side_by_side(("ls", "ce+temperature", "ce+mac_cal")), ASKED)
+COMMON = {t.spec.hash for t in FIRST} & {t.spec.hash for t in SECOND}
+
+
+def row(trial, **own):
+    nothing = dict.fromkeys(SCHEMAS["trials"].names)
+    told = {"spec_hash": trial.spec.hash, "status": "done", "rung": trial.rung, "sweep": "first",
+            "rung_label": trial.label, "ladder": "first", "test/ece": 0.1}  # fmt: skip
+    return nothing | told | own
+
+
+def written(out, trials=FIRST, **own):
+    for index, trial in enumerate(trials):
+        spec_hash = {"spec_hash": trial.spec.hash}
+        curves = [{**spec_hash, "epoch": 1, "name": "q", "value": 0.5}]
+        samples = pa.Table.from_pylist(
+            [{**spec_hash, "split": "train", "epoch": 1, "sample": 3, "gate": 1, "indicator": 0.5,
+              "confidence": 0.5, "correct": True}], schema=SCHEMAS["samples"],
+        )  # fmt: skip
+        tables = {"trials": [row(trial, **own)], "curves": curves, "bins": []}
+        write_results(out, f"trial-{index}", tables, samples)
+        ends = {"lower": 0.0, "upper": 1.0, "se": 0.1, "resamples": 100, "draws": [0.1, 0.2]}
+        of_test = {**spec_hash, "split": "test", "metric": "ece", **ends}
+        write_table(out, "intervals", f"trial-{index}", pa.Table.from_pylist([of_test]))
+        sets = ("ood/noise", "generated/fog/1", "generated/fog/2")
+        shifts = [{**spec_hash, "set": name, "metric": "ece", "value": 0.2} for name in sets]
+        write_table(out, "shifts", f"trial-{index}", pa.Table.from_pylist(shifts))
+    (out / "sweep.json").write_text("{}")
+
+
+def taken(tmp_path, planned=SECOND, sets=()):
+    take(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets)
+    return tmp_path / "b" / "own"
+
+
+def test_what_both_ask_for_is_taken_under_the_names_of_the_own_sweep(tmp_path):
+    written(tmp_path / "a" / "first")
+    own = taken(tmp_path)
+    assert len(COMMON) == 2
+    rows = {r["spec_hash"]: r for r in read_table(own, "trials").to_pylist()}
+    assert set(rows) == COMMON
+    for trial in SECOND:
+        if trial.spec.hash in COMMON:
+            found = rows[trial.spec.hash]
+            assert (found["rung"], found["rung_label"]) == (trial.rung, trial.label)
+            assert (found["sweep"], found["ladder"]) == ("second", "compare")
+            assert found["test/ece"] == 0.1
+    for table in ("curves", "samples", "intervals"):
+        content = read_table(own, table)
+        assert set(content["spec_hash"].to_pylist()) == COMMON
+    draws = read_table(own, "intervals")["draws"].to_pylist()
+    assert draws == [pytest.approx([0.1, 0.2])] * 2
+
+
+def test_intervals_of_before_draws_were_kept_are_made_again(tmp_path):
+    written(tmp_path / "a" / "first")
+    for path in (tmp_path / "a" / "first" / "intervals").iterdir():
+        content = read_table(path.parents[1], "intervals", path.stem)
+        rows = [row | {"draws": None} for row in content.to_pylist()]
+        write_table(path.parents[1], "intervals", path.stem, pa.Table.from_pylist(rows))
+    own = taken(tmp_path)
+    assert done(own) == COMMON
+    assert read_table(own, "intervals").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ((), set()),
+        (("ood/noise",), {"ood/noise"}),
+        (("generated/fog",), {"generated/fog/1", "generated/fog/2"}),
+    ],
+)
+def test_of_shift_sets_those_that_are_asked_for(asked, expected, tmp_path):
+    written(tmp_path / "a" / "first")
+    found = read_table(taken(tmp_path, sets=asked), "shifts")["set"].to_pylist()
+    assert set(found) == expected
+
+
+@pytest.mark.parametrize(
+    "own", [{"status": "crashed"}, {"status": "diverged"}, {"plugins": json.dumps({"x": "1"})}]
+)
+def test_what_did_not_finish_or_is_of_another_plug_in_is_not(own, tmp_path):
+    written(tmp_path / "a" / "first", **own)
+    assert done(taken(tmp_path)) == set()
+
+
+def test_a_folder_is_asked_once_and_what_it_got_later_comes_too(tmp_path):
+    ours = [t for t in FIRST if t.spec.hash in COMMON]
+    written(tmp_path / "a" / "first", ours[:1])
+    own = taken(tmp_path)
+    assert len(done(own)) == 1
+    written(tmp_path / "a" / "first", ours)
+    assert set(elsewhere(SECOND, own, tmp_path)) == {ours[1].spec.hash}
+    assert done(taken(tmp_path)) == COMMON
+    assert elsewhere(SECOND, own, tmp_path) == {}
+    before = sorted(path.name for path in own.rglob("*"))
+    taken(tmp_path)
+    assert sorted(path.name for path in own.rglob("*")) == before
+
+
+def test_nothing_is_looked_for_unless_asked_and_nothing_in_the_folder_itself(tmp_path):
+    written(tmp_path / "a" / "first")
+    assert elsewhere(SECOND, tmp_path / "b" / "own", None) == {}
+    assert elsewhere(FIRST[:1], tmp_path / "a" / "first", tmp_path) == {}
+
+
+def test_a_damaged_folder_gives_nothing_and_stops_nobody(tmp_path):
+    written(tmp_path / "a" / "first")
+    fake_results.write(tmp_path / "a" / "other")
+    (tmp_path / "a" / "0" / "trials").mkdir(parents=True)
+    (tmp_path / "a" / "0" / "trials" / "x.parquet").write_bytes(b"no")
+    (tmp_path / "a" / "0" / "sweep.json").write_text("{}")
+    assert done(taken(tmp_path)) == COMMON
