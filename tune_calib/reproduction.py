@@ -104,6 +104,7 @@ class Setting:
         seeds: of network and head together; of the heads alone where networks are given.
         weights: files of networks that others trained, by their backbones: they stand in the place
             of ``backbones`` and are not trained.
+        start: file of weights from which networks are trained on, of its one backbone.
         gpus: of one Ray trial: 0, 1 or 1/k.
         bootstrap: draws of the test samples, and of those of shift sets.
         shift: shift sets on which finished trials are looked at, as words of ``data.shift``.
@@ -115,6 +116,7 @@ class Setting:
     set: Settings = field(default_factory=dict)
     seeds: int = 3
     weights: Mapping[str, str] = field(default_factory=dict)
+    start: str | None = None
     gpus: float = 0.0
     bootstrap: int = 1000
     shift: tuple[str, ...] = ()

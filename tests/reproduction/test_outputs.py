@@ -130,6 +130,6 @@ def test_a_data_set_is_not_foreign_to_itself(tmp_path):
     fake_results.write(tmp_path / "a")
     fake_results.add_shifts(tmp_path / "a", ["ood/svhn"])
     table = replace(TABLE, claims=claims, metrics=metrics, published=None)
-    write_reproduction(table, tmp_path, [("a", "ladder")], "tune-calib reproduce x")
+    write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
     assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["svhn"]
     assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}

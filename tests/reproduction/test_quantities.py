@@ -96,7 +96,7 @@ def test_the_page_says_over_what_and_embeds_the_figures_that_were_drawn(out):
     figures.mkdir()
     for kind in ("svg", "png", "pdf"):
         (figures / f"sparsity.{kind}").write_text('<svg width="100pt"/>')
-    write_reproduction(TABLE, out.parent, [("a", "ladder")], "tune-calib reproduce x")
+    write_reproduction(TABLE, out.parent, {"a": "ladder"}, "tune-calib reproduce x")
     page = (out.parent / PAGE).read_text()
     assert LADDER_FIGURES["sparsity"].title in page
     assert 'href="a/figures/sparsity.pdf"' in page

@@ -92,6 +92,27 @@ def in_force(context: Any) -> Iterator[str]:
         _in_force.reset(token)
 
 
+def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:
+    """The options of a command that are typed, and those that a file sets.
+
+    Args:
+        context: of the command.
+        without: keys of options that are left out.
+    """
+    return [
+        str(word)
+        for option in context.command.params
+        if isinstance(option, TyperOption) and option.opts[0].removeprefix("--") not in without
+        if _is_told(context, option.name)
+        for word in _as_typed(option, context.params[option.name])
+    ]
+
+
+def _is_told(context: Any, name: str | None) -> bool:
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+
+
 def _is_default(context: Any, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "DEFAULT_MAP"

@@ -260,6 +260,18 @@ def typed() -> str:
     return shlex.join(["tune-calib", *given[:end], *defaults.words(), *given[end:]])
 
 
+def typed_of(context: typer.Context, argument: str, *without: str) -> str:
+    """The command as typed, for one of its arguments alone.
+
+    Args:
+        context: of the command.
+        argument: in the place of all that were named.
+        without: keys of options that named them too.
+    """
+    words = defaults.typed_options(context, without)
+    return shlex.join(["tune-calib", context.command.name or "", argument, *words])
+
+
 def stoppable(again: str, work: Callable[[], Any]) -> Any:
     """Do some work; a signal that stops it is one line that says how to go on."""
     from tune_calib.tuning.backend.stop import stop_signals

@@ -1,6 +1,7 @@
 """The command of the papers' tables: reproduce."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,22 +10,25 @@ import typer
 from tune_calib import console
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
-from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed
+from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed, typed_of
 from tune_calib.cli.panels import FORMATS, WHERE
 from tune_calib.cli.sweep_files import GpuModel
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, as_option
 from tune_calib.registry import REPRODUCTIONS, told
 from tune_calib.reproduction import SCALES, Scale
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
     from tune_calib.reproduction import Reproduction
+    from tune_calib.tuning.ablate import LadderJob
+    from tune_calib.tuning.search.job import SearchJob
     from tune_calib.tuning.sweep.entries import Work
     from tune_calib.tuning.sweep.file import ReadFile
     from tune_calib.tuning.sweep.reproduced import Ask
 
 
 def reproduce(
+    context: typer.Context,
     tables: Annotated[
         list[str] | None,
         typer.Argument(
@@ -42,7 +46,7 @@ def reproduce(
     data_root: DataRoot = None,
     weights: Annotated[
         Path | None,
-        typer.Option(help="folder of published networks; without it they are left out"),
+        typer.Option(help="folder of networks of others; given ones are left out without it"),
     ] = None,
     out: Annotated[
         str | None,
@@ -56,6 +60,7 @@ def reproduce(
     address: Address = None,
     gpu_model: GpuModel = None,
     dry_run: DryRun = False,
+    is_all: Annotated[bool, typer.Option("--all", help="every table that has the scale")] = False,
     list_: Annotated[
         bool, typer.Option("--list", help="list the tables and start nothing")
     ] = False,
@@ -69,9 +74,10 @@ def reproduce(
         tune-calib reproduce --list
         tune-calib reproduce maccal/table5 --scale smoke
         tune-calib reproduce maccal/table5 fedlas/gate --data-root data --dry-run
+        tune-calib reproduce --all --scale smoke
     """
-    if list_ != (not tables):
-        raise UserError("name tables as PAPER/TABLE, or take --list")
+    if bool(tables) + is_all + list_ != 1:
+        raise UserError("name tables as PAPER/TABLE, or take --all or --list")
     if as_json and not list_:
         raise UserError("--json is of --list; give that too")
     if list_:
@@ -82,75 +88,118 @@ def reproduce(
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}")
+    own: Scale = next(each for each in SCALES if each == scale)
     # Before torch is loaded.
     for name in tables or ():
         REPRODUCTIONS.require(name)
+    asked = dict.fromkeys(tables or _every(own))
 
     from tune_calib.places import place
     from tune_calib.tuning.sweep.reproduced import Ask, refuse_lacking
 
-    own: Scale = next(each for each in SCALES if each == scale)
     folder = place(out or f"runs/reproduce-{scale}")
     asks = [
         Ask(REPRODUCTIONS[name], own, folder, seeds, data_root, weights, address, gpu_model)
-        for name in dict.fromkeys(tables or ())
+        for name in asked
     ]
-    if gpu_model is None:
-        refuse_lacking(asks)
-    failures = [failure for ask in asks for failure in _carry_out(ask, dry_run)]
-    for failure in failures:
-        typer.echo(failure, err=True)
+    refuse_lacking(asks)
+    # All of them before the first is begun.
+    plans = [_plan(ask, typed_of(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks]
+    failures = []
+    for plan in plans:
+        try:
+            failures += _carry_out(plan, dry_run)
+        except UserError as error:
+            if len(plans) == 1:
+                raise
+            # Hours of the other tables must not end with it.
+            failures.append(f"{plan.ask.table.name}: {as_option(error)}")
+            typer.echo(failures[-1], err=True)
     if failures:
         raise typer.Exit(1)
 
 
-def _carry_out(ask: "Ask", dry_run: bool) -> list[str]:
-    """Make a table, and tell it; of a dry run, say what would be done.
+def _every(scale: Scale) -> list[str]:
+    """The tables of a scale; those that have it not are named."""
+    without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
+    if without:
+        typer.echo(f"skipped, without scale {scale}: {', '.join(without)}", err=True)
+    return [name for name in REPRODUCTIONS if name not in without]
 
-    Returns:
-        A line for each trial that crashed.
-    """
-    from tune_calib.tuning.dry_run.told import forecast
-    from tune_calib.tuning.sweep.reproduced import sweep_file
+
+@dataclass(frozen=True)
+class _Plan:
+    """A table as it is asked for, what is to be done for it, and the command that does it alone."""
+
+    ask: "Ask"
+    file: "ReadFile"
+    works: "list[Work]"
+    command: str
+
+    @property
+    def out(self) -> "Place":
+        """Folder of the table."""
+        return self.file.out
+
+
+def _plan(ask: "Ask", command: str, is_dry: bool) -> _Plan:
+    from tune_calib.tuning.sweep.reproduced import refuse_other, sweep_file
     from tune_calib.tuning.sweep.run import planned_works
 
     file = sweep_file(ask)
-    works = planned_works(file, ask.gpu_model is None, dry_run)
-    if ask.left_out:
-        typer.echo(f"left out without --weights FOLDER: {', '.join(ask.left_out)}", err=True)
+    works = planned_works(file, ask.gpu_model is None, is_dry)
+    refuse_other(ask, file, works)
+    return _Plan(ask, file, works, command)
+
+
+def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
+    """Make a table, and tell it; of a dry run, say what would be done.
+
+    Returns:
+        A line for each trial that crashed; they are told.
+    """
+    from tune_calib.tuning.dry_run.told import forecast
+
+    if left_out := plan.ask.left_out:
+        typer.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
     if dry_run:
-        typer.echo(console.shown(forecast(file, works)))
+        typer.echo(console.shown(forecast(plan.file, plan.works)))
         return []
-    return list(stoppable(typed(), lambda: _run(ask, file, works)))
-
-
-def _run(ask: "Ask", file: "ReadFile", works: "list[Work]") -> list[str]:
-    from analysis.ladder.report import write_report
-    from tune_calib.tuning.sweep.reproduced import keep_logits
-    from tune_calib.tuning.sweep.run import run_sweep
-
-    failures, done = [], []
-    for ended in run_sweep(file, works, typed(), None, tell_settings):
-        failures += [f"{ended.name}: {failure}" for failure in ended.failures]
-        if not ended.is_refused:
-            done.append(ended.folder)
-            failures += keep_logits(ask, works, ended.folder)
-            write_report(ended.folder)
-    _report(ask, works, done)
+    failures: list[str] = stoppable(typed(), lambda: _run(plan))
+    for failure in failures:
+        typer.echo(failure, err=True)
     return failures
 
 
-def _report(ask: "Ask", works: "list[Work]", done: "list[Place]") -> None:
+def _run(plan: _Plan) -> list[str]:
+    from analysis.ladder.report import write_report
+    from tune_calib.tuning.sweep.reproduced import keep_lock, keep_logits
+    from tune_calib.tuning.sweep.run import run_sweep
+
+    def begin(job: "LadderJob | SearchJob") -> None:
+        # Before its first trial: what is stopped tells of which scale it is.
+        keep_lock(plan.ask, plan.file, plan.works, [], plan.command)
+        tell_settings(job)
+
+    failures, done = [], []
+    for ended in run_sweep(plan.file, plan.works, plan.command, None, begin):
+        failures += [f"{ended.name}: {failure}" for failure in ended.failures]
+        if not ended.is_refused:
+            done.append(ended.folder)
+            failures += keep_logits(plan.ask, plan.works, ended.folder)
+            write_report(ended.folder)
+    if done:
+        _report(plan, done)
+    return failures
+
+
+def _report(plan: _Plan, done: "list[Place]") -> None:
     """Write what a reader of the paper asks for beside the results, and tell it."""
     from analysis.reproduction.files import write_reproduction
-    from tune_calib.tuning.sweep.lock import write_lock
-    from tune_calib.tuning.sweep.reproduced import run_of_folder
+    from tune_calib.tuning.sweep.reproduced import keep_lock
 
-    out, names = ask.out / ask.table.folder, run_of_folder(ask, works)
-    of_done = {folder.name: names[folder.name] for folder in done}
-    asked = {"table": ask.table.name, "scale": ask.scale, "runs": of_done}
-    write_lock(out, done, typed(), asked)
-    typer.echo(console.shown(write_reproduction(ask.table, out, of_done, typed())))
+    runs, command = keep_lock(plan.ask, plan.file, plan.works, done, plan.command)
+    typer.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))
 
 
 def _tell_list(as_json: bool) -> None:
@@ -159,13 +208,15 @@ def _tell_list(as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return
-    heads = ["name", "title", "metrics", "scales", "claims"]
+    heads = ["name", "scales", "claims", "title", "metrics"]
     rows = [
-        [each["name"], each["title"], ", ".join(each["metrics"]), ", ".join(each["scales"]),
-         str(len(each["claims"]))]
+        [each["name"], " ".join(each["scales"]), str(len(each["claims"])), each["title"],
+         ", ".join(each["metrics"])]
         for each in entries
     ]  # fmt: skip
-    typer.echo(console.shown(console.Text([console.Table(heads, rows, is_main=True)])))
+    scales = "; ".join(f"{name}: {what}" for name, what in SCALES.items())
+    table = console.Table(heads, rows, is_main=True)
+    typer.echo(console.shown(console.Text([table, console.Prose(f"Scales: {scales}.")])))
 
 
 def _entry(record: "Reproduction") -> dict[str, Any]:

@@ -8,12 +8,43 @@ from typing import Any
 import torch
 
 from tune_calib.engine.machine import machine
+from tune_calib.errors import DamagedFileError
 from tune_calib.places import Place
 from tune_calib.results import atomic_write, read_table
 from tune_calib.tuning.backend.rows import git_revision
 
 LOCK = "lock.json"
+_AND = " && "
 _OF_TRIALS = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
+
+
+def read_lock(out: Place) -> dict[str, Any]:
+    """What ``lock.json`` of a folder says; nothing where there is none.
+
+    Raises:
+        DamagedFileError: it is no record.
+    """
+    path = out / LOCK
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("runs", {}), dict):
+        raise DamagedFileError(f"{path} is no record of a table; delete it and run again")
+    return found
+
+
+def joined(lock: dict[str, Any], command: str) -> str:
+    """The commands that make all of a table, of which the last ones need not ask for all of it.
+
+    Args:
+        lock: what stands there.
+        command: that does some of it now.
+    """
+    before = [own for own in str(lock.get("command", "")).split(_AND) if own]
+    return _AND.join(dict.fromkeys([*before, command]))
 
 
 def write_lock(out: Place, folders: list[Place], command: str, asked: dict[str, Any]) -> None:

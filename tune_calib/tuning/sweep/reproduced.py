@@ -12,10 +12,17 @@ from tune_calib.gpus import GPUS
 from tune_calib.places import Place
 from tune_calib.registry import DATASETS
 from tune_calib.reproduction import Reproduction, Run, Scale, Setting
+from tune_calib.tuning.ablate import sweep_manifest
+from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
 from tune_calib.tuning.sweep.format import SweepFile
+from tune_calib.tuning.sweep.lock import joined, read_lock, write_lock
+from tune_calib.tuning.sweep.run import ladder_job
+
+# Stands for weights of which hours are told, and which need not be here.
+_ANY_WEIGHTS = "0" * 16
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Ask:
         out: folder of all tables, which share its ``store``.
         seeds: instead of those of the scale.
         data_root: folder that holds the data sets.
-        weights: folder of given networks; without it they are left out.
+        weights: folder of networks of others. Without it given ones are left out, and networks
+            that others are trained on from are lacking.
         address: of a Ray cluster.
         gpu_model: a GPU by name that hours are told of; then nothing need be here.
     """
@@ -138,6 +146,9 @@ def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
         }
         if not own.weights:
             backbones = {"backbones": own.backbones} if own.backbones else {}
+            if own.start:
+                started = {**merged.get("network", {}), "weights": _start(ask, own.start)}
+                entry["set"] = {**merged, "network": started}
             yield f"{run.name}-{index}" if index else run.name, entry | backbones
             continue
         for backbone, file in own.weights.items():
@@ -160,19 +171,33 @@ def _in(ask: Ask, file: str) -> Path:
     return ask.weights / file
 
 
+def _start(ask: Ask, file: str) -> str:
+    return _ANY_WEIGHTS if ask.weights is None else str(_in(ask, file))
+
+
 def lacking(ask: Ask) -> list[str]:
-    """What this machine has not that a table needs, a line each: data sets, weights, a GPU."""
+    """What this machine has not that a table needs, a line each: data sets, weights, a GPU.
+
+    Of a GPU elsewhere, by its name, files of weights alone, and those only of a folder that is
+    named: what their networks are is read from them.
+    """
+    if ask.scale not in ask.table.scales:
+        return [f"no scale {ask.scale!r}, only {', '.join(ask.table.scales)}"]
     found: dict[str, None] = {}
     for own in ask.settings:
+        for file in (*own.weights.values(), *([own.start] if own.start else [])):
+            if ask.weights is not None and not _in(ask, file).is_file():
+                found[f"no weights {_in(ask, file)}"] = None
+            elif ask.weights is None and ask.gpu_model is None:
+                found[f"no {file}: name its folder by `weights`"] = None
+        if ask.gpu_model is not None:
+            continue
         foreign = [word for word in own.shift if word in DATASETS]
         for dataset in (*own.datasets, *foreign):
             try:
                 DATASETS[dataset].locate(ask.data_root)
             except UserError as error:
                 found[str(error)] = None
-        for file in own.weights.values():
-            if not _in(ask, file).is_file():
-                found[f"no weights {_in(ask, file)}"] = None
         # A cluster has GPUs of its own.
         if own.gpus and ask.address is None and not torch.cuda.is_available():
             found["no GPU"] = None
@@ -183,7 +208,7 @@ def refuse_lacking(asks: list[Ask]) -> None:
     """Refuse to begin tables for which something is not here.
 
     Raises:
-        UserError: it tells everything at once.
+        UserError: it tells everything at once: also of tables that are not made at their scale.
     """
     found: dict[str, list[str]] = {}
     for ask in asks:
@@ -192,3 +217,53 @@ def refuse_lacking(asks: list[Ask]) -> None:
     if found:
         told = "; ".join(f"{line} ({', '.join(names)})" for line, names in found.items())
         raise UserError(f"not here: {told}")
+
+
+def refuse_other(ask: Ask, file: ReadFile, works: Iterable[Work]) -> None:
+    """Refuse a folder that holds anything else than a part of this table at this scale.
+
+    It may hold other seeds of it, and given networks that are not asked for now.
+
+    Raises:
+        UserError: it does.
+    """
+    lock = read_lock(file.out)
+    if lock and (lock.get("table"), lock.get("scale")) != (ask.table.name, ask.scale):
+        raise UserError(
+            f"`out` {ask.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
+            f"{ask.scale!r}; name another `out`"
+        )
+    if not lock and not any((file.out / work.name).exists() for work in works):
+        refuse_foreign(file.out)
+    for work in works:
+        sweep_manifest(ladder_job(file, work, ""), work.planned())
+
+
+def keep_lock(
+    ask: Ask, file: ReadFile, works: Iterable[Work], done: list[Place], command: str
+) -> tuple[dict[str, str], str]:
+    """Write the lock file of a table.
+
+    Args:
+        ask: the table.
+        file: its sweep file.
+        works: what is asked for now.
+        done: folders of it that are done.
+        command: that does it.
+
+    Returns:
+        Run of each folder that the table has, also of those that were made before and are not
+        asked for now; and the command that makes all of them.
+    """
+    lock, known = read_lock(file.out), [run.name for run in ask.table.runs]
+    before = {
+        folder: run
+        for folder, run in lock.get("runs", {}).items()
+        if run in known and (file.out / folder).exists()
+    }
+    names = run_of_folder(ask, works)
+    runs = before | {folder.name: names[folder.name] for folder in done}
+    told = joined(lock, command)
+    asked = {"table": ask.table.name, "scale": ask.scale, "runs": runs}
+    write_lock(file.out, [file.out / name for name in runs], told, asked)
+    return runs, told

@@ -1,0 +1,219 @@
+"""What options of ``reproduce`` and what lies in its folders do to each other."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import fake_results
+from tests.support import cli, command_line, here, rows
+from tune_calib.places import place
+from tune_calib.registry import DATASETS, RECIPES, REPRODUCTIONS
+from tune_calib.reproduction import GIVEN
+from tune_calib.tuning.sweep.entries import Work
+from tune_calib.tuning.sweep.lock import LOCK, read_lock
+from tune_calib.tuning.sweep.reproduced import Ask, keep_lock, sweep_file
+
+TABLE = "maccal/table5"
+FOLDER = REPRODUCTIONS[TABLE].folder
+ROOT = Path(__file__).parents[2]
+
+
+def content(out):
+    return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def locked(out, scale, **further):
+    (out / FOLDER).mkdir(parents=True)
+    lock = {"table": TABLE, "scale": scale, "command": "tune-calib reproduce x", **further}
+    (out / FOLDER / LOCK).write_text(json.dumps(lock))
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
+    locked(tmp_path, "cpu")
+    before = content(tmp_path)
+    # Behind another one: all are looked at before the first is begun.
+    said = refusal(
+        "reproduce", "tst/reproduction", TABLE, "--scale", "smoke", "--out", tmp_path, *dry
+    )
+    assert f"{TABLE} at scale 'cpu', not 'smoke'; name another --out" in said
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda own: fake_results.write(own / "ladder-digits"), "holds another sweep"),
+        (lambda own: (own / "notes.txt").write_text("mine"), "holds notes.txt"),
+        (lambda own: fake_results.write(own / "ladder-cifar10"), "holds ladder-cifar10"),
+        (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} is no record"),
+    ],
+)
+def test_a_folder_of_something_else_is_refused(make, told, tmp_path, refusal):
+    (tmp_path / FOLDER).mkdir()
+    make(tmp_path / FOLDER)
+    before = content(tmp_path)
+    assert told in refusal("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path)
+    assert content(tmp_path) == before
+
+
+def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
+    locked(tmp_path, "smoke")
+    (tmp_path / FOLDER / "notes.txt").write_text("mine")
+    done = here("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path, "--dry-run")
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
+    ask = Ask(REPRODUCTIONS[TABLE], "cpu", place(str(tmp_path)))
+    file = sweep_file(ask)
+    given = f"ladder-given-{next(iter(GIVEN))}-cifar10"
+    runs = {given: "ladder", "ladder-gone": "ladder", "ladder-0": "no run of this version"}
+    locked(tmp_path, "cpu", runs=runs)
+    for name in (given, "ladder-cifar10", "ladder-0"):
+        fake_results.write(file.out / name)
+    work = Work("ladder-cifar10", ("entries", "ladder"), None, 0.0)
+    for _ in range(2):
+        found, told = keep_lock(ask, file, [work], [file.out / work.name], "tune-calib reproduce y")
+        assert found == {given: "ladder", "ladder-cifar10": "ladder"}
+        assert told == "tune-calib reproduce x && tune-calib reproduce y"
+    lock = read_lock(file.out)
+    assert (lock["command"], lock["runs"], set(lock["trials"])) == (told, found, set(found))
+
+
+def test_tables_that_cannot_be_made_are_told_together_and_nothing_is_begun(tmp_path, refusal):
+    out, data = tmp_path / "out", tmp_path / "data"
+    data.mkdir()
+    tables = ("fedlas/table2", "maccal/fig4", TABLE)
+    said = refusal("reproduce", *tables, "--scale", "gpu", "--out", out, "--data-root", data)
+    for word in ("no scale 'gpu', only smoke, paper (fedlas/table2)", "(maccal/fig4)", "cifar100"):
+        assert word in said
+    assert not out.exists()
+    said = refusal(
+        "reproduce", TABLE, "maccal/fig4", "--scale", "gpu", "--out", out, "--dry-run",
+        "--gpu-model", "A100-80GB",
+    )  # fmt: skip
+    assert "no scale 'gpu'" in said
+
+
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_weights_to_start_from_are_told_with_all_that_lacks(is_named, dry, tmp_path, refusal):
+    words = ("--weights", tmp_path) if is_named else ()
+    said = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
+    for own in REPRODUCTIONS["fedlas/table2"].scales["paper"]:
+        assert own.start in said
+    assert ("--weights" in said) != is_named
+    assert {"cub", "aircraft"} <= set(said.split())
+
+
+def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
+    words = ("reproduce", "fedlas/table2", "--scale", "paper", "--out", tmp_path / "out")
+    done = here(*words, "--dry-run", "--gpu-model", "A100-80GB")
+    assert done.returncode == 0, done.stderr
+    assert "networks: 108 to train" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
+    for scale, settings in REPRODUCTIONS[name].scales.items():
+        for own in settings:
+            is_started = bool(own.recipe) and RECIPES[own.recipe].pretrained
+            assert is_started == (own.start is not None), scale
+            assert not own.start or (len(own.backbones) == 1 and not own.weights)
+
+
+def test_the_print_names_data_sets_as_the_program_does():
+    from analysis.published import published, published_tables
+
+    names = {name for table in published_tables() for name in published(table)["dataset"]}
+    assert names - {"average"} <= set(DATASETS)
+
+
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [("file", "a file lies where a folder should"), ("nosuch://bucket/x", "nosuch")],
+)
+def test_an_out_that_is_no_folder_is_one_line(out, told, tmp_path, monkeypatch, refusal):
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    assert told in refusal("reproduce", TABLE, "--scale", "smoke", "--out", out)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_dry_run_counts_the_seeds_that_are_asked_for(tmp_path):
+    words = ("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
+    assert "networks: 1 to train" in here(*words).stdout
+    assert "networks: 5 to train" in here(*words, "--seeds", "5").stdout
+
+
+def test_all_tables_of_a_scale_are_made_and_the_others_named(tmp_path, refusal):
+    for words in (["--all", TABLE], ["--all", "--list"]):
+        assert "--all" in refusal("reproduce", *words)
+    done = here("reproduce", "--all", "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    for name in REPRODUCTIONS:
+        assert f"{name} in " in done.stdout
+    words = ("--scale", "gpu", "--gpu-model", "A100-80GB", "--out", tmp_path / "out", "--dry-run")
+    done = here("reproduce", "--all", *words)
+    assert done.returncode == 0, done.stderr
+    without = [name for name in REPRODUCTIONS if "gpu" not in REPRODUCTIONS[name].scales]
+    assert f"skipped, without scale gpu: {', '.join(without)}" in done.stderr
+    assert not any(f"{name} in " in done.stdout for name in without)
+
+
+def test_the_list_is_readable_in_a_hundred_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    lines = here("reproduce", "--list").stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    for name in REPRODUCTIONS:
+        (line,) = [own for own in lines if own.split()[:1] == [name]]
+        assert " ".join(REPRODUCTIONS[name].scales) in line
+        assert str(len(REPRODUCTIONS[name].claims)) in line.split()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp_path):
+    # The first is of a plug-in.
+    plugin = "docs/examples/plugin_table.py"
+    tables = ("smoothing/table2", "tst/reproduction", TABLE)
+    rest = ["--scale", "smoke", "--out", str(tmp_path), "--plugin", plugin]
+    first, second, third = (tmp_path / name.replace("/", "-") for name in tables)
+    words = command_line("reproduce", *tables, *rest)
+    process = subprocess.Popen(
+        words, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while process.poll() is None and not [*second.glob("*/trials/*.parquet")]:
+        time.sleep(0.05)
+    os.killpg(process.pid, sign) if sign == signal.SIGKILL else process.send_signal(sign)
+    said = process.communicate()[1]
+    if sign == signal.SIGINT:
+        whole = shlex.join(["tune-calib", "reproduce", *tables, *rest])
+        assert f"go on with: {whole}" in said
+    assert (first / "reproduction.html").exists()
+    assert read_lock(first)["runs"] == {"methods-digits": "methods"}
+    assert read_lock(first)["command"] == shlex.join(["tune-calib", "reproduce", tables[0], *rest])
+    assert (read_lock(second)["scale"], read_lock(second)["runs"]) == ("smoke", {})
+    assert not third.exists()
+    before = rows(first / "methods-digits"), content(first / "methods-digits/trials")
+    begun = content(second / "ladder-digits/trials")
+    again = cli("reproduce", *tables, *rest, cwd=ROOT)
+    assert again.returncode == 0, again.stderr
+    assert (rows(first / "methods-digits"), content(first / "methods-digits/trials")) == before
+    assert begun.items() <= content(second / "ladder-digits/trials").items()
+    for folder, name in zip((second, third), tables[1:], strict=True):
+        own = shlex.join(["tune-calib", "reproduce", name, *rest])
+        assert read_lock(folder)["command"] == own
+        assert own.replace("&", "&amp;") in (folder / "reproduction.html").read_text()
+    more = cli("reproduce", tables[1], *rest, "--seeds", "2", cwd=ROOT)
+    assert more.returncode == 0, more.stderr
+    assert read_lock(second)["command"].count("tune-calib reproduce") == 2
