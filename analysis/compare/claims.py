@@ -10,12 +10,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from analysis.compare.blocks import over_seeds
+from analysis.compare.blocks import Matched, over_seeds
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
@@ -147,7 +148,7 @@ def _changes(sweep: Sweep, claim: Claim, than: str) -> _Changes:
     metric, split = parted(claim.metric)
     if split is not None and column(split, metric) not in sweep.trials:
         return _Changes(np.array([]), why=f"no trial has {claim.metric}")
-    matched = over_seeds(sweep, metric, split or "test")
+    matched = _matched(sweep, metric, split or "test")
     both = matched.values[rungs].astype(float).dropna()
     # Rounded as in ``paired``: the last bit of a float is no difference.
     change = (both[claim.rung] - (both[than] if than else claim.number)).round(12).to_numpy()
@@ -217,9 +218,8 @@ def _sample_error(
         NaN where a trial has neither.
     """
     metric, split = parted(claim.metric)
-    rows = tidy(sweep, [metric], split or "test")
+    rows, draws = _drawn(sweep, metric, split or "test")
     hashes = [_hashes(rows[rows["method"] == label], blocks) for label in rungs]
-    draws = sweep.draws(metric, split or "test")
     if all(spec_hash in draws for own in hashes for each in own for spec_hash in each):
         means = [
             np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
@@ -236,6 +236,18 @@ def _sample_error(
         for own in hashes
     ]
     return math.hypot(*each)
+
+
+# A table has ten claims of the same metric, each of several rungs.
+@lru_cache(maxsize=32)
+def _matched(sweep: Sweep, metric: str, split: str) -> Matched:
+    return over_seeds(sweep, metric, split)
+
+
+@lru_cache(maxsize=32)
+def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
+    """Rows of a metric, and its values on each draw."""
+    return tidy(sweep, [metric], split), sweep.draws(metric, split)
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:

@@ -9,6 +9,7 @@ import pytest
 from analysis.load import load
 from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
+from analysis.reproduction.overview import PAGE as OVERVIEW
 from tests import fake_results
 from tests.support import Reader, here, keep_ray
 from tune_calib.console import shown
@@ -95,6 +96,7 @@ def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(
             read_table(folder / run, "intervals")
         )
     assert {path.name for path in folder.iterdir()} >= FILES
+    assert f"\n## {name}\n" in (out / OVERVIEW).read_text()
     again = here(*words)
     assert again.returncode == 0, again.stderr
     assert before == {own: rows_of(folder / own) for own in lock["trials"]}

@@ -115,6 +115,10 @@ def reproduce(
             # Hours of the other tables must not end with it.
             failures.append(f"{plan.ask.table.name}: {as_option(error)}")
             typer.echo(failures[-1], err=True)
+    if not dry_run:
+        from analysis.reproduction.overview import write_overview
+
+        typer.echo(f"all tables: {write_overview(folder)}")
     if failures:
         raise typer.Exit(1)
 
