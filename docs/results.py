@@ -1,7 +1,7 @@
 """Ship the results of the papers' tables and the page made of them: ``python -m docs.results OUT``.
 
 OUT is that of ``tune-calib reproduce``. What is shipped is what the page is computed from: the
-tables of trials joined, draws of the metrics that a table shows or claims something of, no
+tables of trials joined, draws of the metrics that a table claims something of, no
 classifiers and no records of samples but where a claim is of them.
 """
 
@@ -38,14 +38,14 @@ def ship(out: Path) -> None:
         folder.mkdir(parents=True)
     for own in read_all(place(str(out))):
         for _, sweep in own.made.sweeps:
-            _ship_sweep(own, sweep)
+            _ship_sweep(own, sweep, _command(own))
             for name in own.made.table.figures[:1] if not is_given(sweep) else ():
                 picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
                 if picture.is_file():
                     shutil.copy(picture, IMAGES / _picture(own.made, sweep, name))
         table = own.made.table
         lock = json.loads((out / table.folder / LOCK).read_text())
-        _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": own.command})
+        _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": _command(own)})
 
 
 def page() -> str:
@@ -53,14 +53,19 @@ def page() -> str:
     return overview(read_all(place(str(SHIPPED))), _pictured)
 
 
-def _ship_sweep(own: Stored, sweep: Sweep) -> None:
+def _command(own: Stored) -> str:
+    """The last of those that made it, which asks for all of it."""
+    return own.command.split(" && ")[-1]
+
+
+def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
     source = Path(str(sweep.out))
     target = SHIPPED / own.made.table.folder / source.name
     manifest = json.loads((source / "sweep.json").read_text())
-    _write_json(target / "sweep.json", {**manifest, "command": own.command})
-    asked = [*own.made.table.metrics, *(claim.metric for claim in own.made.table.claims)]
-    kept = {parted(metric)[0] for metric in asked}
-    of_samples = any(name.rpartition("_")[0] in OF_SAMPLES for name in kept)
+    _write_json(target / "sweep.json", {**manifest, "command": command})
+    claimed = {parted(claim.metric)[0] for claim in own.made.table.claims}
+    shown = claimed | {parted(metric)[0] for metric in own.made.table.metrics}
+    of_samples = any(name.rpartition("_")[0] in OF_SAMPLES for name in shown)
     samples: tuple[TableName, ...] = ("samples",) if of_samples else ()
     for table in (*_TABLES, *samples):
         files = sorted((source / table).glob("*.parquet"))
@@ -70,10 +75,20 @@ def _ship_sweep(own: Stored, sweep: Sweep) -> None:
         parts = [pq.read_table(file) for file in files]
         content = pa.concat_tables(parts, promote_options="default")
         if "draws" in content.schema.names:
-            content = content.filter(pc.is_in(content["metric"], pa.array(sorted(kept))))
+            content = _with_draws(content, shown, claimed)
         (target / table).mkdir(parents=True)
         joined = content.replace_schema_metadata(parts[0].schema.metadata)
         pq.write_table(joined, target / table / "all.parquet", compression="zstd")
+
+
+def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
+    """Rows of the metrics that are shown, with draws of those that are claimed something of."""
+    kept = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
+    is_claimed = pc.is_in(kept["metric"], pa.array(sorted(claimed), pa.string()))
+    others = kept.filter(pc.invert(is_claimed))
+    nothing = pa.nulls(others.num_rows, others.schema.field("draws").type)
+    index = others.schema.get_field_index("draws")
+    return pa.concat_tables([kept.filter(is_claimed), others.set_column(index, "draws", nothing)])
 
 
 def _write_json(path: Path, content: object) -> None:

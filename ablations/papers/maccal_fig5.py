@@ -29,10 +29,11 @@ REPRODUCTIONS.register(
         ),
         scales={
             "smoke": tuple(replace(own, shift=_SHIFT) for own in SMOKE),
-            "cpu": tuple(replace(own, shift=_SHIFT) for own in CPU),
+            # Draws of 70 sets: two hundred tell their spread to a twentieth.
+            "cpu": tuple(replace(own, shift=_SHIFT, bootstrap=200) for own in CPU),
             "paper": (
                 Setting(("cifar10", "cifar100"), ("densenet121",), "focal", gpus=1.0,
-                        shift=_SHIFT),
+                        shift=_SHIFT, bootstrap=200),
             ),
         },
         note="Corruptions are generated here, in 14 kinds: they are not CIFAR-10-C, and what the "
