@@ -123,8 +123,11 @@ def _keys(printed: dict[tuple[str, str, str], float], dataset: str, backbone: st
 
 
 def records(frame: pd.DataFrame) -> list[Record]:
-    """Rows of ``beside_print`` as cells: a row a rung, its printed numbers behind each metric."""
-    titles = published_titles()
+    """Rows of ``beside_print`` as cells: a row a rung, its printed numbers behind each metric.
+
+    Where one column is printed, ``paper_of`` names it, else each head.
+    """
+    several = len(_printed_columns(frame)) > 1
     found = []
     for _, own in frame.groupby("rung", sort=False):
         cells: Record = {"row": Cell(str(own["row"].iloc[0]))}
@@ -134,13 +137,29 @@ def records(frame: pd.DataFrame) -> list[Record]:
             title = f"{of}{head(metric)}"
             cells[title] = value_cell(metric, row["mean"], row["sd"])
             if row["paper_dataset"]:
-                parts = (str(row["paper_dataset"]), str(row["paper_backbone"]))
-                where = " ".join(titles.get(part, part) for part in parts)
-                cells[f"{title}, paper ({where})"] = value_cell(metric, row["paper"])
+                key = (str(row["paper_dataset"]), str(row["paper_backbone"]))
+                where = f" ({_titled(key)})" if several else ""
+                cells[f"{title}, paper{where}"] = value_cell(metric, row["paper"])
                 change = value_cell(metric, row["difference"], signed=True)
-                cells[f"{title}, Δ ({where})"] = change
+                cells[f"{title}, Δ{where}"] = change
         found.append(cells)
     return without_blank(found)
+
+
+def paper_of(frame: pd.DataFrame) -> str:
+    """Whose the printed numbers are, without a full stop; empty where there are several."""
+    keys = _printed_columns(frame)
+    return f"Paper: {_titled(keys[0])}" if len(keys) == 1 else ""
+
+
+def _printed_columns(frame: pd.DataFrame) -> list[Key]:
+    keys = zip(frame["paper_dataset"], frame["paper_backbone"], strict=True)
+    return [key for key in dict.fromkeys(keys) if key[0]]
+
+
+def _titled(key: Key) -> str:
+    titles = published_titles()
+    return " ".join(titles.get(part, part) for part in dict.fromkeys(key))
 
 
 def without_blank(rows: Sequence[Record]) -> list[Record]:

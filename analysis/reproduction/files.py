@@ -139,7 +139,8 @@ def _texts(
     table = made.table
     parts, floats = [], []
     for index, (_, sweep) in enumerate(made.sweeps):
-        rows, told = beside.records(frames[sweep.out.name]), _caption(made.table, sweep)
+        frame = frames[sweep.out.name]
+        rows, told = beside.records(frame), _caption(made.table, sweep, frame)
         parts += [markdown(texts(rows)), f"{told}\n"]
         label = latex.label_of(table.folder, sweep.out.name)
         floats.append(latex.render(latex.of_records(rows, told, label), needs=not index))
@@ -165,10 +166,11 @@ def markdown(rows: Sequence[Mapping[str, str]]) -> str:
     return str(tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True))
 
 
-def _caption(table: Reproduction, sweep: Sweep) -> str:
+def _caption(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> str:
     parts = [
         f"{table.title}: {sweep.manifest.setting}",
         "Mean ± standard deviation over the trials on test; Δ: ours less the paper's",
+        *([of] if (of := beside.paper_of(frame)) else []),
         *([table.note] if table.note else []),
         regime_of(sweep).sentence,
     ]
@@ -184,8 +186,8 @@ def _page(
 ) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
     tables = [
-        Table(f"table-{s.out.name}", _caption(made.table, s), beside.records(frames[s.out.name]))
-        for s in sweeps
+        Table(f"table-{s.out.name}", _caption(made.table, s, frame), beside.records(frame))
+        for s, frame in ((s, frames[s.out.name]) for s in sweeps)
     ]
     claims = [Table("claim-rows", f"{RULE}.", judged.records(verdicts))] if verdicts else []
     troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]

@@ -146,10 +146,11 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
         f"```\n{own.command}\n```",
     ]
     for run, sweep in own.made.sweeps:
-        rows = beside.records(beside.beside_print(table, run, sweep))
+        frame = beside.beside_print(table, run, sweep)
+        told = [of] if (of := beside.paper_of(frame)) else []
         parts += [
-            f"**{_titled(name_of(sweep))}**. {regime_of(sweep).sentence}.",
-            markdown(texts(rows)),
+            f"**{_titled(name_of(sweep))}**. {'. '.join([regime_of(sweep).sentence, *told])}.",
+            markdown(texts(beside.records(frame))),
             *_pictures(own.made, sweep, pictured),
         ]
     return [*parts, "Verdicts:", markdown(texts(judged.records(verdicts)))] if verdicts else parts
