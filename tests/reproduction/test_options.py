@@ -113,6 +113,7 @@ def test_weights_to_start_from_are_told_with_all_that_lacks(is_named, dry, tmp_p
     assert {"cub", "aircraft"} <= set(said.split())
 
 
+@pytest.mark.slow
 def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
     words = ("reproduce", "fedlas/table2", "--scale", "paper", "--out", tmp_path / "out")
     done = here(*words, "--dry-run", "--gpu-model", "A100-80GB")
@@ -154,13 +155,19 @@ def test_a_dry_run_counts_the_seeds_that_are_asked_for(tmp_path):
     assert "networks: 5 to train" in here(*words, "--seeds", "5").stdout
 
 
-def test_all_tables_of_a_scale_are_made_and_the_others_named(tmp_path, refusal):
+def test_all_tables_are_asked_for_by_one_word(tmp_path, refusal):
     for words in (["--all", TABLE], ["--all", "--list"]):
         assert "--all" in refusal("reproduce", *words)
     done = here("reproduce", "--all", "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
     assert done.returncode == 0, done.stderr
     for name in REPRODUCTIONS:
         assert f"{name} in " in done.stdout
+    assert done.stdout.count("time on this machine") == len(list(REPRODUCTIONS))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_all_tables_that_have_the_scale_and_the_others_are_named(tmp_path):
     words = ("--scale", "gpu", "--gpu-model", "A100-80GB", "--out", tmp_path / "out", "--dry-run")
     done = here("reproduce", "--all", *words)
     assert done.returncode == 0, done.stderr

@@ -142,12 +142,3 @@ def test_the_list_has_every_table_and_its_claims():
 )
 def test_a_mistake_is_one_line(words, told, refusal):
     assert told in refusal("reproduce", *words)
-
-
-@pytest.mark.parametrize("name", list(REPRODUCTIONS))
-def test_a_dry_run_tells_hours_and_starts_nothing(name, tmp_path):
-    done = here("reproduce", name, "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "nothing was started" in done.stdout
-    assert "time on this machine" in done.stdout
-    assert not (tmp_path / "out").exists()
