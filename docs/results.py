@@ -2,7 +2,7 @@
 
 OUT is that of ``tune-calib reproduce``. What is shipped is what the page is computed from: the
 tables of trials joined, draws of the metrics that a table claims something of, no
-classifiers and no records of samples but where a claim is of them.
+classifiers, and no curves and records of samples but where the table is of them.
 """
 
 import json
@@ -28,7 +28,7 @@ SHIPPED = ROOT / "analysis/example/papers"
 PAGE = ROOT / "docs/pages/claims.md"
 IMAGES = ROOT / "docs/pages/images/papers"
 
-_TABLES: tuple[TableName, ...] = ("trials", "curves", "bins", "intervals", "shifts")
+_TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 
 
 def ship(out: Path) -> None:
@@ -65,9 +65,11 @@ def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
     _write_json(target / "sweep.json", {**manifest, "command": command})
     claimed = {parted(claim.metric)[0] for claim in own.made.table.claims}
     shown = claimed | {parted(metric)[0] for metric in own.made.table.metrics}
-    of_samples = any(name.rpartition("_")[0] in OF_SAMPLES for name in shown)
-    samples: tuple[TableName, ...] = ("samples",) if of_samples else ()
-    for table in (*_TABLES, *samples):
+    further: dict[TableName, bool] = {
+        "samples": any(name.rpartition("_")[0] in OF_SAMPLES for name in shown),
+        "curves": "sparsity" in own.made.table.figures,
+    }
+    for table in (*_TABLES, *(name for name, is_used in further.items() if is_used)):
         files = sorted((source / table).glob("*.parquet"))
         if not files:
             continue
@@ -78,7 +80,8 @@ def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
             content = _with_draws(content, shown, claimed)
         (target / table).mkdir(parents=True)
         joined = content.replace_schema_metadata(parts[0].schema.metadata)
-        pq.write_table(joined, target / table / "all.parquet", compression="zstd")
+        file = target / table / "all.parquet"
+        pq.write_table(joined, file, compression="zstd", compression_level=19)
 
 
 def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
