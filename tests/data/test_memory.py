@@ -46,6 +46,7 @@ print("done", splits[0].train.images.shape.numel())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.platform != "linux", reason="the limit counts what it should on Linux alone"
 )

@@ -90,6 +90,7 @@ def test_a_figure_is_drawn(tmp_path):
 TABLE = "docs/examples/plugin_table.py"
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_table_of_a_paper_is_made(tmp_path, without_figures, monkeypatch):
     keep_ray()

@@ -52,6 +52,7 @@ def write_splits(folder: Path, samples: dict[str, int], classes: int) -> None:
         write(folder / f"mine-{name}.npz", logits=logits, labels=labels)
 
 
+@pytest.mark.slow
 def test_logits_larger_than_memory_are_imported(tmp_path):
     write_splits(tmp_path, {"calib": 1000, "test": 60_000}, 1000)  # 229 MiB
     peak_of(tmp_path, 200)

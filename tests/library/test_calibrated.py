@@ -58,6 +58,7 @@ def exported(folder, tmp_path_factory):
     return files
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gets_the_metrics_of_each_trial_to_the_last_digit(folder, exported):
     out, specs = folder
     done = subprocess.run(

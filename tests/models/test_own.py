@@ -225,6 +225,7 @@ def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
     assert spec.head is not None
 
 
+@pytest.mark.slow
 def test_a_folder_goes_on_without_the_file(file, tmp_path):
     weights, _ = weights_of("net", tmp_path / "w.safetensors")
     out = tmp_path / "out"

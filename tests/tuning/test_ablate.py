@@ -68,6 +68,7 @@ def test_the_same_command_again_does_nothing(whole):
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     out, _ = whole

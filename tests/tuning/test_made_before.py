@@ -84,6 +84,7 @@ def stored(out):
     return {f"{path.parent.name}/{path.name}" for path in folders}
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(own_ray, made):
