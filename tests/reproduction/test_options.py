@@ -209,7 +209,9 @@ def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp
     assert (first / "reproduction.html").exists()
     assert read_lock(first)["runs"] == {"methods-digits": "methods"}
     assert read_lock(first)["command"] == shlex.join(["tune-calib", "reproduce", tables[0], *rest])
-    assert (read_lock(second)["scale"], read_lock(second)["runs"]) == ("smoke", {})
+    # It took trials of the first, and may have ended the rest before it heard the signal.
+    assert read_lock(second)["scale"] == "smoke"
+    assert read_lock(second)["runs"] in ({}, {"ladder-digits": "ladder"})
     assert not third.exists()
     before = rows(first / "methods-digits"), content(first / "methods-digits/trials")
     begun = content(second / "ladder-digits/trials")

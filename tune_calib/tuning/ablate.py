@@ -123,12 +123,14 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         keep(site.out, used)
-        take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets)
-        plan = make_plan(planned, done(site.out))
         with followed(site.out, manifest.sweep):
             if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
                 return []
             begin(job)
+            take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets)
+            plan = make_plan(planned, done(site.out))
+            if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
+                return []
             reached = environment(site.out, site.store)
             with ray_session(site.address, reached, needs, everywhere):
                 tell_other_machine(site.out, site.address)
