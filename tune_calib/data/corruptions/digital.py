@@ -1,5 +1,6 @@
 """Digital: contrast, elastic transform, pixelate, JPEG and saturation."""
 
+from collections.abc import Callable
 from io import BytesIO
 
 import numpy as np
@@ -55,39 +56,42 @@ def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
 
 
 def _pixelate(pixels: Tensor, kept: float, chance: Chance) -> Tensor:
-    """Made smaller and as large as before, by Pillow's box filter."""
+    """Shrink images and enlarge them again, both by Pillow's box filter."""
     del chance
     side = pixels.shape[-1]
     small = max(1, int(side * kept))
-    for size in (small, side):
-        matrix = _box(pixels.shape[-1], size).to(pixels.device)
-        # In bytes after each pass, as Pillow does.
-        pixels = (255 * (pixels @ matrix.T)).round() / 255
-        pixels = (255 * (matrix @ pixels)).round() / 255
-    return pixels
 
+    def resize(image: Image.Image) -> Image.Image:
+        shrunk = image.resize((small, small), Image.Resampling.BOX)
+        return shrunk.resize((side, side), Image.Resampling.BOX)
 
-def _box(old: int, new: int) -> Tensor:
-    """Means of the old pixels whose middles lie in each new one, (new, old)."""
-    ratio = old / new
-    reach = max(0.5, 0.5 * ratio)
-    middles = (torch.arange(new, dtype=torch.float64)[:, None] + 0.5) * ratio
-    distances = torch.arange(old, dtype=torch.float64) + 0.5 - middles
-    weights = ((distances > -reach) & (distances <= reach)).float()
-    return weights / weights.sum(1, keepdim=True)
+    return _apply_pillow(pixels, resize)
 
 
 def _jpeg(pixels: Tensor, quality: int, chance: Chance) -> Tensor:
-    """By Pillow, one image after the other on the CPU."""
+    """Compress images as JPEG files."""
     del chance
+
+    def compress(image: Image.Image) -> Image.Image:
+        file = BytesIO()
+        image.save(file, "JPEG", quality=quality)
+        return Image.open(file)
+
+    return _apply_pillow(pixels, compress)
+
+
+def _apply_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
+    """Apply an operation of Pillow to one image after the other, in bytes and on the CPU.
+
+    Its rounding is part of what the benchmark publishes.
+    """
     content = (255 * pixels).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     is_grey = content.shape[3] == 1
-    found = np.empty_like(content)
+    changed = np.empty_like(content)
     for place, image in enumerate(content):
-        file = BytesIO()
-        Image.fromarray(image[:, :, 0] if is_grey else image).save(file, "JPEG", quality=quality)
-        found[place] = np.asarray(Image.open(file)).reshape(image.shape)
-    return torch.from_numpy(found).permute(0, 3, 1, 2).to(pixels.device).float() / 255
+        result = change(Image.fromarray(image[:, :, 0] if is_grey else image))
+        changed[place] = np.asarray(result).reshape(image.shape)
+    return torch.from_numpy(changed).permute(0, 3, 1, 2).to(pixels.device).float() / 255
 
 
 def _saturate(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tensor:
