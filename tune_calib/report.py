@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from analysis.text import number, title
-from tune_calib.library.arrays import labels_of, rows_of
+from tune_calib.library.arrays import labels_of, logits_of
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
@@ -36,22 +36,11 @@ def calibration_report(
     Raises:
         ValueError: an argument is something else; probabilities are refused as such.
     """
-    rows = rows_of(logits, "logits").double()
+    rows = logits_of(logits).double()
     told = labels_of(labels, len(rows), rows.shape[1]).to(rows.device)
-    _refuse_probabilities(rows)
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")
     return CalibrationReport(rows, told, resamples, seed)
-
-
-def _refuse_probabilities(rows: Tensor) -> None:
-    sums = rows.sum(1)
-    # One class: every logit of 1 would look like a probability.
-    if rows.shape[1] > 1 and bool((rows >= 0).all()) and bool(((sums - 1).abs() < 1e-4).all()):
-        raise ValueError(
-            "logits look like probabilities: none is negative and every row sums to 1; give their "
-            "logarithms, e.g. np.log(np.clip(probabilities, 1e-12, None))"
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -103,6 +103,22 @@ def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
         tune_calib.TemperatureScaling(fit="lbfgs").fit(logits, labels)
 
 
+@pytest.mark.parametrize("name", POSTHOC)
+def test_probabilities_are_not_taken_for_logits(name):
+    logits, labels = given_to(name)
+    probs = logits.softmax(1)
+    for given in (probs, probs.bfloat16(), probs.double().numpy()):
+        with pytest.raises(ValueError, match="logits look like probabilities"):
+            of(name)().fit(given, labels)
+    estimator = fitted(of(name)(), probs.log(), labels)
+    for predict in (estimator.predict_proba, estimator.decision_function, estimator.predict):
+        predict(probs.log())
+        with pytest.raises(ValueError, match="logits look like probabilities"):
+            predict(probs)
+    # One row of logits may sum to 1 by chance.
+    estimator.predict_proba(probs[:1])
+
+
 def test_flags_are_warnings():
     logits = 10 * torch.eye(5).repeat(4, 1)
     with pytest.warns(UserWarning, match="every sample of calib is right"):

@@ -6,10 +6,7 @@ from torch import Tensor
 
 from tune_calib.data.arrays import Array, Rows
 from tune_calib.errors import UserError
-
-UNEVEN = 4e-3
-"""By how much probabilities of a sample may miss a sum of one; bfloat16 rounds each by up to 2e-3
-of it."""
+from tune_calib.metrics.validation import UNEVEN, are_probabilities
 
 UNLIKE = 0.01
 """By how much logits may differ from those of the head, over the largest of them."""
@@ -52,8 +49,7 @@ def refuse_no_probs(probs: Tensor, array: Array, first: int) -> None:
 
 def refuse_probs(logits: Tensor, array: Array) -> None:
     """Refuse logits, (M, C), of which every row sums to one: probabilities by another name."""
-    sums = logits.double().sum(1)
-    if bool((logits >= 0).all()) and bool(((sums - 1).abs() <= UNEVEN).all()):
+    if are_probabilities(logits):
         raise UserError(
             f"{array.told}: every row sums to one, so these are probabilities; name them so: "
             "probs=FILE:KEY"

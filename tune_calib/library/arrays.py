@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
 from tune_calib.registry import nearest
 
 
@@ -70,6 +71,18 @@ def rows_of(given: Any, name: str) -> Tensor:
     if bad := int((~tensor.isfinite()).any(1).sum()):
         raise ValueError(f"{name} must be finite; {bad} of {len(tensor)} rows are not")
     return tensor
+
+
+def logits_of(given: Any) -> Tensor:
+    """Return finite logits (N, C) as ``rows_of`` does.
+
+    Raises:
+        ValueError: they are something else, e.g. probabilities.
+    """
+    rows = rows_of(given, "logits")
+    if are_probabilities(rows):
+        raise ValueError(PROBABILITIES)
+    return rows
 
 
 def labels_of(given: Any, samples: int, classes: int, name: str = "labels") -> Tensor:

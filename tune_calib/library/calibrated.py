@@ -29,6 +29,7 @@ from tune_calib.library.files import (
     refuse_there,
 )
 from tune_calib.methods._base import NetworkMethod
+from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
 from tune_calib.results import atomic_write
 from tune_calib.spec import TrialSpec
 
@@ -111,7 +112,8 @@ class CalibratedNetwork(nn.Module):
         """Calibrated probabilities (N, C), float64, of logits (N, C) of the network's own head.
 
         Raises:
-            UserError: they are of other classes, not finite, or the trial retrained the head.
+            UserError: they are of other classes, not finite or several rows of probabilities, or
+                the trial retrained the head.
         """
         if self.classifier.head is not None:
             raise UserError(
@@ -119,6 +121,9 @@ class CalibratedNetwork(nn.Module):
                 "of the network, not logits; give images or features"
             )
         _refuse_rows(logits, self.info.classes, "logits")
+        # The logits of one sample may sum to 1 by chance, and predicting it must not fail then.
+        if len(logits) > 1 and are_probabilities(logits):
+            raise UserError(PROBABILITIES)
         return self._calibrated(logits[:, :0], logits).softmax(-1)
 
     def _calibrated(self, features: Tensor, logits: Tensor) -> Tensor:

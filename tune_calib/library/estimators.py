@@ -14,7 +14,14 @@ import torch
 from torch import Tensor
 
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.library.arrays import Estimator, as_given, labels_of, refuse_unknown, rows_of
+from tune_calib.library.arrays import (
+    Estimator,
+    as_given,
+    labels_of,
+    logits_of,
+    refuse_unknown,
+)
+from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
 from tune_calib.names import FLAGS
 from tune_calib.registry import METHODS, MethodInfo, nearest
 from tune_calib.slots.posthoc import PostHocSlot
@@ -61,10 +68,11 @@ class PostHocEstimator(Estimator):
             labels: (N,), integers from 0 to C - 1.
 
         Raises:
-            ValueError: they are of other shapes, not finite or out of range.
+            ValueError: they are of other shapes, not finite or out of range, or the logits are
+                probabilities.
             UserError: a setting is out of range, or the method does not suit the classes.
         """
-        rows = rows_of(logits, "logits")
+        rows = logits_of(logits)
         samples, classes = rows.shape
         if classes < 2:
             raise ValueError(f"logits must be of two classes or more, got {tuple(rows.shape)}")
@@ -86,7 +94,8 @@ class PostHocEstimator(Estimator):
         """Calibrated probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
 
         Raises:
-            ValueError: the logits are of other classes than in ``fit``, or not finite.
+            ValueError: the logits are of other classes than in ``fit``, not finite, or several rows
+                of probabilities.
         """
         return as_given(self._calibrated(logits).softmax(-1), logits)
 
@@ -97,6 +106,9 @@ class PostHocEstimator(Estimator):
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:
         rows = self._rows(logits, "logits").double()
+        # The logits of one sample may sum to 1 by chance, and predicting it must not fail then.
+        if len(rows) > 1 and are_probabilities(rows):
+            raise ValueError(PROBABILITIES)
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated
 

@@ -1,10 +1,31 @@
-"""One check of what every metric is given."""
+"""Checks of what metrics and methods are given."""
 
 import torch
 from torch import Tensor
 
 # Rows of float32 softmax over a thousand classes sum to 1 within this.
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+
+UNEVEN = 4e-3
+"""By how much probabilities of a sample may miss a sum of one; bfloat16 rounds each by up to 2e-3
+of it."""
+
+PROBABILITIES = (
+    "logits look like probabilities: none is negative and every row sums to 1; pass their "
+    "logarithms, e.g. np.log(np.clip(probabilities, 1e-12, None))"
+)
+"""What is wrong with such logits, and what to do."""
+
+
+def are_probabilities(rows: Tensor) -> bool:
+    """Return whether rows (N, C) can only be probabilities: none is negative, all sum to one.
+
+    Logits that do so by chance need few rows. Log-probabilities are negative, and a single class
+    has no probabilities.
+    """
+    sums = rows.double().sum(1)
+    is_even = (sums - 1).abs() <= UNEVEN
+    return rows.shape[1] > 1 and bool((rows >= 0).all()) and bool(is_even.all())
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
