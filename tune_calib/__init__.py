@@ -4,7 +4,9 @@ What Python is offered (docs/pages/python.md, docs/pages/export.md) is imported 
 for, so that the command line starts quickly.
 """
 
+import os
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 _LIBRARY = {
@@ -16,6 +18,33 @@ _LIBRARY = {
     ),
 }
 _ESTIMATORS = "tune_calib.library.estimators"
+
+_BESIDE = ("analysis", "ablations", "search_spaces")
+"""Packages of the program that are installed next to this one, under names that others use too."""
+
+
+def _refuse_hidden() -> None:
+    """Refuse to import packages of others in the place of the program's own.
+
+    Raises:
+        ImportError: a folder or file that Python finds first has the name of one.
+    """
+    parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in _BESIDE:
+        spec = find_spec(name)
+        if spec is None:
+            continue
+        own = os.path.join(parent, name)
+        found = str([*(spec.submodule_search_locations or ()), spec.origin][0])
+        if os.path.realpath(found) != os.path.realpath(own):
+            raise ImportError(
+                f"{found} hides the package {name} of tune-calib ({own}): rename it, or run from "
+                "another folder",
+                name=__name__,
+            )
+
+
+_refuse_hidden()
 
 
 def __getattr__(name: str) -> Any:

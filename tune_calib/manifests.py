@@ -5,17 +5,21 @@ for an update, what is half-written or foreign is a ``DamagedFileError``.
 """
 
 import json
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.places import Place
 from tune_calib.results import atomic_write
+from tune_calib.wording import without_password
 
 VERSION: Literal[1] = 1
 SWEEP_MANIFEST = "sweep.json"
+
+Command = Annotated[str, AfterValidator(without_password)]
+"""A command line. Earlier versions wrote some passwords of databases."""
 
 
 class ForeignFileError(DamagedFileError):
@@ -172,7 +176,7 @@ class SweepManifest(_Manifest):
     sweep: str
     ladder: str = "ladder"
     title: str
-    command: str
+    command: Command
     dataset: str
     setting: str
     published: str | None
@@ -259,7 +263,7 @@ class CommandRecord(_Record):
         trials: suggestions.
     """
 
-    command: str
+    command: Command
     trials: int
 
 
@@ -291,7 +295,7 @@ class SearchManifest(_Manifest):
     question: QuestionRecord
     rule: str
     trials: int
-    command: str
+    command: Command
     commands: list[CommandRecord] | None = None
     specs: dict[str, list[str]] | None = None
     store: str | None = None
@@ -389,7 +393,7 @@ class Look(_Record):
     """
 
     seeds: int
-    command: str = ""
+    command: Command = ""
 
 
 class SearchEvaluated(_Manifest):

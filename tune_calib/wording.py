@@ -1,7 +1,8 @@
 """The words of messages: mistakes in values that pydantic finds, and counts of things."""
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -81,7 +82,56 @@ def shown(value: Any) -> str:
 
 STARS = "***"
 
+_SHOWN_IN_QUERY = frozenset({
+    "application_name", "charset", "check_same_thread", "client_encoding", "connect_timeout",
+    "database", "dbname", "driver", "host", "hostaddr", "immutable", "isolation_level", "mode",
+    "nolock", "options", "port", "sslmode", "target_session_attrs", "timeout", "unix_sock",
+    "unix_socket", "uri", "use_unicode", "user", "username", "vfs",
+})  # fmt: skip
+"""Parameters of a URL whose values are not secret; those of all others are masked."""
+
+_URL = re.compile(r"[\w+.-]+://\S+?(?=[\"'),;\].]*(?:\s|$))")
+_USER = re.compile(r"(?P<name>[^:/?@]*)(?P<password>:[^@]*)?@")
+
+
+def mask_url(url: str) -> str:
+    """Mask the secrets of a URL: its password, and what its query may hold of them.
+
+    User name and password are separated as SQLAlchemy does it, so that a password may hold a raw
+    ``/``. Where special characters leave open what is secret, everything behind the scheme is
+    masked.
+
+    Args:
+        url: may follow an option and ``=``; another text is returned as it is.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    user, password = "", ""
+    if match := _USER.match(rest):
+        password = match["password"] or ""
+        user = match["name"] + (f":{STARS}" if password else "") + "@"
+        rest = rest[match.end() :]
+    body, mark, query = rest.partition("?")
+    # A file's path, as in sqlite:///a@b.db, may hold anything.
+    is_path = not user and body.startswith("/")
+    if re.search(r"\?.*=", password) or ("@" in body and not is_path and (password or ":" in body)):
+        return f"{scheme}://{STARS}"
+    return f"{scheme}://{user}{body}{mark}{'&'.join(map(_mask_parameter, query.split('&')))}"
+
+
+def _mask_parameter(parameter: str) -> str:
+    name, _, value = parameter.partition("=")
+    if not parameter or (name.lower() in _SHOWN_IN_QUERY and re.fullmatch(r"[\w./:,%+-]*", value)):
+        return parameter
+    return f"{name}={STARS}" if "=" in parameter else STARS
+
 
 def without_password(text: str) -> str:
-    """A text in which the passwords of URLs are starred."""
-    return re.sub(r"(://[^:/@\s]*):[^\s/]*@", rf"\1:{STARS}@", text)
+    """Mask the secrets of all URLs in a text."""
+    return _URL.sub(lambda url: mask_url(url[0]), text)
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return the words of a command as a shell reads them, without the secrets of URLs."""
+    return shlex.join(map(mask_url, words))

@@ -1,13 +1,20 @@
 """What no machine, cluster or plan can give is refused at once, in one line."""
 
 import contextlib
+import logging
 import os
+import signal
 import socket
 import time
+from ipaddress import ip_address
+from types import SimpleNamespace
 
+import grpc
+import psutil
 import pytest
 import ray
 import yaml
+from ray._raylet import AuthenticationTokenLoader
 from ray.cluster_utils import Cluster
 from typer.testing import CliRunner
 
@@ -15,6 +22,7 @@ from tests.support import small_spec
 from tune_calib.cli import app
 from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
+from tune_calib.tuning.backend import launch
 from tune_calib.tuning.backend.launch import Resources, ray_session, refuse_here, slots
 from tune_calib.yaml_text import UnfoldedError, value_of
 
@@ -203,6 +211,51 @@ def test_a_ray_that_runs_in_this_process_is_used_and_left(own_ray):
         ):
             pass
     assert not ray.is_initialized()
+
+
+@pytest.mark.ray
+def test_a_local_ray_is_on_the_loopback_alone_and_asks_for_its_token(own_ray):
+    with ray_session(None):
+        own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+        listening = {
+            ip_address(each.laddr.ip)
+            for each in psutil.net_connections("tcp")
+            if each.status == psutil.CONN_LISTEN and each.pid in own
+        }
+        assert listening
+        for address in listening:
+            assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
+        with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+            call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+            with pytest.raises(grpc.RpcError) as refused:
+                call(b"", timeout=60)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            token = AuthenticationTokenLoader.instance().get_raw_token()
+            assert call(b"", timeout=60, metadata=[("authorization", f"Bearer {token}")])
+        assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
+
+
+def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):
+    own, other = {"NodeID": "own", "Alive": True}, {"NodeID": "other", "Alive": False}
+    answers = [[own, other], ConnectionError("busy"), [own], [{**own, "Alive": False}]]
+
+    def nodes():
+        if isinstance(answers[0], Exception):
+            raise answers.pop(0)
+        return answers.pop(0)
+
+    context = SimpleNamespace(get_node_id=lambda: "own")
+    monkeypatch.setattr(launch, "NODE_CHECK_S", 0.02)
+    monkeypatch.setattr(ray, "nodes", nodes)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    before = signal.getsignal(signal.SIGUSR2)
+    with (
+        pytest.raises(UserError, match="the Ray node of this machine died"),
+        launch._watched_node(),
+    ):
+        time.sleep(30)
+    assert not answers
+    assert signal.getsignal(signal.SIGUSR2) == before
 
 
 @pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("darwin", 1)])

@@ -76,6 +76,35 @@ with open(path, "w") as file:
 """
 
 
+def _import_from(folder):
+    """Import the program in a script of a folder; its exit code and its last line."""
+    (folder / "script.py").write_text("import tune_calib; print('imported')")
+    root = str(Path(__file__).parents[2])
+    ended = subprocess.run(
+        [sys.executable, folder / "script.py"],
+        env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return ended.returncode, (ended.stdout + ended.stderr).splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("found", "file", "name"),
+    [
+        ("analysis", "analysis/__init__.py", "analysis"),
+        ("ablations.py", "ablations.py", "ablations"),
+    ],
+)
+def test_a_file_that_hides_a_package_of_the_program_is_named(found, file, name, tmp_path):
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("print('executed')")
+    code, line = _import_from(tmp_path)
+    assert code == 1
+    assert f"ImportError: {tmp_path / found} hides the package {name} of tune-calib" in line
+    path.unlink()
+    assert _import_from(tmp_path) == (0, "imported")
+
+
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """Exit code and slow modules of each command, in a process that finds all remembered."""

@@ -68,6 +68,25 @@ def test_workers_are_killed_under_a_running_sweep(number, kills, reference, tmp_
     note("workers killed, same run", "equal to the undisturbed run")
 
 
+def test_a_driver_whose_own_node_is_killed_says_so_and_goes_on_later(reference, tmp_path, note):
+    out = tmp_path / "sweep"
+    process = start(out)
+    assert wait_until(lambda: workers(process), process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    (raylet,) = [child for child in children if child.name() == "raylet"]
+    raylet.kill()
+    began = time.monotonic()
+    code, said = finish(process)
+    assert code == 2
+    assert "error: the Ray node of this machine died" in said
+    assert "Traceback" not in said
+    note("raylet killed (-9)", f"noticed within {10 * (1 + int(time.monotonic() - began) // 10)} s")
+    code, said = finish(start(out))
+    assert code == 0, said
+    assert result(out) == reference
+    note("raylet killed, run again", "equal to the undisturbed run")
+
+
 def test_nodes_are_lost_under_a_running_sweep(reference, tmp_path, note):
     moments = chance("nodes")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})

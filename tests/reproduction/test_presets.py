@@ -4,6 +4,7 @@ import json
 import pkgutil
 
 import pytest
+import torch
 
 import ablations.papers
 from analysis.published import published
@@ -118,6 +119,27 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path):
         refuse_lacking([ask])
     for word in ("cifar10", "cifar100", *GIVEN.values(), "maccal/table5"):
         assert word in str(told.value)
+
+
+def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    ask = asked("maccal/table5", "paper", tmp_path)
+    assert "no GPU" in lacking(ask)
+    assert "no GPU" not in lacking(ask, is_dry=True)
+
+
+@pytest.mark.slow
+def test_a_dry_run_without_a_gpu_names_the_option_that_gives_hours(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("cifar10", "cifar100"):
+        for part in ("train", "test"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"{part}.parquet").touch()
+    words = ["maccal/table5", "--scale", "paper", "--data-root", tmp_path, "--out", tmp_path / "o"]
+    dry = here("reproduce", *words, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "name it: --gpu-model A100-40GB or" in dry.stdout
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_list_has_every_table_and_its_claims():

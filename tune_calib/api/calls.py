@@ -195,9 +195,8 @@ def search(
         from tune_calib.tuning.search.objective import Objective
         from tune_calib.tuning.search.summary import summarise
         from tune_calib.tuning.taken_in import taken_in
-        from tune_calib.wording import without_password
 
-        site = _site(given, f"search-{method}", without_password(command_of(search, given)))
+        site = _site(given, f"search-{method}", command_of(search, given))
         asked = Asked(chosen, pairs, own_recipes=own_recipes).suited(recipe)
         question = Question(
             method=method,

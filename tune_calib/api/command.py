@@ -2,13 +2,12 @@
 
 import inspect
 import json
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from os import PathLike, fspath
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.wording import shown
+from tune_calib.wording import command_line, shown
 
 
 def command_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
@@ -30,7 +29,7 @@ def command_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
             words += _texts(value)
         else:
             words += _option(name, value)
-    return shlex.join(words)
+    return command_line(words)
 
 
 def plain(name: str, value: Any) -> Any:

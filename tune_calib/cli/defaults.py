@@ -16,7 +16,7 @@ from typer.core import TyperOption
 
 from tune_calib.errors import UserError
 from tune_calib.registry import nearest
-from tune_calib.wording import without_password
+from tune_calib.wording import mask_url
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 
@@ -87,7 +87,7 @@ def in_force(context: Any) -> Iterator[str]:
     token = _in_force.set(tuple(found))
     try:
         where = FILE if Path(FILE).exists() else PROJECT
-        yield without_password(f"from {where}: {' '.join(found)}") if found else ""
+        yield f"from {where}: {' '.join(map(mask_url, found))}" if found else ""
     finally:
         _in_force.reset(token)
 

@@ -1,6 +1,5 @@
 """Options that several commands share, and how their values become settings and seeds."""
 
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from tune_calib.cli.panels import DATA, LOOKS, SEEDS, TRAINING, WHERE
 from tune_calib.errors import UserError, as_option
 from tune_calib.names import CRASHES, SLOTS
 from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest
-from tune_calib.wording import counted
+from tune_calib.wording import command_line, counted
 from tune_calib.yaml_text import UnfoldedError, value_of
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ def typed() -> str:
     """What was typed, and the user's own defaults as options, to do the same again."""
     given = sys.argv[1:]
     end = given.index("--") if "--" in given else len(given)
-    return shlex.join(["tune-calib", *given[:end], *defaults.words(), *given[end:]])
+    return command_line(["tune-calib", *given[:end], *defaults.words(), *given[end:]])
 
 
 def typed_of(context: typer.Context, argument: str, *without: str) -> str:
@@ -269,7 +268,7 @@ def typed_of(context: typer.Context, argument: str, *without: str) -> str:
         without: keys of options that named them too.
     """
     words = defaults.typed_options(context, without)
-    return shlex.join(["tune-calib", context.command.name or "", argument, *words])
+    return command_line(["tune-calib", context.command.name or "", argument, *words])
 
 
 def stoppable(again: str, work: Callable[[], Any]) -> Any:

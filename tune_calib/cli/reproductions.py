@@ -102,7 +102,7 @@ def reproduce(
         Ask(REPRODUCTIONS[name], own, folder, seeds, data_root, weights, address, gpu_model)
         for name in asked
     ]
-    refuse_lacking(asks)
+    refuse_lacking(asks, is_dry=dry_run)
     # All of them before the first is begun.
     plans = [_plan(ask, typed_of(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks]
     failures = []

@@ -46,7 +46,6 @@ from tune_calib.errors import UserError
 from tune_calib.names import searchable_metrics
 from tune_calib.options import chosen_seeds
 from tune_calib.registry import METHODS, SPACES
-from tune_calib.wording import without_password
 
 if TYPE_CHECKING:
     from tune_calib.places import Place
@@ -173,7 +172,7 @@ def search(
     from tune_calib.tuning.taken_in import taken_in
 
     folder = out or f"runs/search-{method}-{imported or dataset}"
-    site = site_of(folder, store, data_root, address, gpus, _command())
+    site = site_of(folder, store, data_root, address, gpus, typed())
     question = Question(
         method=method,
         asked=taken_in(asked, data_root, site.store, dry_run),
@@ -210,7 +209,7 @@ def resume(
     from tune_calib.tuning.search.job import job_of
 
     job = job_of(folder, study_storage)
-    site = replace(job.site, command=_command())
+    site = replace(job.site, command=typed())
     return _search(replace(job, suggestions=max(trials, job.suggestions), site=site), retry)
 
 
@@ -300,11 +299,6 @@ def refuse_storage(out: "Place", study_storage: str | None) -> None:
     """
     if study_storage is not None:
         raise UserError(f"--study-storage is of a search, and {out} holds none")
-
-
-def _command() -> str:
-    """What was typed, without passwords."""
-    return without_password(typed())
 
 
 def _search(job: "SearchJob", retry: str | None) -> Finished:

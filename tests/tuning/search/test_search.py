@@ -29,7 +29,7 @@ from tune_calib.tuning.search.storage import (
     open_storage,
 )
 from tune_calib.tuning.search.study import SearchStudy
-from tune_calib.wording import without_password
+from tune_calib.wording import command_line, mask_url, without_password
 
 
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():
@@ -166,6 +166,36 @@ def test_a_password_is_starred_wherever_it_stands():
     text = "search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
     assert "s3" not in without_password(text)
     assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "masked"),
+    [
+        ("postgresql://u:SECRET@h:5432/db", "postgresql://u:***@h:5432/db"),
+        ("postgresql://u:a/SECRET@h/db", "postgresql://u:***@h/db"),
+        ("postgresql://u:a SECRET b@h/db", "postgresql://u:***@h/db"),
+        (
+            "postgresql://h/db?user=u&password=SECRET&sslmode=require",
+            "postgresql://h/db?user=u&password=***&sslmode=require",
+        ),
+        ("postgresql://h/db?password=a&SECRET", "postgresql://h/db?password=***&***"),
+        ("mssql+pyodbc:///?odbc_connect=PWD%3DSECRET", "mssql+pyodbc:///?odbc_connect=***"),
+        ("postgresql://u:p@SECRET@h/db", "postgresql://***"),
+        ("postgresql://h:5432/db?password=p@SECRET", "postgresql://***"),
+        ("postgresql://u/x:SECRET@h/db", "postgresql://***"),
+        ("sqlite:////a@b.db?mode=ro", "sqlite:////a@b.db?mode=ro"),
+        ("s3://bucket/a@b", "s3://bucket/a@b"),
+    ],
+)
+def test_what_a_url_may_hold_of_a_secret_is_masked(url, masked, tmp_path):
+    assert mask_url(url) == mask_url(masked) == masked
+    command = command_line(["search", f"--study-storage={url}", "--study-storage", url])
+    assert "SECRET" not in command
+    assert "SECRET" not in without_password(f"could not parse '{url.replace(' ', '')}'.")
+    if "SECRET" in url:
+        with pytest.raises(UserError) as refused:
+            open_storage(url, tmp_path)
+        assert "SECRET" not in str(refused.value)
 
 
 def test_a_grid_is_every_combination_after_the_published_values(tmp_path):

@@ -8,13 +8,16 @@ from dataclasses import replace
 import pytest
 
 from tests import fake_results
-from tests.tuning.search.support import any_job, question_of, searched, stored
+from tests.tuning.search.support import any_job, moved, question_of, searched, stored
 from tune_calib.cli import main
-from tune_calib.manifests import ReportRecord
+from tune_calib.cli.options import typed
+from tune_calib.errors import UserError
+from tune_calib.manifests import ReportRecord, SearchManifest
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import write_results
 from tune_calib.tuning.folder import LOCK
 from tune_calib.tuning.search.driver import open_ledger
+from tune_calib.tuning.search.job import job_of
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.storage import JOURNAL
 
@@ -149,6 +152,31 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     text = told(command, out, "--study-storage", url, capsys=capsys)
     assert "5 done" in text
     assert not (out / JOURNAL).exists()
+
+
+def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    url = f"sqlite:///file:{tmp_path}/study.db?uri=true&password=SECRET"
+    monkeypatch.setattr(sys, "argv", ["tune-calib", "search", "ls", "--study-storage", url])
+    job = moved(any_job(out), command=typed())
+    job = replace(job, study_storage=url)
+    open_ledger(job, job.question.candidates())
+    search_manifest(job).write(out)
+    written = (out / SEARCH_MANIFEST).read_text()
+    assert "SECRET" not in written
+    assert "password=***" in written
+    with pytest.raises(UserError, match="name it with `study_storage` URL") as refused:
+        job_of(out, None)
+    assert "SECRET" not in str(refused.value)
+    again = replace(job_of(out, url), question=job.question)
+    assert again.study_storage == url
+    search_manifest(again).write(out)
+    # As an earlier version wrote it.
+    before = json.loads(written.replace("***", "SECRET"))
+    (out / SEARCH_MANIFEST).write_text(json.dumps(before))
+    assert "SECRET" not in SearchManifest.read(out).command
+    search_manifest(again).write(out)
+    assert "SECRET" not in (out / SEARCH_MANIFEST).read_text()
 
 
 @pytest.mark.parametrize("command", ["report", "status"])

@@ -11,12 +11,14 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
+from types import FrameType, MappingProxyType
 from typing import Any
 
 import ray
 import torch
 from ray import tune
+from ray._private import ray_constants
 from ray._private.state import state
 from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
@@ -56,6 +58,9 @@ PART = 500
 
 REACH_S = 5.0
 """Within which a cluster must answer."""
+
+NODE_CHECK_S = 5.0
+"""Seconds between two checks that the Ray node of this process is alive."""
 
 _OF_RAY = ("auto", "local")
 """Addresses that Ray itself looks up."""
@@ -186,10 +191,13 @@ def ray_session(
     logging.getLogger("ray").setLevel(logging.ERROR)
     # What a trial died of is told in one line at the end; its traceback goes to a file.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    # Whether a cluster is protected is for the user to know.
+    logging.getLogger("ray._private.authentication").setLevel(logging.WARNING)
     if ray.is_initialized():
         _refuse_of_this_process(address, everywhere)
         _refuse_there(needs)
-        yield
+        with _watched_node():
+            yield
         return
     if address is not None:
         _refuse_unreachable(address)
@@ -199,14 +207,15 @@ def ray_session(
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     activity(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
-        ray.init(
-            # Without an address Ray would join whatever cluster it finds on this machine.
-            address=address or "local",
-            log_to_driver=False,
-            include_dashboard=None if address else False,
-            runtime_env={"env_vars": given} if is_given else None,
-            logging_level=logging.ERROR,
-        )
+        with contextlib.nullcontext() if address else _protected():
+            ray.init(
+                # Without an address Ray would join whatever cluster it finds on this machine.
+                address=address or "local",
+                log_to_driver=False,
+                include_dashboard=None if address else False,
+                runtime_env={"env_vars": given} if is_given else None,
+                logging_level=logging.ERROR,
+            )
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
@@ -217,10 +226,76 @@ def ray_session(
             signal.signal(number, handler)
     try:
         _refuse_there(needs)
-        yield
+        with _watched_node():
+            yield
     finally:
         activity("stopping Ray")
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _protected() -> Iterator[None]:
+    """Keep others away from a Ray that starts in the block: from its ports and from its token."""
+    folder = Path.home() / ".ray"
+    with contextlib.suppress(OSError):
+        # Ray creates the token readable for everybody.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "auth_token").chmod(0o600)
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    # By this switch Ray stays on the loopback interface, as it does on macOS and Windows. It turns
+    # a loopback address that it is given into that of the network.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _watched_node() -> Iterator[None]:
+    """Stop the block when the Ray node of this process dies: Ray would wait for ever.
+
+    Other nodes of a cluster may come and go. In a thread that is not the main one, which no signal
+    reaches, the loss is only reported.
+
+    Raises:
+        UserError: the node died.
+    """
+    own = ray.get_runtime_context().get_node_id()
+    main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()
+    is_over, is_lost = threading.Event(), threading.Event()
+    message = (
+        "the Ray node of this machine died, mostly for want of memory; nothing that ended is lost: "
+        "run the same command again"
+    )
+
+    def watch() -> None:
+        while not is_over.wait(NODE_CHECK_S) and not is_lost.is_set():
+            # Whether a cluster that does not answer is lost is for Ray to decide.
+            with contextlib.suppress(Exception):
+                if any(node["NodeID"] == own and not node["Alive"] for node in ray.nodes()):
+                    is_lost.set()
+        if is_lost.is_set() and is_main:
+            signal.pthread_kill(main.ident or 0, signal.SIGUSR2)
+        elif is_lost.is_set():
+            sys.stderr.write(f"{message}\n")
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # Ray lets no other exception through, and Tune has SIGUSR1 for itself.
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
+    threading.Thread(target=watch, daemon=True, name="tune-calib node").start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_lost.is_set():
+            raise UserError(message) from None
+        raise
+    finally:
+        is_over.set()
+        if is_main:
+            signal.signal(signal.SIGUSR2, before)
 
 
 def _refuse_of_this_process(address: str | None, everywhere: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from tune_calib.tuning.folder import holds_another, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.job import SearchJob
 from tune_calib.tuning.search.storage import JOURNAL
-from tune_calib.wording import without_password
+from tune_calib.wording import mask_url
 
 
 def as_begun(job: SearchJob) -> SearchJob:
@@ -82,7 +82,7 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
         address=site.address,
         gpus=site.gpus,
         at_once=job.at_once,
-        study_storage=job.study_storage and without_password(job.study_storage),
+        study_storage=job.study_storage and mask_url(job.study_storage),
         titles=titles(candidates.baseline()),
     )
     further = {
@@ -100,9 +100,11 @@ def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
     """
     if old.search != new.search:
         raise holds_another(out, "search", old.command, _difference(old.question, new.question))
-    if old.study_storage != new.study_storage:
+    # Earlier versions masked less.
+    before = old.study_storage and mask_url(old.study_storage)
+    if before != new.study_storage:
         raise UserError(
-            f"the study of {out} lies in {old.study_storage or 'its journal file'}: name the "
+            f"the study of {out} lies in {before or 'its journal file'}: name the "
             "same `study_storage`"
         )
     if (out / SEARCH_EVALUATED).exists():

@@ -14,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
 from tune_calib.places import Place
-from tune_calib.wording import STARS, without_password
+from tune_calib.wording import STARS, mask_url, without_password
 
 JOURNAL = "study.log"
 MOUNTS = Path("/proc/self/mounts")
@@ -55,9 +55,8 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
     try:
         return RDBStorage(url, skip_table_creation=is_read_only)
     except _of_databases(ImportError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"cannot open `study_storage` {without_password(url)}: {without_password(reason)}"
+            f"cannot open `study_storage` {mask_url(url)}: {_reason(error, url)}"
         ) from None
 
 
@@ -94,12 +93,19 @@ def lost_database(url: str | None) -> Iterator[None]:
     try:
         yield
     except _of_databases() as error:
-        reason = str(error).strip().splitlines()[0]
         raise UserError(
-            f"`study_storage` {without_password(url or JOURNAL)} does not answer any more "
-            f"({without_password(reason)}); nothing that ended is lost: when it is back, run the "
-            "same command again"
+            f"`study_storage` {mask_url(url or JOURNAL)} does not answer any more "
+            f"({_reason(error, url or JOURNAL)}); nothing that ended is lost: when it is back, run "
+            "the same command again"
         ) from None
+
+
+def _reason(error: Exception, url: str) -> str:
+    """Return the first line of what a database says, without the secrets of its URL."""
+    masked = mask_url(url)
+    if masked.endswith(f"://{STARS}"):  # any word of the message may be a part of the password
+        return "in user name and password, write : as %3A, / as %2F, ? as %3F and @ as %40"
+    return without_password(str(error).strip().splitlines()[0].replace(url, masked))
 
 
 def known_storage(out: Place, given: str | None, kept: str | None) -> str | None:
@@ -114,7 +120,9 @@ def known_storage(out: Place, given: str | None, kept: str | None) -> str | None
         UserError: it has a password that nobody gave.
     """
     if given is None and kept is not None and STARS in kept:
-        raise UserError(f"the study of {out} lies in {kept}: name it with `study_storage` URL")
+        raise UserError(
+            f"the study of {out} lies in {mask_url(kept)}: name it with `study_storage` URL"
+        )
     return given or kept
 
 
@@ -154,7 +162,7 @@ def _refuse_shared_sqlite(url: str) -> None:
     path = Path(rest.removeprefix("/").partition("?")[0]).resolve()
     if MOUNTS.exists() and is_network_path(path, MOUNTS.read_text()):
         raise UserError(
-            f"`study_storage` {url}: SQLite loses data on a network path; leave it out "
+            f"`study_storage` {mask_url(url)}: SQLite loses data on a network path; leave it out "
             "(a journal file) or name a postgresql:// or mysql:// database"
         )
 

@@ -175,11 +175,11 @@ def _start(ask: Ask, file: str) -> str:
     return _ANY_WEIGHTS if ask.weights is None else str(_in(ask, file))
 
 
-def lacking(ask: Ask) -> list[str]:
+def lacking(ask: Ask, is_dry: bool = False) -> list[str]:
     """What this machine has not that a table needs, a line each: data sets, weights, a GPU.
 
     Of a GPU elsewhere, by its name, files of weights alone, and those only of a folder that is
-    named: what their networks are is read from them.
+    named: what their networks are is read from them. A dry run needs no GPU.
     """
     if ask.scale not in ask.table.scales:
         return [f"no scale {ask.scale!r}, only {', '.join(ask.table.scales)}"]
@@ -199,12 +199,13 @@ def lacking(ask: Ask) -> list[str]:
             except UserError as error:
                 found[str(error)] = None
         # A cluster has GPUs of its own.
-        if own.gpus and ask.address is None and not torch.cuda.is_available():
+        has_gpu = ask.address is not None or torch.cuda.is_available()
+        if own.gpus and not has_gpu and not is_dry:
             found["no GPU"] = None
     return list(found)
 
 
-def refuse_lacking(asks: list[Ask]) -> None:
+def refuse_lacking(asks: list[Ask], is_dry: bool = False) -> None:
     """Refuse to begin tables for which something is not here.
 
     Raises:
@@ -212,7 +213,7 @@ def refuse_lacking(asks: list[Ask]) -> None:
     """
     found: dict[str, list[str]] = {}
     for ask in asks:
-        for line in lacking(ask):
+        for line in lacking(ask, is_dry):
             found.setdefault(line, []).append(ask.table.name)
     if found:
         told = "; ".join(f"{line} ({', '.join(names)})" for line, names in found.items())
