@@ -15,7 +15,7 @@ from tune_calib.manifests import (
     SweepManifest,
 )
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.places import Place
+from tune_calib.places import Place, refuse_unlisted
 from tune_calib.registry import LADDERS
 from tune_calib.results import read_table
 
@@ -70,6 +70,7 @@ def refuse_empty(out: Place) -> None:
 
 
 def _has_rows(out: Place) -> bool:
+    refuse_unlisted(out / "trials")
     return next(iter(out.glob("trials/*.parquet")), None) is not None
 
 
@@ -118,13 +119,29 @@ def entries(folder: Place) -> list[Place]:
     """The ladders and searches below the folder that a sweep file names as ``out``, by name.
 
     Returns:
-        Nothing for the folder of one sweep or search, which may have an evaluation below it.
+        Nothing for the folder of one sweep or search, which may have an evaluation below it, and
+        for one that holds no results.
     """
     if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
         return []
+    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST)
+    found = {path.parent for mark in marks for path in folder.glob(f"*/{mark}")}
     # An entry whose manifest is lost is still known by its rows.
-    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST, "trials")
-    return sorted({path.parent for mark in marks for path in folder.glob(f"*/{mark}")})
+    found |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
+    return sorted(found) if any(map(_holds_results, found)) else []
+
+
+def _holds_results(out: Place) -> bool:
+    """Return whether a folder has rows, or a manifest that is not another program's."""
+    for record in (SweepManifest, SearchManifest):
+        try:
+            record.read(out)
+        except (FileNotFoundError, ForeignFileError):
+            continue
+        except UserError:  # damaged, or written by a later version
+            return True
+        return True
+    return _has_rows(out)
 
 
 def _is_of_search(rows: pa.Table) -> bool:

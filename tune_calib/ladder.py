@@ -257,6 +257,10 @@ def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
             k for rung in rungs for k in _known_keys([rung], slot) if k not in _own(rung, slot)
         }
         for key in asked:
+            if not known:
+                raise UserError(
+                    f"no rung has a {slot} method, which {slot}.{key} needs; leave it out"
+                )
             if key not in known:
                 raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, known)}")
             if key not in taken:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tune_calib.caches import cache_folder
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, told
 
 READERS = 16
 """Files that are fetched side by side: a store answers late and can do many things at once."""
@@ -274,10 +274,30 @@ def is_writable(folder: Path) -> bool:
 
 
 def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
-    """Matching files of a folder by name, each with where it can be read on this machine."""
+    """Matching files of a folder by name, each with where it can be read on this machine.
+
+    Raises:
+        UserError: the folder is there and cannot be listed.
+    """
     if isinstance(folder, RemotePlace):
         return list(folder.fetched(pattern))
+    refuse_unlisted(folder)
     return [(path, path) for path in sorted(folder.glob(pattern))]
+
+
+def refuse_unlisted(folder: Place) -> None:
+    """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty.
+
+    Raises:
+        UserError: a file or a link that leads nowhere has its name, or it cannot be read.
+    """
+    if isinstance(folder, RemotePlace):
+        return
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) or folder.is_symlink():
+            raise UserError(told(error)) from None
 
 
 def lock_file(folder: Place, name: str) -> Path:

@@ -1,12 +1,12 @@
 """What a recipe is: settings by which a paper, or a quick run, trains networks and heads."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.names import NOT_SETTINGS
-from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest
+from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest, told
 from tune_calib.spec import SLOTS
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -136,25 +136,49 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
     Raises:
         UserError: the recipe or the data set is unknown, or they do not fit.
     """
+    refuse_unfit(name, dataset)
     recipe: Recipe = RECIPES[name or QUICK]
-    info = DATASETS[dataset]
-    if recipe.name == QUICK:
-        if info.quick is None:
-            raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
-        quick: Quick = info.quick
-        return replace(
-            recipe,
-            title=quick.title,
-            settings=quick.settings,
-            datasets=(dataset,),
-            backbones=() if name else quick.backbones,
-        )
-    if dataset not in recipe.datasets:
-        raise UserError(
-            f"recipe {name!r} does not fit {dataset} (it is for {', '.join(recipe.datasets)}); "
-            f"{_way_out(dataset)}"
-        )
-    return recipe.narrowed(dataset)
+    if recipe.name != QUICK:
+        return recipe.narrowed(dataset)
+    quick: Quick = DATASETS[dataset].quick
+    return replace(
+        recipe,
+        title=quick.title,
+        settings=quick.settings,
+        datasets=(dataset,),
+        backbones=() if name else quick.backbones,
+    )
+
+
+def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
+    """Refuse a recipe that does not fit a data set or, unless it was named, a backbone.
+
+    It reads only facts that are cached between commands, so that it imports no data set and no
+    backbone.
+
+    Args:
+        name: of the recipe; None is the data set's quick one.
+        dataset: the data set.
+        backbone: the backbone, if one was named.
+
+    Raises:
+        UserError: it does not fit, or one of the three is unknown.
+    """
+    RECIPES.require(name or QUICK)
+    DATASETS.require(dataset)
+    if (name or QUICK) != QUICK:
+        datasets = _known_facts()["datasets"][name]
+        if dataset not in datasets:
+            raise UserError(
+                f"recipe {name!r} does not fit {dataset} (it is for {', '.join(datasets)}); "
+                f"{_way_out(dataset)}"
+            )
+        return
+    made_for = _known_facts()["quick"].get(dataset)
+    if made_for is None:
+        raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
+    if name is None and backbone is not None:
+        _refuse_backbone(made_for, dataset, backbone)
 
 
 def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
@@ -163,12 +187,18 @@ def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
     Raises:
         UserError: it was.
     """
-    if recipe.name == QUICK and recipe.backbones and backbone not in recipe.backbones:
-        _ = BACKBONES[backbone]  # one that there is not is another mistake
-        raise UserError(
-            f"the quick setting of {dataset} was made for {', '.join(recipe.backbones)}, not for "
-            f"{backbone}; {_way_out(dataset)}"
-        )
+    if recipe.name == QUICK:
+        _refuse_backbone(recipe.backbones, dataset, backbone)
+
+
+def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
+    if not made_for or backbone in made_for:
+        return
+    BACKBONES.require(backbone)  # one that there is not is another mistake
+    raise UserError(
+        f"the quick setting of {dataset} was made for {', '.join(made_for)}, not for {backbone}; "
+        f"{_way_out(dataset, backbone)}"
+    )
 
 
 def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bool) -> None:
@@ -196,11 +226,38 @@ def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bo
         )
 
 
-def fitting(dataset: str) -> list[str]:
-    """Names of the recipes that fit a data set, its quick one first."""
-    has_quick = dataset in DATASETS and DATASETS[dataset].quick is not None
-    named = [name for name in RECIPES if dataset in RECIPES[name].datasets]
-    return [*([QUICK] if has_quick else []), *named]
+def fitting(dataset: str, backbone: str | None = None) -> list[str]:
+    """Return the names of the recipes that fit a data set, its quick one first.
+
+    Args:
+        dataset: the data set.
+        backbone: only recipes that were made for it or for any; the quick one is not among them.
+    """
+    facts = _known_facts()
+    names = [name for name, fits in facts["datasets"].items() if dataset in fits]
+    if backbone is None:
+        return [*([QUICK] if facts["quick"].get(dataset) is not None else []), *names]
+    made_for = facts["backbones"]
+    return [name for name in names if not made_for[name] or backbone in made_for[name]]
+
+
+def _known_facts() -> dict[str, dict[str, Any]]:
+    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)
+    return facts
+
+
+def _facts() -> dict[str, dict[str, Any]]:
+    """Return which data sets and backbones the recipes are for.
+
+    Its keys are ``quick`` (by data set: the backbones of its quick setting, none of them: any;
+    null: it has no such setting), ``datasets`` and ``backbones`` (by recipe).
+    """
+    quick = {name: DATASETS[name].quick for name in DATASETS}
+    return {
+        "quick": {name: own and own.backbones for name, own in quick.items()},
+        "datasets": {name: RECIPES[name].datasets for name in RECIPES},
+        "backbones": {name: RECIPES[name].backbones for name in RECIPES},
+    }
 
 
 def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:
@@ -226,11 +283,13 @@ def _put(merged: dict[str, dict[str, Any]], above: Settings) -> None:
         merged[slot] = {**merged.get(slot, {}), **own}
 
 
-def _way_out(dataset: str) -> str:
-    names = fitting(dataset)
+def _way_out(dataset: str, backbone: str | None = None) -> str:
+    names = fitting(dataset, backbone)
+    if names:
+        return f"name a `recipe` that fits: {', '.join(names)}"
+    if backbone is not None:
+        return f"no other recipe fits; `recipe` {QUICK} trains {backbone} by that setting anyway"
     return (
-        f"name a `recipe` that fits: {', '.join(names)}"
-        if names
-        else "no recipe fits it: give its record a `quick`, or register a recipe for it "
+        "no recipe fits it: give its record a `quick`, or register a recipe for it "
         "(docs/pages/adding.md)"
     )

@@ -39,11 +39,26 @@ class Record(Protocol):
 
 T = TypeVar("T", bound=Record)
 
+_MOST_NAMES = 8  # that a message suggests
+
 
 def nearest(name: str, known: list[str]) -> str:
-    """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+    """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known.
+
+    Names that start with the given one come first, then names that contain it, then the most
+    similar one.
+    """
+    if not known:
+        return "; there are none"
+    part = name.lower()
+    close = [each for each in known if len(part) >= 2 and each.lower().startswith(part)]
+    close = close or [each for each in known if len(part) >= 3 and part in each.lower()]
+    close = close or difflib.get_close_matches(name, known, n=1)
+    if not close:
+        return f"; known: {', '.join(known)}"
+    *others, last = map(repr, close[:_MOST_NAMES])
+    names = f"{', '.join(others)} or {last}" if others else last
+    return f"; did you mean {names}{', ...' if len(close) > _MOST_NAMES else ''}?"
 
 
 class Registry(Generic[T]):

@@ -19,6 +19,7 @@ from tune_calib.recipe import (
     optimiser_of,
     recipe_for,
     refuse_backbone,
+    refuse_unfit,
     refuse_untrained,
 )
 from tune_calib.registry import DATASETS, METHODS, RECIPES, MethodInfo, nearest, told
@@ -66,9 +67,25 @@ def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
         UserError: the recipe or the data set is unknown, or they do not fit.
     """
     dataset = _named("data", "dataset", asked)
+    refuse_misfit(asked, name)
     if name is None and is_given(asked) and DATASETS[dataset].quick is None:
         return None
     return recipe_for(name, dataset)
+
+
+def refuse_misfit(asked: Settings, name: str | None = None) -> None:
+    """Refuse a recipe that does not fit what some settings ask for, before anything is imported.
+
+    Args:
+        asked: settings by slot.
+        name: of the recipe; None is the data set's quick one.
+
+    Raises:
+        UserError: it does not fit the data set or the backbone, or one of the three is unknown.
+    """
+    if not is_given(asked):
+        backbone = asked.get("network", {}).get("backbone")
+        refuse_unfit(name, _named("data", "dataset", asked), backbone)
 
 
 def as_begun(

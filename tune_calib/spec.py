@@ -119,7 +119,7 @@ class TrialSpec(StrictModel):
         try:
             return cls(**slots)
         except ValidationError as error:
-            raise UserError(one_line(error)) from None
+            raise UserError(one_line(error, cls)) from None
 
     def canonical_json(self) -> str:
         """JSON with sorted keys and (but for what came later) every default written out."""

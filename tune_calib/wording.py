@@ -2,17 +2,19 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 _NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be true or false"
 _WORDS = {
     "bool_parsing": _BOOL,
     "bool_type": _BOOL,
     "dict_type": "must be keys with values",
-    "finite_number": "must be finite",
+    "extra_forbidden": "is no setting",
+    "finite_number": "must be a finite number",
     "float_parsing": _NUMBER,
     "float_type": _NUMBER,
     "greater_than": "must be above {gt}",
@@ -49,13 +51,56 @@ def complaint(error: Mapping[str, Any]) -> str:
     return words.format(**context)
 
 
-def one_line(error: ValidationError) -> str:
-    """The first mistake that pydantic found: where, what is wrong, and the value."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return (
-        f"{where}: {complaint(first)}, got {shown(first['input'])}" if where else complaint(first)
+def one_line(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return the first mistake that pydantic found: where, what is wrong, and the value.
+
+    Args:
+        error: what pydantic raised.
+        model: the model that it validated.
+    """
+    found = error.errors()
+    first = found[0]
+    branch = _branch(first["loc"], model)
+    if branch is None:
+        where, complaints = first["loc"], [complaint(first)]
+    else:  # each kind of value that the field takes complains on its own
+        field = first["loc"][:branch]
+        of_field = [each for each in found if each["loc"][:branch] == field]
+        # The kind that the value resembles most got furthest into it.
+        first = max(of_field, key=lambda each: len(each["loc"]))
+        where = (*field, *first["loc"][branch + 1 :])
+        complaints = [
+            complaint(each) for each in of_field if (*field, *each["loc"][branch + 1 :]) == where
+        ]
+    words = " or ".join(
+        [complaints[0], *(each.removeprefix("must be ") for each in complaints[1:])]
     )
+    return f"{'.'.join(map(str, where))}: {words}, got {shown(first['input'])}" if where else words
+
+
+def _branch(location: Sequence[int | str], model: Any) -> int | None:
+    """Find the name of a union's branch in a location, where no reader expects it.
+
+    Returns:
+        Its index; None if there is none.
+    """
+    for index, part in enumerate(location[:-1], start=1):
+        fields = getattr(model, "model_fields", {})
+        if part not in fields:
+            return None
+        kinds = [kind for kind in _kinds(fields[part].annotation) if kind is not type(None)]
+        if len(kinds) > 1:
+            return index
+        model = kinds[0]
+    return None
+
+
+def _kinds(annotation: Any) -> Sequence[Any]:
+    """Return the branches of a union; of anything else itself."""
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return get_args(annotation) if is_union else (annotation,)
 
 
 def counted(count: int, thing: str) -> str:

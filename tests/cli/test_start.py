@@ -29,6 +29,7 @@ QUICK = {
     "status of an evaluation": ["status", "made/search/evaluation"],
     "status of a sweep file": ["status", "ALL"],
 }
+OTHER = ["--dataset", "cifar10", "--backbone", "resnet50"]
 REFUSED = {
     # First: a process that has imported methods asks them, and remembers nothing of their settings.
     "no setting": ["ablate", "mac_cal", "--set", "head.gama=1"],
@@ -56,6 +57,12 @@ REFUSED = {
         )
     },
     "no method in a file": ["run", "wrong.yaml"],
+    "no quick setting": ["compare", "ls", "--dataset", "cub"],
+    "no recipe of the data set": ["search", "fl", "--dataset", "cub", "--recipe", "focal"],
+    "no quick setting for a backbone": ["ablate", "mac_cal", *OTHER],
+    "no quick setting for a backbone to compare": ["compare", "ls", *OTHER],
+    "no quick setting for a backbone to search": ["search", "fl", *OTHER],
+    "no quick setting for a backbone in a file": ["run", "other.yaml"],
 }  # fmt: skip
 SCRIPT = """
 import json, sys
@@ -112,6 +119,9 @@ def found(tmp_path_factory):
     fake_results.write(folder / "SWEEP")
     fake_results.write(folder / "ALL" / "one")
     (folder / "wrong.yaml").write_text("entries: {a: {methods: [nope]}}")
+    (folder / "other.yaml").write_text(
+        "{datasets: [cifar10], backbones: [resnet50], entries: {a: {methods: [ls]}}}"
+    )
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder / "made", filter="data")
     given = json.dumps([SLOW, str(folder / "found.json"), REFUSED | QUICK])

@@ -574,6 +574,11 @@ def test_the_command_says_what_it_decided(tmp_path):
     assert done.returncode == 0, done.stderr
     for told in ("log-probabilities", "halves of --calib", "4 classes", "head methods need"):
         assert told in done.stdout
+    # After a success nothing may read like an error: what is left out is a note.
+    *_, without_train, without_heads, following = done.stdout.splitlines()
+    assert without_train.startswith("note: without --train")
+    assert without_heads.startswith("note: post-hoc methods can use it")
+    assert following.startswith("next: tune-calib compare ")
     assert here(*arguments).stdout == done.stdout
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests import fake_results
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
+from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning import ablate
@@ -276,6 +277,46 @@ def test_an_entry_that_cannot_be_told_does_not_hide_the_others(command, of_a_fil
     assert ended.value.code == 1
     assert "error: " in told.split("== search ==")[1]
     assert "decaying adaptive sparsity" in told
+
+
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, said):
+    for name in ("photos", "clinic"):
+        (tmp_path / name / "trials").mkdir(parents=True)
+    for name in (SWEEP_MANIFEST, SEARCH_MANIFEST):
+        (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
+    before = sorted(tmp_path.rglob("*"))
+    code, told, err = said(command, tmp_path)
+    assert (code, told) == (2, "")
+    assert f"{tmp_path} holds no {SWEEP_MANIFEST}" in err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def _loops(path):
+    path.symlink_to(path.name)
+
+
+WRONG_FOLDERS = {
+    "a looping link": (_loops, "symbolic links"),
+    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "No such file"),
+    "a file": (lambda path: path.write_text(""), "Not a directory"),
+}
+
+
+@pytest.mark.parametrize("table", ["trials", "bins"])
+@pytest.mark.parametrize("how", WRONG_FOLDERS)
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_what_is_no_folder_is_no_empty_folder(command, how, table, tmp_path, said):
+    if (command, table) == ("status", "bins"):
+        return  # which it does not read
+    out = copy("ladder", tmp_path)
+    make, reason = WRONG_FOLDERS[how]
+    shutil.rmtree(out / table)
+    make(out / table)
+    code, told, err = said(command, out)
+    assert (code, told) == (2, "")
+    assert f"{out / table}: " in err
+    assert reason in err
 
 
 def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):

@@ -52,14 +52,14 @@ def import_(
     given = checked(train or (), select or (), calib or (), test or (), head or ())
     keep(name, given, Store(place(store)), replace)
     typer.echo(_told(name, given.record))
-    typer.echo(f"tune-calib compare ce temperature --imported {name} --store {store}")
+    typer.echo(f"next: tune-calib compare ce temperature --imported {name} --store {store}")
 
 
 def _told(name: str, record: "ImportedData") -> str:
     """What was taken in, and what of it was decided here."""
     sizes = {each: getattr(record, each) for each in ("train", "select", "calib", "test")}
     lines = [
-        f"{name} ({record.digest}): {record.classes} classes, "
+        f"imported as {name} ({record.digest}): {record.classes} classes, "
         f"{counted(record.width, 'feature')}; samples: "
         + ", ".join(f"{each} {count}" for each, count in sizes.items() if count)
     ]
@@ -70,7 +70,7 @@ def _told(name: str, record: "ImportedData") -> str:
     if record.is_cut:
         lines.append("select and calib are the halves of --calib, class by class")
     if not record.train:
-        lines.append("without train nobody knows whether the network fits it")
+        lines.append("note: without --train, reports cannot show how well the network fits it")
     if not record.has_heads:
-        lines.append("head methods need features of train, and are refused")
+        lines.append("note: post-hoc methods can use it; head methods need features of --train")
     return "\n".join(lines)

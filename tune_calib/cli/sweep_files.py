@@ -56,6 +56,7 @@ def run(
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
+    from tune_calib.tuning.sweep.entries import refuse_misfits
     from tune_calib.tuning.sweep.file import read_sweep_file
 
     again = _again(file, address)
@@ -65,6 +66,7 @@ def run(
             read = read.at_address(address)
         if gpu_model is not None:
             read = read.for_gpu(gpu_model)
+        refuse_misfits(read)
 
         from tune_calib.console import shown
         from tune_calib.tuning.dry_run.told import forecast

@@ -27,7 +27,7 @@ class Slot(StrictModel):
         try:
             return cls(**settings)
         except ValidationError as error:
-            raise UserError(one_line(error)) from None
+            raise UserError(one_line(error, cls)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -114,4 +114,4 @@ def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
     try:
         return info.params(**given)
     except ValidationError as error:
-        raise UserError(f"method {info.name!r}: {one_line(error)}") from None
+        raise UserError(f"method {info.name!r}: {one_line(error, info.params)}") from None

@@ -155,6 +155,7 @@ def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
 @pytest.mark.parametrize(("arguments", "more", "told"), [
     (["--dry-run", "--gpu-model", "H10"], "", "unknown GPU 'H10'; did you mean 'H100'?"),
     (["--dry-run"], "gpu_model: H10\n", "gpu_model: unknown GPU 'H10'; did you mean 'H100'?"),
+    (["--dry-run", "--gpu-model", "A100"], "", "did you mean 'A100-40GB' or 'A100-80GB'?"),
     (["--gpu-model", "H100"], "", "--dry-run"),
     (["--dry-run", "--gpu-model", "T4"], "", "precision=bf16 needs another"),
 ])  # fmt: skip

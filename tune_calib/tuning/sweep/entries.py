@@ -1,6 +1,7 @@
 """From a sweep file to the ladders and searches that it asks for, checked before any starts."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from tune_calib.optimism import BASELINE
 from tune_calib.pipelines import all_of, pipeline, side_by_side
 from tune_calib.recipe import Settings
 from tune_calib.registry import LADDERS, METHODS
+from tune_calib.settings import refuse_misfit
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
@@ -80,6 +82,7 @@ def works_of(file: ReadFile) -> list[Work]:
     Raises:
         UserError: a setting is unknown or out of range, with its position in the file.
     """
+    refuse_misfits(file)
     _refuse_unread(file)
     works = [work for name in file.content.entries for work in _of_entry(file, name)]
     names = [work.name for work in works]
@@ -88,6 +91,35 @@ def works_of(file: ReadFile) -> list[Work]:
             raise file.error(work.position, f"two folders would be named {work.name!r}")
         _check(file, work)
     return works
+
+
+def refuse_misfits(file: ReadFile) -> None:
+    """Refuse entries whose recipe does not fit them, before anything slow is imported.
+
+    Raises:
+        UserError: there is one; with its position in the file.
+    """
+    whole = file.content
+    for name, entry in whole.entries.items():
+        settings = _merged(whole.set.by_slot(), entry.set.by_slot())
+        if settings.get("data", {}).get("imported") is not None:
+            continue
+        for dataset, backbone in _places(file, entry):
+            with _blaming_recipe(file, ("entries", name), entry):
+                asked = _merged(settings, _named(dataset, backbone))
+                refuse_misfit(asked, entry.recipe or whole.recipe)
+
+
+def _places(file: ReadFile, entry: Entry) -> Iterator[tuple[str, str | None]]:
+    """Yield each data set of an entry with each of its backbones."""
+    for dataset in entry.datasets or file.content.datasets or ("digits",):
+        for backbone in entry.backbones or file.content.backbones or (None,):
+            yield dataset, backbone
+
+
+def _named(dataset: str, backbone: str | None) -> dict[str, dict[str, Any]]:
+    network = {} if backbone is None else {"network": {"backbone": backbone}}
+    return {"data": {"dataset": dataset}, **network}
 
 
 def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
@@ -101,25 +133,24 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
         entry.shift if entry.shift is not None else whole.shift or (),
         entry.bootstrap if entry.bootstrap is not None else whole.bootstrap or 0,
     )
-    for dataset in entry.datasets or whole.datasets or ("digits",):
-        for backbone in entry.backbones or whole.backbones or (None,):
-            tail = "-".join([dataset, *([backbone] if backbone else [])])
-            if entry.search is None:
-                given = _given(file, entry, _rungs(entry), dataset, backbone)
-                asked = _asked(file, position, entry, given, seeds)
-                yield Work(f"{name}-{tail}", position, asked, gpus, ladder, look=look)
-                continue
-            for index, method in enumerate(entry.methods or ()):
-                given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
-                given = _merged(given, method.set.by_slot())
-                yield Work(
-                    name=f"{name}-{method.method}-{tail}",
-                    position=(*position, "methods", index),
-                    asked=_asked(file, position, entry, given, seeds),
-                    gpus=gpus,
-                    method=method.method,
-                    search=entry.search,
-                )
+    for dataset, backbone in _places(file, entry):
+        tail = "-".join([dataset, *([backbone] if backbone else [])])
+        if entry.search is None:
+            given = _given(file, entry, _rungs(entry), dataset, backbone)
+            asked = _asked(file, position, entry, given, seeds)
+            yield Work(f"{name}-{tail}", position, asked, gpus, ladder, look=look)
+            continue
+        for index, method in enumerate(entry.methods or ()):
+            given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
+            given = _merged(given, method.set.by_slot())
+            yield Work(
+                name=f"{name}-{method.method}-{tail}",
+                position=(*position, "methods", index),
+                asked=_asked(file, position, entry, given, seeds),
+                gpus=gpus,
+                method=method.method,
+                search=entry.search,
+            )
 
 
 def _asked(
@@ -131,9 +162,16 @@ def _asked(
         asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
     except UserError as error:
         raise file.error(position, str(error)) from None
+    with _blaming_recipe(file, position, entry):
+        return asked.suited(entry.recipe or file.content.recipe)
+
+
+@contextmanager
+def _blaming_recipe(file: ReadFile, position: Position, entry: Entry) -> Iterator[None]:
+    """Name the recipe's position in the file; that of the entry where no recipe is named."""
     at: Position = (*position, "recipe") if entry.recipe else ("recipe",)
     try:
-        return asked.suited(entry.recipe or file.content.recipe)
+        yield
     except UserError as error:
         is_named = entry.recipe or file.content.recipe
         raise file.error(at if is_named else position, str(error)) from None
@@ -188,15 +226,12 @@ def _given(
     file: ReadFile, entry: Entry, rungs: Sequence[Rung], dataset: str, backbone: str | None
 ) -> Settings:
     """Settings of the file, then of the entry, as far as some rung knows them."""
-    named: dict[str, Any] = {"data": {"dataset": dataset}}
-    if backbone is not None:
-        named["network"] = {"backbone": backbone}
     asked = _merged(file.content.set.by_slot(), entry.set.by_slot())
     known = {
         slot: {key: value for key, value in settings.items() if _knows(rungs, slot, key)}
         for slot, settings in asked.items()
     }
-    return _merged(known, named)
+    return _merged(known, _named(dataset, backbone))
 
 
 def _merged(*settings: Settings) -> dict[str, dict[str, Any]]:
