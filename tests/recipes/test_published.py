@@ -35,9 +35,7 @@ PUBLISHED = {
     ("mdca", "cifar10"): (*SGD, 160, [80, 120], 128, "mean", None, "best_val_acc"),
     ("mdca", "cifar100"): (*SGD, 200, [100, 150], 128, "mean", None, "best_val_acc"),
     **{("vit", each): VIT for each in ("cub", "aircraft")},
-    **{
-        (name, each): MBLS for name in ("mbls_cub", "fedlas_cub") for each in ("cub", "aircraft")
-    },
+    **{(name, each): MBLS for name in ("mbls_cub", "fedlas_cub") for each in ("cub", "aircraft")},
 }
 
 
