@@ -33,7 +33,7 @@ from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.job import SearchJob, job_of
+from tune_calib.tuning.search.job import SearchJob, command_of_choice, job_of
 from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
@@ -52,11 +52,14 @@ class Found:
         ledger: of the search.
         counts: of what was planned and done, in one line.
         crashed: what trials of this session died of.
+        command: that trains the choice again, with the settings that were fixed; empty where
+            nothing is chosen, or no command does it.
     """
 
     ledger: Ledger
     counts: str
     crashed: list[str]
+    command: str = ""
 
     @property
     def at_rest(self) -> "Found":
@@ -137,8 +140,9 @@ def search(
         counts = ledger.reconcile(planned)
         if planned < asked:
             counts += f"; {asked} were asked for, and there are no more points"
-        write_outcome(ledger, asked, planned)
-    return Found(ledger, counts, list(ledger.crashed.values()))
+        command = command_of_choice(job, choice) if (choice := ledger.choice()) else ""
+        write_outcome(ledger, asked, planned, command)
+    return Found(ledger, counts, list(ledger.crashed.values()), command)
 
 
 def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
@@ -161,7 +165,8 @@ def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
         ledger.read()
         _ = ledger.baseline  # one that failed is refused here
         ledger.judge_ended()
-        write_outcome(ledger, job.suggestions, ledger.study.planned(job.suggestions))
+        command = command_of_choice(job, choice) if (choice := ledger.choice()) else ""
+        write_outcome(ledger, job.suggestions, ledger.study.planned(job.suggestions), command)
 
 
 def open_ledger(job: SearchJob, candidates: Candidates, is_read_only: bool = False) -> Ledger:

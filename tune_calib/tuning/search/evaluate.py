@@ -75,10 +75,10 @@ def evaluate_choice(
     job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
     with only_driver(out), at_work(out):
         ledger = open_ledger(job, job.question.candidates())
-        choice = _choice(ledger)
         data = ledger.candidates.baseline()[0].spec.data
         # What the search believed stands next to what is evaluated now.
         Copies.read([data], job.site.data_root, Store(job.site.store)).refuse_other(out, [])
+        choice = _choice(ledger)
         reads = _record(out, choice, read, extend)
         crashed = ablate(_job(job, choice, reads, command, look), begin)
     return Evaluated(
