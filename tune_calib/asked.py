@@ -124,6 +124,23 @@ class Asked:
         }
 
     @property
+    def fixed(self) -> dict[str, Any]:
+        """The settings that were given, by ``slot.key``, as ``set`` takes them.
+
+        The data set and the import are left out, which options of their own name, and so is what
+        only files say of them.
+        """
+        named = {"data": {"dataset", "imported", "found"}}
+        if self.is_imported:
+            named["network"] = {"backbone", "epochs"}
+        return {
+            f"{slot}.{key}": value
+            for slot, own in self.given.items()
+            for key, value in own.items()
+            if key not in named.get(slot, ())
+        }
+
+    @property
     def recipe_told(self) -> str | None:
         """Name of the recipe, and what was asked for instead of what it sets; for rows."""
         if self.recipe is None:

@@ -106,6 +106,17 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "plug-ins behind it, as JSON of their names and content hashes; null without any, and "
             "in results of before there were any",
         ),
+        "data_digest": Column(
+            pa.string(),
+            "digest of all images and labels of its data set, the same for every layout of the "
+            "same images; null of imported data, whose record has one, and in results of before "
+            "it was recorded",
+        ),
+        "numbers": Column(
+            pa.int32(),
+            "version of the numbers of the program, raised when a trial of the same spec gets "
+            "others; null in results of before it was recorded, which are of version 1",
+        ),
         "bank_s": Column(
             pa.float64(),
             "seconds in which the feature bank under its head was made; null without a head, and "

@@ -367,6 +367,8 @@ class SearchOutcome(_Manifest):
         front: numbers of the Pareto set within the guard.
         chosen: number of the choice, if one is within the guard.
         importance: of the settings.
+        command: that trains the choice again, with the settings that were fixed; None where no
+            command does, and in files of earlier versions.
     """
 
     file_name = SEARCH_OUTCOME
@@ -382,6 +384,7 @@ class SearchOutcome(_Manifest):
     front: list[int]
     chosen: int | None
     importance: Importance
+    command: str | None = None
 
 
 class Look(_Record):

@@ -31,6 +31,9 @@ from tune_calib.names import METRICS
 from tune_calib.places import Place, RemotePlace, files
 
 SCHEMA_VERSION = 1
+# Raise it when a trial of the same spec gets other numbers: rows of two versions are not mixed.
+# Rows without it are of version 1.
+NUMBERS = 1
 _KEY = b"tune_calib"
 
 SCHEMAS: dict[TableName, pa.Schema] = {

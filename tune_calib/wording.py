@@ -1,5 +1,6 @@
 """The words of messages: mistakes in values that pydantic finds, and counts of things."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -117,6 +118,21 @@ def as_setting(value: Any) -> str:
     if isinstance(value, float | int):
         return f"{value:.6g}"
     return "none" if value is None else str(value)
+
+
+_NO_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def typed(value: Any) -> str:
+    """Return a plain JSON value as ``--set`` reads it back, without a loss of digits."""
+    if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
+        return value
+    text = json.dumps(value)
+    # YAML 1.1 takes 1e-05 for a text, unlike 1.0e-05.
+    return text if isinstance(value, str) else _EXPONENT.sub(r"\1.0e", text)
+
+
+_EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
 
 
 def shown(value: Any) -> str:

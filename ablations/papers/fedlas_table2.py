@@ -46,14 +46,15 @@ REPRODUCTIONS.register(
         scales={
             "smoke": SMOKE,
             "paper": (
-                Setting(_DATASETS, ("resnet101",), "mbls_cub", start="resnet101.safetensors",
+                Setting(_DATASETS, ("resnet101",), "fedlas_cub", start="resnet101.safetensors",
                         gpus=1.0),
                 Setting(_DATASETS, ("vit_base_patch16_384",), "vit",
                         start="vit_base_patch16_384.safetensors", gpus=1.0),
             ),
         },
         note="Networks are trained on from weights of ImageNet. The settings of ResNet-101 are "
-        "those of MbLS's program, since the authors ship none; their program chooses epochs on "
-        "the test images, here they are chosen on a tenth of train",
+        "those of MbLS's program, since the authors ship none, with the weight of MbLS's penalty "
+        "that their text states; their program chooses epochs on the test images, here they are "
+        "chosen on a tenth of train",
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from analysis.compare.regime import of_baseline
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
-from analysis.page.page import Section, render
+from analysis.page.page import Section, Step, render
 from analysis.page.whereabouts import whereabouts
 from analysis.search import tables as search_tables
 from analysis.search.evaluated import evaluated
@@ -20,6 +20,7 @@ from tune_calib.places import Place
 from tune_calib.registry import SEARCH_FIGURES
 from tune_calib.remarks import of_reads
 from tune_calib.results import atomic_write
+from tune_calib.wording import as_setting
 
 
 def write_files(out: Place, before: Kept) -> str:
@@ -89,7 +90,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
             Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
-        steps=steps(search.trials, "\n".join(search.commands), []),
+        steps=[*steps(search.trials, "\n".join(search.commands), []), *_choice(search)],
         files=files,
         links=on_test.links,
     )
@@ -117,7 +118,21 @@ def _setting(search: SearchResults) -> str:
     datasets = ", ".join(sorted(search.trials["dataset"].dropna().unique()))
     backbones = ", ".join(sorted(search.trials["backbone"].dropna().unique()))
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
-    return f"{datasets}; {backbones}; {sampler}; select split, {search.seeds()}"
+    given = question.given.items()
+    fixed = [
+        f"{slot}.{key} {as_setting(value)}"
+        for slot, own in given
+        for key, value in own.items()
+        if key not in ("dataset", "imported", "found")
+    ]
+    told = f"; fixed: {', '.join(fixed)}" if fixed else ""
+    return f"{datasets}; {backbones}{told}; {sampler}; select split, {search.seeds()}"
+
+
+def _choice(search: SearchResults) -> list[Step]:
+    command = search.outcome.command
+    text = "Train the choice again, with every setting that the search had fixed."
+    return [Step(text, command)] if command else []
 
 
 def _state(search: SearchResults) -> str:

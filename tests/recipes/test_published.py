@@ -35,7 +35,7 @@ PUBLISHED = {
     ("mdca", "cifar10"): (*SGD, 160, [80, 120], 128, "mean", None, "best_val_acc"),
     ("mdca", "cifar100"): (*SGD, 200, [100, 150], 128, "mean", None, "best_val_acc"),
     **{("vit", each): VIT for each in ("cub", "aircraft")},
-    **{("mbls_cub", each): MBLS for each in ("cub", "aircraft")},
+    **{(name, each): MBLS for name in ("mbls_cub", "fedlas_cub") for each in ("cub", "aircraft")},
 }
 
 
@@ -72,7 +72,11 @@ DATA = {
     ("mdca", "cifar100"): ("mdca", "cifar10", 32, 32),
     ("acls", "tiny_imagenet"): ("default", "imagenet", 64, 64),
     **{("vit", each): ("default", "imagenet", 448, 384) for each in ("cub", "aircraft")},
-    **{("mbls_cub", each): ("default", "imagenet", 256, 224) for each in ("cub", "aircraft")},
+    **{
+        (name, each): ("default", "imagenet", 256, 224)
+        for name in ("mbls_cub", "fedlas_cub")
+        for each in ("cub", "aircraft")
+    },
 }
 
 
@@ -94,7 +98,8 @@ VALUES = [
     ("mbls", "tiny_imagenet", "acls", None, {"margin": 10, "alpha": 0.1}),
     ("mbls", "tiny_imagenet", "fedlas", None, {"margin": 10, "alpha": 0.05}),
     *(("mbls", ds, "mbls_cub", None, {"margin": 10, "alpha": 0.1}) for ds in FINE[1:]),
-    *(("mbls", ds, "vit", None, {"margin": 10, "alpha": 0.05}) for ds in FINE[1:]),
+    *(("mbls", ds, name, None, {"margin": 10, "alpha": 0.05})
+      for ds in FINE[1:] for name in ("vit", "fedlas_cub")),
     *(("acls", ds, None, None, {"margin": 6}) for ds in ("cifar10", "cifar100")),
     *(("acls", ds, None, None, {"margin": 10, "alpha": 0.1}) for ds in FINE),
     *(("fl", ds, None, None, {"gamma": 3}) for ds in ("cifar10", "cifar100", *FINE)),

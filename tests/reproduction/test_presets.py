@@ -99,6 +99,18 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "scale"), AT)
+def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
+    file = sweep_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
+    for work in planned_works(file, needs_data=False, is_dry=True):
+        weights = {}
+        for network in (trial.spec.network for trial in work.planned()):
+            if network.method in ("mbls", "fedlas_mbls"):
+                weights.setdefault(network.method, set()).add(network.params.alpha)
+        if len(weights) == 2:
+            assert weights["mbls"] == weights["fedlas_mbls"]
+
+
+@pytest.mark.parametrize(("name", "scale"), AT)
 def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scale, tmp_path):
     table = REPRODUCTIONS[name]
     files = {file for own in table.scales[scale] for file in own.weights.values()}

@@ -7,9 +7,11 @@ import pytest
 
 from tests import fake_results
 from tune_calib.asked import Asked, Seeds
+from tune_calib.engine.store import Store
 from tune_calib.ladder import expand
 from tune_calib.pipelines import side_by_side
 from tune_calib.results import SCHEMAS, read_table, write_results, write_table
+from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.shared import elsewhere, take
 
@@ -46,7 +48,8 @@ def written(out, trials=FIRST, **own):
 
 
 def taken(tmp_path, planned=SECOND, sets=()):
-    take(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets)
+    copies = Copies({}, None, Store(tmp_path / "store"))
+    take(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
     return tmp_path / "b" / "own"
 
 

@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.wording import command_line, shown
+from tune_calib.wording import command_line, shown, typed
 
 
 def command_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:
@@ -56,21 +56,12 @@ def _option(name: str, value: Any) -> Iterator[str]:
         yield option
     elif isinstance(value, Mapping):
         for key, each in value.items():
-            yield from (option, f"{key}={_typed(plain(key, each))}")
+            yield from (option, f"{key}={typed(plain(key, each))}")
     elif name == "norm":  # constants are one value
         yield from (option, value if isinstance(value, str) else json.dumps(plain(name, value)))
     else:
         for text in _texts(value):
             yield from (option, text)
-
-
-def _typed(value: Any) -> str:
-    """A value as ``value_of`` reads it; only a text that is a word stands without quotes."""
-    is_word = isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS
-    return value if is_word else json.dumps(value)
-
-
-_NO_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def _texts(value: Any) -> list[str]:

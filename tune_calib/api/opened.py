@@ -20,6 +20,7 @@ from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from tune_calib import plugins
+from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.folders import entries, is_search
 from tune_calib.places import Place
@@ -152,6 +153,20 @@ class OpenSearch:
         outcome = self._results().outcome
         points = {each.number: each.point for each in outcome.suggestions}
         return None if outcome.chosen is None else dict(points[outcome.chosen])
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The settings that the search did not search, as ``set`` takes them."""
+        given = self._results().manifest.question.given
+        return Asked(given).fixed
+
+    @property
+    def command(self) -> str | None:
+        """The command that trains the choice again, with every setting of it.
+
+        None where nothing is chosen, or no command does it.
+        """
+        return self._results().outcome.command
 
     def table(self) -> str:
         """Baseline, defaults and the best suggestions in Markdown."""

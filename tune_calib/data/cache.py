@@ -12,7 +12,7 @@ import uuid
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,13 +76,18 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
         DamagedFileError: a file of the data set is damaged.
         UserError: the cache cannot be written, or the images are not those that were planned with.
     """
+    return load_opened(info, root, cache).source
+
+
+def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
+    """Load a data set as ``load_source``, with what is known of its images."""
     opened = open_source(info, root, cache)
     if info.digest is not None and opened.summary().digest != info.digest:
         raise UserError(
             f"{info.name}: `data_root` {root} holds other images than those that this was planned "
             "with; name the folder as it was, or another `out`"
         )
-    return _settled(opened.source)
+    return replace(opened, source=_settled(opened.source))
 
 
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tune_calib.data.base import HELD_OUT, DatasetInfo, Split, info_of
-from tune_calib.data.cache import load_source
+from tune_calib.data.cache import load_opened, load_source
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.seeds import child_seed
 from tune_calib.slots.data import DataSlot
@@ -24,11 +24,19 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Development:
-    """The splits for training (train), choosing (select) and post-hoc fitting (calib)."""
+    """The splits for training (train), choosing (select) and post-hoc fitting (calib).
+
+    Attributes:
+        train: what is trained on.
+        select: what epochs and settings are chosen on.
+        calib: what post-hoc transforms are fitted on.
+        digest: of all images and labels of the data set, with those of test.
+    """
 
     train: Split
     select: Split
     calib: Split
+    digest: str = ""
 
     def fingerprint(self) -> str:
         """Digest of labels, positions and the first images: another copy of a data set differs."""
@@ -41,7 +49,8 @@ class Development:
 
     def to(self, device: torch.device | str) -> "Development":
         """The same splits on a device."""
-        return Development(self.train.to(device), self.select.to(device), self.calib.to(device))
+        splits = (self.train.to(device), self.select.to(device), self.calib.to(device))
+        return Development(*splits, self.digest)
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         UserError: a class would be left without a training sample.
     """
     info = info_of(slot)
-    source = load_source(info, root, cache)
+    opened = load_opened(info, root, cache)
+    source = opened.source
     cut = info.cut(source.train.labels, source.test.labels)
     held_out = source.test if cut.of_test else source.train
     if len(cut.select) == 0:
@@ -112,6 +122,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         # that the temperature is fitted on.
         select=relabelled(held_out.take(cut.select), info),
         calib=relabelled(held_out.take(cut.calib), info),
+        digest=opened.summary().digest,
     )
 
 

@@ -14,7 +14,13 @@ from torch import Tensor
 from tune_calib.data.given import GivenSplit
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
 from tune_calib.engine.import_files import Import
-from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, write_folder
+from tune_calib.engine.store import (
+    ARTIFACT_MANIFEST,
+    Store,
+    artifact_manifest,
+    read_or_remove,
+    write_folder,
+)
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
 from tune_calib.places import require_writable
@@ -95,6 +101,12 @@ def _judged(
         if len(logits):
             yield logits, labels[first : first + len(logits)]
         first += len(logits)
+
+
+def names_of(digest: str, store: Store) -> list[str]:
+    """Return the names that mean an import in a store, in their order."""
+    found = (path.parent.name for path in (store.root / NAMES).glob(f"*/{ARTIFACT_MANIFEST}"))
+    return sorted(name for name in found if _named(name, store) == digest)
 
 
 def refuse_name(name: str) -> None:

@@ -4,7 +4,7 @@ from tune_calib.recipe import Recipe
 from tune_calib.recipes.vit import FINE_GRAINED
 from tune_calib.registry import RECIPES
 
-RECIPES.register(
+MBLS_CUB = RECIPES.register(
     Recipe(
         name="mbls_cub",
         title="MbLS on CUB",
@@ -32,7 +32,7 @@ RECIPES.register(
         "as [`network.weights`](data.md#weights). The dropout of one half before its last layer is "
         "left out. Its program trains on all training images and chooses the epoch on the test "
         "images; here it is chosen on a tenth that is held out of train (`data.split` = "
-        "`val_is_test` is as published). FeDLaS reports this network on CUB and Aircraft and "
-        "ships no settings for it.",
+        "`val_is_test` is as published). FeDLaS reports this network on CUB and Aircraft with "
+        "another weight of MbLS's penalty: recipe `fedlas_cub`.",
     )
 )

@@ -35,6 +35,7 @@ from tune_calib.tuning.caption import (
     tell_recipe,
     titles,
 )
+from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import (
     done,
     holds_another,
@@ -51,7 +52,6 @@ from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.shared import take
 from tune_calib.tuning.site import Site
-from tune_calib.tuning.taken_in import refuse_damaged
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,10 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = sweep_manifest(job, planned)
         store = Store(site.store)
-        refuse_damaged(data, site.data_root, store)
-        plan = make_plan(planned, done(site.out))
+        copies = Copies.read((trial.spec.data for trial in planned), site.data_root, store)
+        finished = done(site.out)
+        copies.refuse_other(site.out, [t for t in planned if t.spec.hash not in finished])
+        plan = make_plan(planned, finished)
         if lacks := lacking(plan, store, is_search=False):
             require_writable(site.store, lacks[0])
         tell_left_out(job.ladder, job.asked, site.out)
@@ -127,7 +129,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
             if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
                 return []
             begin(job)
-            take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets)
+            take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets, copies)
             plan = make_plan(planned, done(site.out))
             if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
                 return []
@@ -135,7 +137,11 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
             with ray_session(site.address, reached, needs, everywhere):
                 tell_other_machine(site.out, site.address)
                 circumstances = site.circumstances(
-                    manifest.sweep, job.ladder.name, job.asked.recipe_told, used
+                    manifest.sweep,
+                    job.ladder.name,
+                    job.asked.recipe_told,
+                    used,
+                    digests=copies.digests,
                 )
                 crashed = run_plan("networks and heads", plan, circumstances, site.gpus)
                 # Behind them: what is looked at is finished, and a trial never waits for a look.

@@ -57,14 +57,22 @@ def refuse_mended(out: Place) -> None:
     names = ("head", "rung_label", "processor")
     rows = read_table(out, "trials", keep=lambda name: name in names).to_pylist()
     for row in rows:
-        if row.get("processor") is None and row["head"] and _is_mended(json.loads(row["head"])):
+        if is_mended(row):
             raise UserError(
                 f"`out` {out} holds heads of {row['rung_label']!r} that an earlier version "
                 "evaluated otherwise; report still reads them, but to go on name another `out`"
             )
 
 
-def _is_mended(head: Mapping[str, Any]) -> bool:
+def is_mended(row: Mapping[str, Any]) -> bool:
+    """Return whether a row is of a head that this version evaluates otherwise.
+
+    Args:
+        row: its columns ``processor`` and ``head``.
+    """
+    if row.get("processor") is not None or not row["head"]:
+        return False
+    head = json.loads(row["head"])
     evaluation = head.get("params", {}).get("evaluation")
     if head.get("method") == "mac_cal":
         is_chosen = head.get("select") != "last"

@@ -15,23 +15,34 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.manifests import SWEEP_MANIFEST
 from tune_calib.places import Place
-from tune_calib.results import read_files, read_table, write_results, write_table
+from tune_calib.results import NUMBERS, read_files, read_table, write_results, write_table
 from tune_calib.tuning.backend.rows import plugins_of
-from tune_calib.tuning.folder import done
+from tune_calib.tuning.copies import COLUMNS, Copies
+from tune_calib.tuning.folder import done, is_mended
 
-_TOLD = {"spec_hash", "status", "plugins"}
+_TOLD = {"spec_hash", "status", "plugins", "head", "processor", *COLUMNS}
 
 
-def elsewhere(planned: Iterable[PlannedTrial], out: Place, among: Place | None) -> dict[str, Place]:
+def elsewhere(
+    planned: Iterable[PlannedTrial],
+    out: Place,
+    among: Place | None,
+    copies: Copies | None = None,
+) -> dict[str, Place]:
     """Where the finished rows of trials lie that a folder lacks.
 
     Args:
         planned: the trials.
         out: the folder.
         among: its results folders are looked through, ``among/*/*``; none if None.
+        copies: the copies of the data that are read now; None in a forecast, which reads none.
 
     Returns:
-        Spec hash to folder; not of trials of another content of a plug-in.
+        Spec hash to folder; not of trials of another content of a plug-in, of a version of the
+        program with other numbers, or of data that nobody can identify any more.
+
+    Raises:
+        UserError: a folder holds such a trial on another copy of the data.
     """
     if among is None:
         return {}
@@ -45,9 +56,13 @@ def elsewhere(planned: Iterable[PlannedTrial], out: Place, among: Place | None) 
             continue  # who asks for that folder is told; here its trials are made again
         for row in rows:
             spec_hash = row["spec_hash"]
-            is_same = spec_hash in wanted and row["plugins"] == wanted[spec_hash]
-            if is_same and row["status"] == "done":
-                found.setdefault(spec_hash, folder)
+            if spec_hash in found or spec_hash not in wanted or row["status"] != "done":
+                continue
+            is_version = (row["numbers"] or 1) == NUMBERS and not is_mended(row)
+            if row["plugins"] != wanted[spec_hash] or not is_version:
+                continue
+            if copies is None or copies.is_same(row, folder):
+                found[spec_hash] = folder
     return found
 
 
@@ -58,6 +73,7 @@ def take(
     sweep: str,
     ladder: str,
     sets: Collection[str],
+    copies: Copies,
 ) -> None:
     """Take over what lies elsewhere, with the closer looks that are asked for here.
 
@@ -68,10 +84,14 @@ def take(
         sweep: identity of the folder's sweep.
         ladder: its name.
         sets: shift sets that are asked for.
+        copies: the copies of the data that are read now.
+
+    Raises:
+        UserError: as ``elsewhere``.
     """
     trials = {trial.spec.hash: trial for trial in planned}
     folders: dict[Place, list[str]] = {}
-    for spec_hash, folder in elsewhere(planned, out, among).items():
+    for spec_hash, folder in elsewhere(planned, out, among, copies).items():
         folders.setdefault(folder, []).append(spec_hash)
     for folder, hashes in folders.items():
         # By what it holds: further trials of that folder come into a file of their own.

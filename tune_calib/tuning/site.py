@@ -1,9 +1,10 @@
 """Where a ladder or a search is carried out."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tune_calib.places import Place, place
@@ -59,6 +60,7 @@ class Site:
         recipe: str | None = None,
         used: Iterable[Plugin] = (),
         is_search: bool = False,
+        digests: Mapping[str, str] = MappingProxyType({}),
     ) -> Circumstances:
         """What every row of the job says of it.
 
@@ -68,6 +70,7 @@ class Site:
             recipe: its name, and what was asked for instead (``Asked.recipe_told``).
             used: plug-ins that its trials need.
             is_search: the test split stays shut.
+            digests: of its images (``Copies.digests``).
         """
         # Workers stand in folders of their own: paths are absolute there.
         return Circumstances(
@@ -82,4 +85,5 @@ class Site:
             recipe=recipe,
             board=uuid.uuid4().hex,
             plugins=[plugin.plain() for plugin in used],
+            digests=dict(digests),
         )

@@ -11,11 +11,10 @@ from torch import Tensor
 from tune_calib.asked import Asked
 from tune_calib.data.base import info_of
 from tune_calib.data.constants import NORMS, Constants
-from tune_calib.data.splits import load_development
 from tune_calib.engine import weights
 from tune_calib.engine.fitting import fit
 from tune_calib.engine.given import refuse_seen
-from tune_calib.engine.imports import manifest_of_import, record_of
+from tune_calib.engine.imports import record_of
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -72,18 +71,6 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = Fal
     if not is_dry:
         weights.keep(file, store)
     return asked
-
-
-def refuse_damaged(data: DataSlot, data_root: Path | None, store: Store) -> None:
-    """Read the data of a job in the driver, so that damaged ones are one line before it starts.
-
-    Raises:
-        UserError: they are not there, or damaged.
-    """
-    if data.imported is not None:
-        manifest_of_import(data.imported, store)
-    else:
-        load_development(data, data_root, store.images)
 
 
 def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialSpec | None) -> None:

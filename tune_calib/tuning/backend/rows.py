@@ -17,7 +17,7 @@ from tune_calib import plugins
 from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.machine import machine
 from tune_calib.ladder import PlannedTrial
-from tune_calib.results import SCHEMA_VERSION
+from tune_calib.results import NUMBERS, SCHEMA_VERSION
 from tune_calib.spec import TrialSpec, canonical_json
 
 _LIBRARIES = (
@@ -64,6 +64,7 @@ class Circumstances:
         versions: library versions, as JSON.
         git_revision: of the program, where it is a git checkout.
         recipe: name of the recipe, and what was asked for instead of what it sets.
+        digests: of the images that the driver reads, by the canonical JSON of their data slot.
         board: where workers say what they do (``backend.board``); empty where nobody looks.
     """
 
@@ -80,6 +81,7 @@ class Circumstances:
     git_revision: str | None = field(default_factory=git_revision)
     recipe: str | None = None
     board: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -129,7 +131,7 @@ def trial_row(
         measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
             network was trained elsewhere, also that.
     """
-    spec = trial.spec
+    spec, data = trial.spec, canonical_json(trial.spec.data)
     return {
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
@@ -138,7 +140,7 @@ def trial_row(
         "ladder": circumstances.ladder,
         "rung": trial.rung,
         "rung_label": trial.label,
-        "data": canonical_json(spec.data),
+        "data": data,
         "network": canonical_json(spec.network),
         "head": canonical_json(spec.head) if spec.head else None,
         "posthoc": canonical_json(spec.posthoc) if spec.posthoc else None,
@@ -162,6 +164,8 @@ def trial_row(
         "own_s": result.own_s,
         "recipe": circumstances.recipe,
         "plugins": plugins_of(spec),
+        "data_digest": circumstances.digests.get(data),
+        "numbers": NUMBERS,
         **measured,
         **(result.evaluation.metrics if result.evaluation else {}),
     }

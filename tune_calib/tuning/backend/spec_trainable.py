@@ -1,5 +1,6 @@
 """What the Trainables share: reading a configuration, and writing the rows of its trials."""
 
+import platform
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
+from tune_calib.errors import RefusedError
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import SLOTS
 from tune_calib.places import place
@@ -30,7 +32,7 @@ from tune_calib.plugins import Plugin
 from tune_calib.registry import METHODS
 from tune_calib.results import write_results
 from tune_calib.settings import effective
-from tune_calib.spec import TrialSpec
+from tune_calib.spec import TrialSpec, canonical_json
 from tune_calib.tuning.backend import board
 from tune_calib.tuning.backend.rows import (
     Circumstances,
@@ -113,8 +115,21 @@ class SpecTrainable(tune.Trainable):
         return (self.trials or self.dependents)[0].spec
 
     def development(self) -> Development:
-        """The splits for training and selection."""
-        return load_development(self.spec.data, self._data_root(), self._cache())
+        """The splits for training and selection.
+
+        Raises:
+            RefusedError: they are of another copy of the data set than the driver reads.
+        """
+        data = self.spec.data
+        development = load_development(data, self._data_root(), self._cache())
+        of_driver = self.circumstances.digests.get(canonical_json(data), development.digest)
+        if development.digest != of_driver:
+            raise RefusedError(
+                f"{data.dataset}: `data_root` {self._data_root()} of this node "
+                f"({platform.node()}) holds another copy ({development.digest}) than that of the "
+                f"driver ({of_driver}); give every node the same files"
+            )
+        return development
 
     def test_split(self) -> Split:
         """The test split, for the evaluation at the end; a search may not open it."""

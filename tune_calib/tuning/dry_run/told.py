@@ -26,7 +26,7 @@ from tune_calib.tuning.dry_run.stated import StatedClock
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.sweep.entries import Work
 from tune_calib.tuning.sweep.file import ReadFile
-from tune_calib.wording import counted
+from tune_calib.wording import counted, typed
 
 NOTHING = "nothing was started"
 _TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
@@ -138,6 +138,7 @@ def _settings(job: Job, needs: Needs) -> dict[str, str]:
         "network": _with_augment(network_told(trials), networks),
         "heads": _with_augment(heads_told(trials, head_recipe), heads),
         "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
+        "set": ", ".join(f"{name}={typed(value)}" for name, value in asked.fixed.items()),
         "searched": _searched(job),
         "seeds": _seeds(asked.seeds, has_heads=any(trial.spec.head for trial in trials)),
     }

@@ -27,19 +27,19 @@ from tune_calib.tuning.backend.pool import Pool
 from tune_calib.tuning.backend.progress import carried_out
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.caption import tell_recipe
+from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.job import SearchJob, job_of
+from tune_calib.tuning.search.job import SearchJob, command_of_choice, job_of
 from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.storage import lost_database, open_storage
 from tune_calib.tuning.search.study import SearchStudy, points_of
-from tune_calib.tuning.taken_in import refuse_damaged
 
 MIN_SHARE = 8
 
@@ -52,11 +52,14 @@ class Found:
         ledger: of the search.
         counts: of what was planned and done, in one line.
         crashed: what trials of this session died of.
+        command: that trains the choice again, with the settings that were fixed; empty where
+            nothing is chosen, or no command does it.
     """
 
     ledger: Ledger
     counts: str
     crashed: list[str]
+    command: str = ""
 
     @property
     def at_rest(self) -> "Found":
@@ -109,7 +112,9 @@ def search(
         manifest = search_manifest(job)
         asked = manifest.trials
         store = Store(job.site.store)
-        refuse_damaged(data, job.site.data_root, store)
+        copies = Copies.read([data], job.site.data_root, store)
+        rows = done(job.out)
+        copies.refuse_other(job.out, [t for t in first if t.spec.hash not in rows])
         lacks = lacking(make_plan(first, set()), store, is_search=True)
         if lacks or candidates.kind == "network":
             require_writable(job.site.store, lacks[0] if lacks else "the networks of the search")
@@ -128,15 +133,16 @@ def search(
                 reached = environment(job.out, job.site.store)
                 with ray_session(job.site.address, reached, needs, everywhere):
                     tell_other_machine(job.out, job.site.address)
-                    _run(job, ledger, planned, manifest.search)
+                    _run(job, ledger, planned, manifest.search, copies)
                 planned = ledger.study.planned(asked)  # fewer where the space was at its end
             else:
                 ledger.judge_all()
         counts = ledger.reconcile(planned)
         if planned < asked:
             counts += f"; {asked} were asked for, and there are no more points"
-        write_outcome(ledger, asked, planned)
-    return Found(ledger, counts, list(ledger.crashed.values()))
+        command = command_of_choice(job, choice) if (choice := ledger.choice()) else ""
+        write_outcome(ledger, asked, planned, command)
+    return Found(ledger, counts, list(ledger.crashed.values()), command)
 
 
 def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
@@ -159,7 +165,8 @@ def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
         ledger.read()
         _ = ledger.baseline  # one that failed is refused here
         ledger.judge_ended()
-        write_outcome(ledger, job.suggestions, ledger.study.planned(job.suggestions))
+        command = command_of_choice(job, choice) if (choice := ledger.choice()) else ""
+        write_outcome(ledger, job.suggestions, ledger.study.planned(job.suggestions), command)
 
 
 def open_ledger(job: SearchJob, candidates: Candidates, is_read_only: bool = False) -> Ledger:
@@ -207,11 +214,16 @@ def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
     return open_study(job, job.question.candidates(), is_read_only=True)
 
 
-def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str) -> None:
+def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str, copies: Copies) -> None:
     question, baseline, gpus = job.question, ledger.candidates.baseline(), job.site.gpus
     name, used = f"search {question.method}", job.plugins()
     circumstances = job.site.circumstances(
-        identity, name, question.asked.recipe_told, used, is_search=True
+        identity,
+        name,
+        question.asked.recipe_told,
+        used,
+        is_search=True,
+        digests=copies.digests,
     )
     plan = make_plan(baseline, set(ledger.rows))
     run_plan("baseline", plan, circumstances, gpus)

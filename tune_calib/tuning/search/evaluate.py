@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from tune_calib.asked import Seeds
 from tune_calib.console import Prose, Table, Text
+from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.folders import sweep_of
 from tune_calib.ladder import Ladder, Rung
@@ -19,6 +20,7 @@ from tune_calib.places import Place
 from tune_calib.remarks import of_reads, of_test, shown
 from tune_calib.results import atomic_write, read_table
 from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
+from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.driver import open_ledger
@@ -73,6 +75,9 @@ def evaluate_choice(
     job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
     with only_driver(out), at_work(out):
         ledger = open_ledger(job, job.question.candidates())
+        data = ledger.candidates.baseline()[0].spec.data
+        # What the search believed stands next to what is evaluated now.
+        Copies.read([data], job.site.data_root, Store(job.site.store)).refuse_other(out, [])
         choice = _choice(ledger)
         reads = _record(out, choice, read, extend)
         crashed = ablate(_job(job, choice, reads, command, look), begin)

@@ -1,25 +1,32 @@
 """What a search asks, and where and how long: the job that a driver carries out."""
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tune_calib import plugins
 from tune_calib.asked import Asked, Seeds
+from tune_calib.engine.imports import names_of
+from tune_calib.engine.store import Store
 from tune_calib.folders import foreign_search, search_of
 from tune_calib.manifests import QuestionRecord
 from tune_calib.names import METRICS
 from tune_calib.places import Place, place
 from tune_calib.plugin_folders import take_up
 from tune_calib.plugins import Plugin
-from tune_calib.settings import as_begun
+from tune_calib.recipe import QUICK, Recipe
+from tune_calib.registry import DATASETS
+from tune_calib.settings import as_begun, suited_to
+from tune_calib.space import Point
 from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
+from tune_calib.wording import typed
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,59 @@ class SearchJob:
     def plugins(self) -> tuple[Plugin, ...]:
         """The plug-ins that its trials need."""
         return plugins.used(self.question.plugins())
+
+
+def command_of_choice(job: SearchJob, point: Point) -> str:
+    """Return the command that trains the method of a search with the settings of a point.
+
+    It names every setting that was fixed too. Empty where no command does it: the recipe is
+    another one by now than when the search began.
+    """
+    question, asked, site = job.question, job.question.asked, job.site
+    recipe, store = asked.recipe, Store(site.store)
+    settings = {**asked.fixed, **point}
+    name = _named_recipe(asked, settings.get("network.backbone"))
+    if _text_of(suited_to(asked.given, name)) != _text_of(recipe):
+        return ""
+    options: list[tuple[str, Any]] = []
+    record = asked.given.get("data", {}).get("imported")
+    if record is not None:
+        known = names_of(record["digest"], store)
+        options += [("imported", known[0])] if known else []
+        settings |= {} if known else {"data.imported": record}
+    else:
+        options.append(("dataset", asked.given.get("data", {}).get("dataset", "digits")))
+    options += [("recipe", name)] if name else []
+    options += [("set", f"{key}={typed(value)}") for key, value in settings.items()]
+    seeds = asked.seeds
+    if seeds.is_paired:
+        options.append(("seeds", len(seeds.network)))
+    else:
+        counts = {"network-seeds": len(seeds.network), "head-seeds": len(seeds.head)}
+        options += [(key, count) for key, count in counts.items() if count > 1]
+    where = {"data-root": site.data_root, "store": site.store, "address": site.address}
+    options += [(key, value) for key, value in where.items() if value is not None]
+    options += [("gpus", site.gpus)] if site.gpus else []
+    own = [plugin for plugin in job.plugins() if plugin not in plugins.installed()]
+    options += [("plugin", plugin.where) for plugin in own]
+    words = [word for key, value in options for word in (f"--{key}", str(value))]
+    words += ["--own-recipes"] * asked.own_recipes
+    return shlex.join(["tune-calib", "compare", question.method, *words])
+
+
+def _named_recipe(asked: Asked, backbone: str | None) -> str | None:
+    """The recipe as an option names it; None where it is the one that holds without a name."""
+    recipe = asked.recipe
+    if recipe is None or recipe.name != QUICK:
+        return recipe and recipe.name
+    quick = DATASETS[recipe.datasets[0]].quick
+    is_own = quick is None or not quick.backbones or backbone in (None, *quick.backbones)
+    return None if is_own or asked.is_given else QUICK
+
+
+def _text_of(recipe: Recipe | None) -> str:
+    """A recipe as text; one that was read from a file has lists where the program has tuples."""
+    return json.dumps([recipe.settings, recipe.plain()] if recipe else None, sort_keys=True)
 
 
 def job_of(out: Place, study_storage: str | None) -> SearchJob:

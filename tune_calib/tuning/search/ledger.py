@@ -13,6 +13,7 @@ from tune_calib.places import Place
 from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
 from tune_calib.remarks import shown as _shown
 from tune_calib.results import read_table
+from tune_calib.space import Point
 from tune_calib.tuning.backend.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
@@ -157,6 +158,11 @@ class Ledger:
         values = dict(zip(metrics, self.standings[number].values, strict=True))
         means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
         return [*lines, *of_choice(metrics, means, values)]
+
+    def choice(self) -> Point | None:
+        """Return the settings of the choice, or None if no suggestion is within the guard."""
+        number = self.objective.chosen(self.standings)
+        return None if number is None else self.study.suggestion(number).point
 
     def best(self) -> str:
         """The choice so far, in a few words."""

@@ -9,13 +9,14 @@ from tune_calib.tuning.search.study import Suggestion
 TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
 
 
-def write_outcome(ledger: Ledger, asked: int, planned: int) -> None:
+def write_outcome(ledger: Ledger, asked: int, planned: int, command: str = "") -> None:
     """Write ``outcome.json`` of a search, of what has ended.
 
     Args:
         ledger: of the search; every suggestion that ended was judged.
         asked: suggestions that the manifest asks for.
         planned: suggestions with those that are tried again, and no more than a grid has.
+        command: that trains the choice again; empty where there is none.
     """
     candidates, objective = ledger.candidates, ledger.objective
     shown = dict.fromkeys([*objective.metrics, "accuracy"])
@@ -36,6 +37,7 @@ def write_outcome(ledger: Ledger, asked: int, planned: int) -> None:
         front=objective.pareto(ledger.standings),
         chosen=objective.chosen(ledger.standings),
         importance=importance(ledger),
+        command=command or None,
     ).write(ledger.out)
 
 

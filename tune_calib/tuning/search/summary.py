@@ -1,12 +1,11 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
-from typing import Any
-
 from tune_calib.console import Part, Prose, Table, Text
 from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
+from tune_calib.wording import typed
 
 
 def summarise(found: Found) -> Text:
@@ -24,9 +23,7 @@ def summarise(found: Found) -> Text:
             f"no trial kept the accuracy within {100 * objective.guard:g} points of the baseline"
         )
         return Text(lines)
-    point = ledger.study.suggestion(front[0]).point
-    settings = " ".join(f"--set {name}={shown(value)}" for name, value in point.items())
-    lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {settings}")
+    lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {_told(found, front[0])}")
     lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5")
     return Text(lines)
 
@@ -48,6 +45,12 @@ def _table(ledger: Ledger, front: list[int]) -> Table:
     return Table(["", *titles, "accuracy lost"], rows, numbers="right")
 
 
-def shown(value: Any) -> str:
-    """A value as ``--set`` takes it."""
-    return "null" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+def _told(found: Found, number: int) -> str:
+    """The command that trains the choice; its settings alone where no command does."""
+    if found.command:
+        return found.command
+    settings = {
+        **found.ledger.candidates.asked.fixed,
+        **found.ledger.study.suggestion(number).point,
+    }
+    return " ".join(f"{name}={typed(value)}" for name, value in settings.items())

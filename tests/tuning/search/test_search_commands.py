@@ -1,0 +1,77 @@
+"""The command that a search prints for its choice, typed again, is that choice."""
+
+import shlex
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+
+from tests.support import here
+from tune_calib.cli import ladders, searches
+from tune_calib.tuning.dry_run.told import before
+from tune_calib.tuning.search.driver import open_study
+from tune_calib.tuning.search.job import command_of_choice
+
+FIXED = {
+    "a variant of the method": [
+        "fedlas_ls", "--set", "network.indicator=max_prob", "--epochs", "3", "--seeds", "2",
+    ],
+    "recipe, data and seeds": [
+        "mac_cal", "--dataset", "cifar10", "--recipe", "focal", "--backbone", "resnet50",
+        "--set", "data.train_fraction=0.1", "--set", "network.weight_decay=0.00001",
+        "--network-seeds", "2", "--head-seeds", "3", "--own-recipes", "--portable",
+        "--holdout", "test", "--norm", "half", "--data-root", "some where",
+    ],
+    "a backbone that the quick recipe was not made for": [
+        "ls", "--dataset", "cifar10", "--recipe", "quick", "--backbone", "small_cnn",
+    ],
+    "null and lists": [
+        "mac_cal", "--set", "network.milestones=[0.3, 0.9]", "--set", "network.clip_grad_norm=null",
+        "--set", "head.q0=0.5",
+    ],
+}  # fmt: skip
+
+
+def job_of(command, *words):
+    """The job behind a command, which is not carried out."""
+    with mock.patch.object(command, "tell_plan") as told:
+        ended = here(*words, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    return told.call_args.args[0]
+
+
+@pytest.mark.parametrize("name", list(FIXED))
+def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    job = job_of(searches, "search", *FIXED[name], "--sampler", "random", "--out", tmp_path / "out")
+    candidates = job.question.candidates()
+    study = open_study(job, candidates, is_read_only=False)
+    for number in range(4):
+        point = study.suggestion(number).point
+        command = command_of_choice(job, point)
+        words = shlex.split(command)
+        assert words[:2] == ["tune-calib", "compare"]
+        again = job_of(ladders, *words[1:])
+        chosen = {trial.spec.hash for trial in candidates.trials(point, number)}
+        assert {trial.spec.hash for trial in again.planned()} == chosen
+        assert again.site.data_root == job.site.data_root
+        assert again.site.store == job.site.store
+
+
+@pytest.mark.parametrize("name", [name for name in FIXED if "cifar10" not in FIXED[name]])
+def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
+    job = job_of(searches, "search", *FIXED[name], "--out", tmp_path / "out")
+    line = before(job).partition("\n  set  ")[2].partition("\n  searched")[0]
+    for slot, own in job.question.asked.given.items():
+        for key in own.keys() - {"dataset"}:
+            assert f"{slot}.{key}=" in line
+
+
+def test_a_search_under_a_recipe_of_before_has_no_command(tmp_path):
+    job = job_of(searches, "search", "ls", "--out", tmp_path / "out")
+    asked = job.question.asked
+    recipe = replace(asked.recipe, settings={"network": {"epochs": 7}})
+    question = replace(job.question, asked=replace(asked, recipe=recipe))
+    job = replace(job, question=question)
+    assert command_of_choice(job, {"network.alpha": 0.1}) == ""

@@ -1,0 +1,153 @@
+"""Which copy of a data set the rows of a folder were computed on, so that two copies never mix.
+
+A trial spec names a data set and not its files. Two copies of one data set, such as the archive
+and a re-encoded folder of images, therefore give trials of one hash and other numbers.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tune_calib.data.base import info_of
+from tune_calib.data.splits import load_development
+from tune_calib.engine.imports import manifest_of_import
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.errors import UserError
+from tune_calib.ladder import PlannedTrial
+from tune_calib.places import Place
+from tune_calib.results import NUMBERS, read_table
+from tune_calib.slots.data import DataSlot
+from tune_calib.spec import canonical_json
+
+COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
+"""Columns of ``trials`` that identify the copy and the version behind a row."""
+
+
+class Copy(NamedTuple):
+    """A data set as the driver of a job reads it.
+
+    Attributes:
+        digest: of all pixels and labels; equal for two layouts of the same images.
+        fingerprint: of its splits, as manifests of networks hold it.
+        is_bundled: whether it has no files, so that there is one copy alone.
+    """
+
+    digest: str
+    fingerprint: str
+    is_bundled: bool
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The copies that a job reads, by the canonical JSON of their data slots.
+
+    Imported data have none: their digest is part of the spec.
+
+    Attributes:
+        known: the copies.
+        data_root: where they lie.
+        store: holds networks, whose manifests identify the copy behind rows of earlier versions.
+    """
+
+    known: Mapping[str, Copy]
+    data_root: Path | None
+    store: Store
+
+    @classmethod
+    def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
+        """Read the data of a job, so that damaged files are refused before it starts.
+
+        Args:
+            slots: data slots of its trials.
+            data_root: where data sets lie.
+            store: holds imports, networks and decoded images.
+
+        Raises:
+            UserError: data are not there, or damaged.
+        """
+        known: dict[str, Copy] = {}
+        for key, slot in {canonical_json(slot): slot for slot in slots}.items():
+            if slot.imported is not None:
+                manifest_of_import(slot.imported, store)
+                continue
+            read = load_development(slot, data_root, store.images)
+            is_bundled = not info_of(slot).locate(data_root)
+            known[key] = Copy(read.digest, read.fingerprint(), is_bundled)
+        return cls(known, data_root, store)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digest of each data slot, for the rows of its trials."""
+        return {key: copy.digest for key, copy in self.known.items()}
+
+    def refuse_other(self, out: Place, left: Iterable[PlannedTrial]) -> None:
+        """Refuse to add rows to a folder whose rows are of another copy or of another version.
+
+        Args:
+            out: the folder.
+            left: trials that are still to be done.
+
+        Raises:
+            UserError: its rows, or networks that trials would start from, are of another copy.
+        """
+        rows = read_table(out, "trials", keep=COLUMNS.__contains__).group_by(list(COLUMNS))
+        undated: set[str] = set()
+        for row in rows.aggregate([]).to_pylist():
+            if (row["numbers"] or 1) != NUMBERS:
+                raise UserError(
+                    f"`out` {out} holds trials of a version of the program whose numbers are "
+                    f"others ({row['numbers'] or 1}, and this one has {NUMBERS}); report still "
+                    "reads it, but to go on name another `out`"
+                )
+            if self.is_same(row, out) is None:
+                undated.add(row["dataset"])
+        specs = {trial.spec.network_id: trial.spec for trial in left}
+        for network_id, spec in specs.items():
+            copy = self.known.get(canonical_json(spec.data))
+            if copy is not None and self._fingerprint(network_id) not in (None, copy.fingerprint):
+                raise UserError(
+                    f"`store` {self.store.root} holds networks that were trained on another copy "
+                    f"of {spec.data.dataset} than `data_root` {self.data_root} holds; name "
+                    "another `store`, or the `data_root` as it was"
+                )
+        if undated and specs:
+            sys.stderr.write(
+                f"{out} holds trials of an earlier version, which did not record its copy of "
+                f"{' and '.join(sorted(undated))}: make sure that it was {self.data_root}\n"
+            )
+
+    def is_same(self, row: Mapping[str, Any], out: Place) -> bool | None:
+        """Return whether a row is of the copy that is read now; None where nobody can know.
+
+        Rows of earlier versions hold no digest. The network behind them does, if the store still
+        has it.
+
+        Raises:
+            UserError: it is of another copy.
+        """
+        copy = self.known.get(row["data"])
+        if copy is None:
+            return True
+        before, now = row["data_digest"], copy.digest
+        if before is None:
+            before, now = self._fingerprint(row["network_id"]), copy.fingerprint
+        if before is None:
+            return True if copy.is_bundled else None
+        if before != now:
+            raise UserError(
+                f"{out} holds trials on another copy of {row['dataset']} ({before}) than "
+                f"`data_root` {self.data_root} holds ({now}), and they cannot be mixed: name "
+                "another `out`, or the `data_root` as it was"
+            )
+        return True
+
+    def _fingerprint(self, network_id: str) -> str | None:
+        """Return the fingerprint of the splits that a network in the store was trained on."""
+        path = self.store.folder("networks", network_id) / ARTIFACT_MANIFEST
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            return str(json.loads(path.read_text())["data"])
+        return None
