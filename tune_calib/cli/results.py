@@ -147,7 +147,7 @@ def pictures(
     from tune_calib.cli.folders import opened
     from tune_calib.places import place
 
-    folder = opened(out)
+    folder = opened(out, runs_plugins=True)
     as_trials_ran(folder, ["pictures", out], store, data_root)
 
     from tune_calib.tuning.pictures import take_pictures
@@ -185,7 +185,7 @@ def export(
     from tune_calib.folders import entries, is_search, search_of
     from tune_calib.places import place
 
-    folder = opened(out)
+    folder = opened(out, runs_plugins=True)
     if below := entries(folder):
         raise UserError(f"{out} holds {len(below)} entries; name one of them, e.g. {below[0]}")
     command = ["export", out, file, *(["--onnx"] if onnx else [])]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib import plugins
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
@@ -244,6 +245,7 @@ def evaluate(
     again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
+    again = " ".join([again, *map(shlex.quote, plugins.as_options())])
     asked = (folder, seeds, study_storage, again, extend, look)
     if dry_run:
         tell_plan(planned_evaluation(*asked))
@@ -314,7 +316,7 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import summarise
 
-    again = shlex.join(["tune-calib", "resume", str(job.out)])
+    again = shlex.join(["tune-calib", "resume", str(job.out), *plugins.as_options()])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
     typer.echo(shown(summarise(found)))
     if (job.out / "report.html").exists():

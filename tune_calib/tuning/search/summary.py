@@ -1,7 +1,9 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
+import shlex
 from typing import Any
 
+from tune_calib import plugins
 from tune_calib.console import Part, Prose, Table, Text
 from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
@@ -27,7 +29,8 @@ def summarise(found: Found) -> Text:
     point = ledger.study.suggestion(front[0]).point
     settings = " ".join(f"--set {name}={shown(value)}" for name, value in point.items())
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {settings}")
-    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5")
+    named = "".join(f" {shlex.quote(word)}" for word in plugins.as_options())
+    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5{named}")
     return Text(lines)
 
 
