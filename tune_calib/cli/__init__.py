@@ -45,6 +45,15 @@ _LONG = (
     imports.import_,
 )
 
+# These run methods; all others only read, and load no plug-in that a file of defaults names.
+_TRAINING = (
+    *_ENDING,
+    reproductions.reproduce,
+    results.pictures,
+    results.export,
+    conformance.check_method,
+)
+
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -87,7 +96,9 @@ for _panel, _members in _COMMANDS:
         _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
         _name = _command.__name__.strip("_").replace("_", "-")
         _kind = LongCommand if _command in _LONG else Command
-        app.command(_name, cls=_kind, rich_help_panel=_panel)(with_plugins(_shown))
+        app.command(_name, cls=_kind, rich_help_panel=_panel)(
+            with_plugins(_shown, trains=_command in _TRAINING)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
