@@ -1,6 +1,5 @@
 """A user's own defaults: where they count, what stands above them, and what is refused."""
 
-import json
 import sys
 
 import pytest
@@ -10,7 +9,6 @@ from tests import fake_results
 from tests.support import here
 from tune_calib.cli import app, defaults
 from tune_calib.cli.options import typed
-
 
 COMMANDS = typer.main.get_command(app).commands
 

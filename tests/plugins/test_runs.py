@@ -117,7 +117,11 @@ def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
 @pytest.mark.ray
 def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
     out = copied.parent / "file.safetensors"
-    runs = (["pictures", copied], ["export", copied, out], ["compare", "ce", *SHORT, "--out", copied])
+    runs = (
+        ["pictures", copied],
+        ["export", copied, out],
+        ["compare", "ce", *SHORT, "--out", copied],
+    )
     for command in runs:
         said = refusal(*command)
         assert "needs the plug-ins plugin_" in said

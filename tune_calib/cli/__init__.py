@@ -25,6 +25,7 @@ from tune_calib.cli.logged import with_log
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.cli.plugged import with_plugins
 from tune_calib.cli.screen import on_terminal, with_tables
+from tune_calib.console import echo
 
 # These run trials, which programs may follow; with nothing left to do they run none.
 _ENDING = (
@@ -67,10 +68,10 @@ def _help(
     version: Annotated[bool, typer.Option("--version", "-V", help="of the program")] = False,
 ) -> None:
     if version:
-        typer.echo(f"tune-calib {metadata.version('tune-calib')}")
+        echo(f"tune-calib {metadata.version('tune-calib')}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        typer.echo(context.get_help())  # noqa: TID251
 
 
 _COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import typer
 
-from tune_calib.console import shown
+from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.folders import entries, refuse_empty
 from tune_calib.places import Place, place
@@ -48,7 +48,7 @@ def opened(out: str, runs_plugins: bool = False) -> Place:
 
 def _note_unloaded(folder: Place) -> None:
     if note := describe_unloaded(folder):
-        typer.echo(f"note: {as_option(note)}", err=True)
+        echo(f"note: {as_option(note)}", err=True)
 
 
 def tell(folder: Place, describe: Callable[[Place], str]) -> None:
@@ -61,7 +61,7 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     if not below:
         refuse_empty(folder)
         _note_unloaded(folder)
-        typer.echo(as_option(shown(describe(folder))))
+        echo(as_option(shown(describe(folder))))
         return
     refused = 0
     for entry in below:
@@ -70,6 +70,6 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
             text = as_option(shown(describe(entry)))
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
-        typer.echo(f"== {entry.name} ==\n{text}\n")
+        echo(f"== {entry.name} ==\n{text}\n")
     if refused:
         raise typer.Exit(1)
