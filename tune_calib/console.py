@@ -1,5 +1,8 @@
 """Text for a screen: tables and paragraphs as wide as it is, of whole words.
 
+Whatever the program prints goes through ``echo``, which shows the control characters of foreign
+text instead of sending them to the terminal.
+
 Of a table that is too wide the columns that matter less are left out, and what is left out is
 said. In a pipe and in files nothing is: there is no screen, and ``WIDE`` holds.
 """
@@ -15,6 +18,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import typer
 from pydantic import TypeAdapter, ValidationError
 from tabulate import MIN_PADDING, SEPARATING_LINE, tabulate
 
@@ -27,6 +31,32 @@ _HEAD_LINES = 3
 _INDENT = "  "  # of a cell's second line
 _GLUE = "\N{NO-BREAK SPACE}"  # an arrow stands behind its word
 _PROSE = 20  # a column with a longer cell holds words, which may stand on several lines
+
+
+# C0 (but for tab and newline) and C1; marks, separators and overrides that change in which order a
+# line is read; and what of a file name is no text.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with its control characters written out, such as ``\u001b``.
+
+    Labels, titles, messages and names of folders may come from anybody. As such characters they
+    could hide or forge what a terminal or a page shows.
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def echo(text: object = "", err: bool = False) -> None:
+    """Print a text without control characters, and a line end.
+
+    Args:
+        text: what is printed.
+        err: print it on stderr.
+    """
+    typer.echo(printable(str(text)), err=err)  # noqa: TID251
 
 
 @dataclass(frozen=True)

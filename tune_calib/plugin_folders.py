@@ -1,13 +1,15 @@
-"""The plug-ins behind a folder of results: kept beside them, found again, never mixed.
+"""The plug-ins behind a folder of results: named in its manifest, stored as text, never mixed.
 
-The manifest of a folder names them, so that nobody has to when it is read or goes on; their text
-is kept in it, so that nobody who changed a file in place has lost what made the numbers.
+A folder never loads them by itself: the user names each on the command line, or in Python. Their
+text is stored so that nobody who changes a file in place loses what made the numbers.
 """
 
 import contextlib
-import json
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from tune_calib import plugins
 from tune_calib.errors import DamagedFileError, UserError
@@ -17,6 +19,7 @@ from tune_calib.plugins import Plugin
 from tune_calib.results import atomic_write, read_table
 
 FOLDER = "plugins"
+_NAMED = TypeAdapter(dict[str, str])  # content by name, as rows have it
 
 
 def records(used: Iterable[Plugin]) -> list[PluginRecord]:
@@ -42,58 +45,88 @@ def _copy(out: Place, name: str, content: str) -> Place:
     return out / FOLDER / content / f"{name}.py"
 
 
-def take_up(out: Place) -> None:
-    """Register the plug-ins behind a folder of results, each from where it was.
+def require_loaded(out: Place) -> None:
+    """Refuse to work on a folder before the user has named the plug-ins behind it.
+
+    Results may come from anybody. Nothing that a folder names is run, whatever its path or hash.
 
     Raises:
-        UserError: one is not there, or has changed; the message says how to go on.
+        UserError: a plug-in is not loaded, or another version of it is.
     """
-    for record in _of(out):
-        here = {plugin.name: plugin for plugin in plugins.in_use()}
-        if record.content in {plugin.content for plugin in here.values()}:
-            continue
-        found = here.get(record.name) or _found(out, record)
-        if found is None:
-            raise UserError(
-                f"{out} needs the plug-in {record.name}, which was at {record.where}: give "
-                f"`plugin` {_way(out, record)}"
-            )
-        if found.content != record.content:
+    if missing := _find_unloaded(out):
+        raise UserError(
+            f"{out} needs {_listed(missing)}, and only code that you name is run: read it, then "
+            f"give {_as_options(out, missing)}"
+        )
+
+
+def describe_unloaded(out: Place) -> str:
+    """Return a note for those who only read a folder; empty if its plug-ins are loaded.
+
+    Raises:
+        UserError: another version of a plug-in is loaded.
+    """
+    missing = _find_unloaded(out)
+    if not missing:
+        return ""
+    return (
+        f"{out} is read without {_listed(missing)}: what it registers, such as metrics and "
+        f"figures, is left out; to run its code, give {_as_options(out, missing)}"
+    )
+
+
+def _find_unloaded(out: Place) -> list[PluginRecord]:
+    loaded = {plugin.name: plugin for plugin in plugins.in_use()}
+    contents = {plugin.content for plugin in loaded.values()}
+    missing = [record for record in records_of(out) if record.content not in contents]
+    for record in missing:
+        if (other := loaded.get(record.name)) is not None:
             raise UserError(
                 f"{out} holds results of plug-in {record.name} as it was before a change "
-                f"({record.content}; {found.where} is {found.content}): run it in another "
-                f"`out`, or read and resume these with the old one, `plugin` {_way(out, record)}"
+                f"({record.content}; {other.where} is {other.content}): run it in another "
+                f"`out`, or read and resume these with the old one, {_as_options(out, [record])}"
             )
-        plugins.use([*plugins.in_use(), found])
+    return missing
 
 
-def _found(out: Place, record: PluginRecord) -> Plugin | None:
-    """A plug-in where it was; None if it is not there."""
-    is_file = record.where.endswith(".py")
-    # Results may come from anybody: what came with them is run only where a user names it.
-    if is_file and (
-        not Path(record.where).is_absolute() or record.where.startswith(f"{out.resolve()}/")
-    ):
-        return None
-    try:
-        return plugins.read(record.where)
-    except UserError:
-        return None
+def _listed(missing: Sequence[PluginRecord]) -> str:
+    names = ", ".join(record.name for record in missing)
+    return f"the plug-in{'s' * (len(missing) > 1)} {names}"
 
 
-def _way(out: Place, record: PluginRecord) -> str:
-    """The copy of a plug-in, where its text is known."""
-    copy = _copy(out, record.name, record.content)
-    return str(copy) if copy.exists() else record.name
+def _as_options(out: Place, missing: Sequence[PluginRecord]) -> str:
+    """Return the options that load plug-ins, to be typed as they stand."""
+    return " ".join(f"`plugin` {shlex.quote(_find_text(out, record))}" for record in missing)
 
 
-def _of(out: Place) -> list[PluginRecord]:
+def _find_text(out: Place, record: PluginRecord) -> str:
+    """Return a file with the text that a record names, or what it names if there is none."""
+    if not record.where.endswith(".py") and "/" not in record.where:
+        return record.where  # a module: even to find its file could import what contains it
+    named = Path(record.where)
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        named = named.resolve()  # a path may hide where it leads to
+    for path in (named, _copy(out, record.name, record.content)):
+        with contextlib.suppress(UserError, OSError, ValueError):
+            # Only a regular file: a pipe or a device could be read for ever.
+            is_file = isinstance(path, Path) and path.is_file()
+            if is_file and plugins.read(str(path)).content == record.content:
+                return str(path)
+    return str(named)
+
+
+def records_of(out: Place) -> list[PluginRecord]:
     """The plug-ins that a folder names; where its manifest is lost, its rows do."""
     for manifest in (SweepManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)
     texts = read_table(out, "trials", keep=lambda name: name == "plugins")["plugins"].to_pylist()
-    named = {pair for text in texts if text for pair in json.loads(text).items()}
+    try:
+        named = {pair for text in texts if text for pair in _NAMED.validate_json(text).items()}
+    except ValidationError:
+        raise DamagedFileError(
+            f"the column `plugins` of {out / 'trials'} is not of tune-calib"
+        ) from None
     return [
         PluginRecord(name=name, content=content, where=str(_copy(out, name, content)))
         for name, content in sorted(named)

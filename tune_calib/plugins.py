@@ -60,6 +60,7 @@ class Plugin:
 
 _in_use: dict[str, Plugin] = {}  # by content
 _kept: dict[str, list[tuple[Any, Any]]] = {}  # what was registered, so that it runs once
+_run_before: dict[str, Plugin] = {}  # by content
 
 
 def read(given: str, folder: Path = Path()) -> Plugin:
@@ -130,6 +131,18 @@ def installed() -> tuple[Plugin, ...]:
 def in_use() -> tuple[Plugin, ...]:
     """The plug-ins that are registered in this process."""
     return tuple(_in_use.values())
+
+
+def as_options() -> list[str]:
+    """Return the options that load the plug-ins in use again, but for installed ones."""
+    already = installed()
+    named = [plugin for plugin in in_use() if plugin not in already]
+    return [word for plugin in named for word in ("--plugin", plugin.where)]
+
+
+def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
+    """Return the plug-ins of some contents that this process ran, because its user named them."""
+    return tuple(_run_before[content] for content in contents if content in _run_before)
 
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
@@ -232,7 +245,7 @@ def _register(plugin: Plugin) -> None:
         found = traced(error, files.__contains__)
         raise UserError(f"plug-in {found.place or plugin.where}: {found.said}") from None
     _kept[plugin.content] = list(_registered(plugin.content))
-    _in_use[plugin.content] = plugin
+    _in_use[plugin.content] = _run_before[plugin.content] = plugin
 
 
 def _run(plugin: Plugin) -> None:

@@ -26,6 +26,10 @@ R = TypeVar("R")
 # A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
 _MAX_SVG_BYTES = 1_000_000
 _POINTS_AN_INCH = 72
+# Escapes of what ``console.printable`` writes out, behind an even number of backslashes.
+_ESCAPED = re.compile(
+    r"(?<!\\)((?:\\\\)*)(\\u(?:00[0189][0-9a-f]|007f|061c|200[ef]|202[89a-e]|206[6-9]))"
+)
 _ABSENT, _DRAWN, _FAILED = range(3)
 
 
@@ -72,6 +76,8 @@ class Picture:
     def json(self) -> Markup:
         """What is drawn, as the page holds it: no text of it can end the element it stands in."""
         text = json.dumps(dict(self.pointed), separators=(",", ":"))
+        # As a reader sees them, and not as the characters that they are.
+        text = _ESCAPED.sub(r"\1\\\2", text)
         return Markup(text.replace("<", "\\u003c"))
 
     @property

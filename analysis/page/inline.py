@@ -13,6 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import Figure
 from analysis.page.table import Table, marked
+from tune_calib.console import printable
 from tune_calib.errors import UserError
 
 R = TypeVar("R")
@@ -61,7 +62,7 @@ def html_table(table: Table) -> str:
         Markup("<tr>{}</tr>").format(_each("td", map(marked, row))) for row in table.rows
     )
     body = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(heads, rows)
-    return f"{body}\n{Markup('<p>{}</p>').format(table.told)}"
+    return printable(f"{body}\n{Markup('<p>{}</p>').format(table.told)}")
 
 
 def _each(tag: str, texts: Iterable[str]) -> Markup:

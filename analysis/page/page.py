@@ -3,14 +3,20 @@
 What the results are of, the page does not know: sections, tables and figures are given to it.
 """
 
+import base64
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from analysis.page.figures import Picture
-from analysis.page.library import plotly_js
+from analysis.page.library import plotly_digest, plotly_js
 from analysis.page.table import Table, marked
+from tune_calib.console import printable
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,13 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_written,
     )
     environment.filters["marked"] = marked
+    environment.filters["href"] = _href
     is_interactive = any(each.is_interactive for part in sections for each in part.figures)
+    names = ["report.js", *(["figures.js"] if is_interactive else [])]
+    script = "\n".join(environment.get_template(name).render() for name in names)
     return environment.get_template("report.html").render(
         title=title,
         setting=setting,
@@ -86,4 +96,23 @@ def render(
         files=files,
         links=links,
         library=plotly_js() if is_interactive else "",
+        script=Markup(script),
+        # Only these scripts run: not one that some text of the results could smuggle in.
+        digests=[_digest(script), *([plotly_digest()] if is_interactive else [])],
     )
+
+
+def _written(value: Any) -> Any:
+    """Write out the control characters of what stands in the page."""
+    if isinstance(value, Markup):
+        return Markup(printable(value))
+    return printable(value) if isinstance(value, str) else value
+
+
+def _href(path: str) -> str:
+    """Return the URL of a file by its path relative to the page, whatever its name holds."""
+    return quote(path, errors="surrogateescape").lstrip("/")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

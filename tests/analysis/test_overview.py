@@ -1,6 +1,8 @@
 """The page over a sweep file: every entry with its state, its numbers and a way to its page."""
 
 import json
+import os
+from urllib.parse import unquote
 
 import pytest
 
@@ -38,6 +40,18 @@ def test_every_entry_stands_there_and_leads_to_its_page(out):
         assert f">{label}</td>" in text
     assert "chosen" in text
     assert "not evaluated" in text
+
+
+def test_a_link_leads_to_its_entry_whatever_its_name_holds(tmp_path):
+    names = ["javascript:alert(1)", "100%", "a#b", "a?b", "a b", "..%2F", '"><i>', "\xa0ü"]
+    for name in names:
+        fake_results.write(tmp_path / name, seeds=1)
+        (tmp_path / name / "report.html").touch()
+    read = Reader(page(tmp_path, *names))
+    links = [link for link in read.values("href") if link[0] != "#" and link != "data:,"]
+    assert not any(set(link) & set(':?# "<>') for link in links)
+    found = {os.fsencode(unquote(link, errors="surrogateescape")) for link in links}
+    assert found == {os.fsencode(f"{name}/report.html") for name in names}
 
 
 def test_what_is_missing_or_damaged_is_told_and_loses_nothing(out):

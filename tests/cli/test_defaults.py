@@ -5,9 +5,12 @@ import sys
 import pytest
 import typer
 
+from tests import fake_results
 from tests.support import here
 from tune_calib.cli import app, defaults
 from tune_calib.cli.options import typed
+
+COMMANDS = typer.main.get_command(app).commands
 
 
 @pytest.fixture
@@ -101,6 +104,50 @@ def test_a_command_that_goes_on_names_them_as_options(folder, monkeypatch):
     assert again != before
     write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
     assert again == values(*words)
+
+
+PLANTED = """
+from dataclasses import replace
+from pathlib import Path
+from tune_calib.registry import METHODS
+
+Path({canary!r}).touch()
+METHODS.register(replace(METHODS["fl"], name="planted"))
+"""
+
+
+def test_every_command_declares_whether_it_trains():
+    assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
+        "averages", "cite", "diff", "explain", "import", "list", "ranks", "report", "schema",
+        "significance", "status",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["tune-calib.toml", "pyproject.toml"])
+def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
+    canary = folder / "canary"
+    (folder / "lab.py").write_text(PLANTED.format(canary=str(canary)))
+    head = "[tool.tune-calib]\n" if file == "pyproject.toml" else ""
+    write(folder, head + 'plugin = ["lab.py"]', file)
+    fake_results.write(folder / "out", seeds=1)
+    for words in (["status", "out"], ["list", "methods", "--json"], ["cite", "ls"]):
+        done = here(*words)
+        assert done.returncode == 0
+        said = f"{words[0]} does not load plug-in lab.py of {file}; --plugin loads it\n"
+        assert done.stderr == said
+        assert "planted" not in done.stdout
+    assert not canary.exists()
+    done = here("list", "methods", "--plugin", "lab.py")
+    assert ("planted" in done.stdout, done.stderr) == (True, "")
+    assert canary.exists()
+    told = f"\n{folder / 'lab.py'}, which {file} names, is run as code\n"
+    assert here("pictures", "out").stderr.count(told) == 1
+
+
+def test_a_backbone_of_the_file_is_told_to_be_code(folder):
+    write(folder, 'backbone = "lab.py:net"')
+    with defaults.in_force(context_of("compare", "ce")) as told:
+        assert f"{folder / 'lab.py'}, which tune-calib.toml names, is run as code" in told
 
 
 def test_passwords_are_not_told(folder):

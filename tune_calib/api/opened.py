@@ -1,6 +1,7 @@
 """Results as Python has them: frames, tables, figures, and what a notebook shows."""
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -24,7 +25,7 @@ from tune_calib.asked import Asked
 from tune_calib.errors import UserError
 from tune_calib.folders import entries, is_search
 from tune_calib.places import Place
-from tune_calib.plugin_folders import take_up
+from tune_calib.plugin_folders import describe_unloaded, records_of
 from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
 
 if TYPE_CHECKING:
@@ -329,9 +330,11 @@ def opened(out: Place, study_storage: str | None) -> OpenSweep | OpenSearch | Op
 
 @contextlib.contextmanager
 def _known(out: Place) -> Iterator[None]:
-    """The plug-ins behind a folder, registered beside those that are in use."""
+    """Load the plug-ins behind a folder that this process ran before; warn of the others."""
     with plugins.restored():
-        take_up(out)
+        plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in records_of(out))])
+        if note := describe_unloaded(out):
+            warnings.warn(f"{note} (in Python: tune_calib.plugins.load)", stacklevel=4)
         yield
 
 

@@ -25,6 +25,7 @@ from tune_calib.cli.logged import with_log
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.cli.plugged import with_plugins
 from tune_calib.cli.screen import on_terminal, with_tables
+from tune_calib.console import echo
 
 # These run trials, which programs may follow; with nothing left to do they run none.
 _ENDING = (
@@ -45,6 +46,15 @@ _LONG = (
     imports.import_,
 )
 
+# These run methods; all others only read, and load no plug-in that a file of defaults names.
+_TRAINING = (
+    *_ENDING,
+    reproductions.reproduce,
+    results.pictures,
+    results.export,
+    conformance.check_method,
+)
+
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -58,10 +68,10 @@ def _help(
     version: Annotated[bool, typer.Option("--version", "-V", help="of the program")] = False,
 ) -> None:
     if version:
-        typer.echo(f"tune-calib {metadata.version('tune-calib')}")
+        echo(f"tune-calib {metadata.version('tune-calib')}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+        typer.echo(context.get_help())  # noqa: TID251
 
 
 _COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
@@ -87,7 +97,9 @@ for _panel, _members in _COMMANDS:
         _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
         _name = _command.__name__.strip("_").replace("_", "-")
         _kind = LongCommand if _command in _LONG else Command
-        app.command(_name, cls=_kind, rich_help_panel=_panel)(with_plugins(_shown))
+        app.command(_name, cls=_kind, rich_help_panel=_panel)(
+            with_plugins(_shown, trains=_command in _TRAINING)
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

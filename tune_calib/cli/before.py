@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.cli.panels import WHERE
+from tune_calib.console import echo
 
 if TYPE_CHECKING:
     from tune_calib.tuning.dry_run.needs import Job
@@ -32,4 +33,4 @@ def tell_plan(job: "Job") -> None:
     from tune_calib.tuning.dry_run.told import dry_run
 
     refuse(job)
-    typer.echo(dry_run(job))
+    echo(dry_run(job))

@@ -3,12 +3,12 @@
 import inspect
 from typing import Any
 
-import typer
 from rich.markup import escape
 
 from tune_calib.cli import defaults
 from tune_calib.cli.entry import LiveCommand, OnceCommand
 from tune_calib.cli.panels import EVERY
+from tune_calib.console import echo
 
 _HEAD = "\n\nExamples:\n"
 
@@ -49,7 +49,7 @@ class Command(OnceCommand):
         """Carry it out, and say first which options are the user's own defaults."""
         with defaults.in_force(ctx) as told:
             if told:
-                typer.echo(told, err=True)
+                echo(told, err=True)
             return super().invoke(ctx)
 
 

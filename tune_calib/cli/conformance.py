@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tune_calib.console import echo
+
 
 def check_method(
     name: Annotated[str, typer.Argument(help="of a method, mostly of a --plugin")],
@@ -32,10 +34,10 @@ def check_method(
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory() as folder:
         for result in results(name, Bench(Store(Path(folder)))):
-            typer.echo(str(result))
+            echo(str(result))
             counts[result.outcome] += 1
     skipped = f", {counts['skipped']} do not apply" if counts["skipped"] else ""
-    typer.echo(
+    echo(
         f"{kind} method {name}: {counts['passed']} checks passed, {counts['failed']} failed"
         f"{skipped}"
     )

@@ -14,6 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperOption
 
+from tune_calib.cli.plugged import trains
 from tune_calib.errors import UserError
 from tune_calib.registry import nearest
 from tune_calib.wording import mask_url
@@ -39,6 +40,9 @@ _EITHER = (
 )
 """Options of which one is given: what is typed takes the place of the others' defaults."""
 
+PLUGIN = "plugin"
+_NOT_LOADED = f"{__name__}.not_loaded"
+
 _in_force: ContextVar[tuple[str, ...]] = ContextVar("defaults", default=())
 
 Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
@@ -61,6 +65,9 @@ def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
     options = _options(context.command)
     given = _of_command(where, content, context)
     keys = {key for key, option in options.items() if option in typed}
+    if PLUGIN in given and not trains(context.command):
+        plugins = given.pop(PLUGIN)
+        context.meta[_NOT_LOADED] = plugins if isinstance(plugins, list) else [plugins]
     unneeded = {key for group in _EITHER if group & keys for key in group}
     return {
         options[key].name or "": _value(where, key, value, options[key], context)
@@ -85,11 +92,30 @@ def in_force(context: Any) -> Iterator[str]:
         for word in _as_typed(option, own[option.name])
     ]
     token = _in_force.set(tuple(found))
+    where = FILE if Path(FILE).exists() else PROJECT
+    told = [f"from {where}: {' '.join(map(mask_url, found))}"] if found else []
+    told += [f"{each}, which {where} names, is run as code" for each in _code(context, own)]
+    if PLUGIN not in own and not context.params.get(PLUGIN):
+        told += [
+            f"{context.command.name} does not load plug-in {each} of {where}; --plugin loads it"
+            for each in context.meta.get(_NOT_LOADED, ())
+        ]
     try:
-        where = FILE if Path(FILE).exists() else PROJECT
-        yield f"from {where}: {' '.join(map(mask_url, found))}" if found else ""
+        yield "\n".join(told)
     finally:
         _in_force.reset(token)
+
+
+def _code(context: Any, own: Mapping[str, Any]) -> list[str]:
+    """Return the files and modules that a command runs because a file of defaults names them."""
+    named = [own[key] for key in (PLUGIN, "backbone") if key in own and _is_default(context, key)]
+    words = [each for value in named for each in (value if isinstance(value, list) else [value])]
+    files = {word: word.rpartition(":")[0] or word for word in words}
+    return [
+        str(Path(file).resolve()) if file.endswith(".py") or "/" in file else word
+        for word, file in files.items()
+        if word in own.get(PLUGIN, ()) or file.endswith(".py")
+    ]
 
 
 def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from tune_calib.activity import activity
+from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option, told
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
@@ -122,5 +123,5 @@ def _drop_output() -> None:
 def _refuse(message: str) -> NoReturn:
     # Where even stderr cannot be written the exit code still tells.
     with contextlib.suppress(OSError):
-        typer.echo(f"error: {' '.join(message.split())}", err=True)
+        echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(2)

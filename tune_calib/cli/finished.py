@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from tune_calib import contents
 from tune_calib.caches import cache_folder
-from tune_calib.console import Text, shown
+from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.manifests import VERSION, FinishedRecord, SaidRecord
 from tune_calib.places import Place, remove_folder
@@ -93,13 +91,13 @@ def _is_told(asked: Path) -> bool:
         return False
     if record.results != _left(Path(record.folder)):
         return False
-    typer.echo(f"nothing is left to do in {record.folder}", err=True)
+    echo(f"nothing is left to do in {record.folder}", err=True)
 
     from analysis.ladder.report import write_report
 
     for said in record.said:
         text = write_report(Path(said.report)) if said.report else Text.of(said.text)
-        typer.echo(as_option(shown(text or "")))
+        echo(as_option(shown(text or "")))
     return True
 
 

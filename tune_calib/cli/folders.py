@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import typer
 
-from tune_calib.console import shown
+from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.folders import entries, refuse_empty
 from tune_calib.places import Place, place
-from tune_calib.plugin_folders import take_up
+from tune_calib.plugin_folders import describe_unloaded, require_loaded
 
 
 def overview(folder: Place) -> list[str]:
@@ -26,17 +26,29 @@ def overview(folder: Place) -> list[str]:
     return [f"page over all entries: {write_overview(folder, below)}"]
 
 
-def opened(out: str) -> Place:
-    """A folder of results, and the plug-ins behind it registered.
+def opened(out: str, runs_plugins: bool = False) -> Place:
+    """Return a folder of results.
+
+    Args:
+        out: its path or URL.
+        runs_plugins: refuse a folder of plug-ins that are not loaded; else only note them.
 
     Raises:
-        UserError: there are none, or a plug-in is not there any more, or has changed.
+        UserError: the folder holds no results, or a plug-in behind it has changed.
     """
     folder = place(out)
     if not entries(folder):
         refuse_empty(folder)
-    take_up(folder)
+    if runs_plugins:
+        require_loaded(folder)
+    else:
+        _note_unloaded(folder)
     return folder
+
+
+def _note_unloaded(folder: Place) -> None:
+    if note := describe_unloaded(folder):
+        echo(f"note: {as_option(note)}", err=True)
 
 
 def tell(folder: Place, describe: Callable[[Place], str]) -> None:
@@ -48,16 +60,16 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     below = entries(folder)
     if not below:
         refuse_empty(folder)
-        take_up(folder)
-        typer.echo(as_option(shown(describe(folder))))
+        _note_unloaded(folder)
+        echo(as_option(shown(describe(folder))))
         return
     refused = 0
     for entry in below:
         try:
-            take_up(entry)
+            _note_unloaded(entry)
             text = as_option(shown(describe(entry)))
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
-        typer.echo(f"== {entry.name} ==\n{text}\n")
+        echo(f"== {entry.name} ==\n{text}\n")
     if refused:
         raise typer.Exit(1)

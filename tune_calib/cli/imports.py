@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib.console import echo
 from tune_calib.wording import counted
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def import_(
     refuse_name(name)
     given = checked(train or (), select or (), calib or (), test or (), head or ())
     keep(name, given, Store(place(store)), replace)
-    typer.echo(_told(name, given.record))
-    typer.echo(f"next: tune-calib compare ce temperature --imported {name} --store {store}")
+    echo(_told(name, given.record))
+    echo(f"next: tune-calib compare ce temperature --imported {name} --store {store}")
 
 
 def _told(name: str, record: "ImportedData") -> str:

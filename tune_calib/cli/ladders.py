@@ -41,6 +41,7 @@ from tune_calib.cli.options import (
     typed,
 )
 from tune_calib.cli.results import report
+from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, refuse_unused
 from tune_calib.options import chosen_seeds
@@ -188,6 +189,6 @@ def _run(
     crashed = stoppable(site.command, lambda: run(job, tell_settings))
     report(str(site.out))
     if site.profile:
-        typer.echo(shown(profiles_told(site.out)))
+        echo(shown(profiles_told(site.out)))
     tell_crashed(crashed, site.command, site.out)
     return Finished(site.out, [site.out], [taken.given])

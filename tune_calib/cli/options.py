@@ -12,6 +12,7 @@ from tune_calib import options
 from tune_calib.cli import defaults
 from tune_calib.cli.completion import names as names_of
 from tune_calib.cli.panels import DATA, LOOKS, SEEDS, TRAINING, WHERE
+from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option
 from tune_calib.names import CRASHES, SLOTS
 from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest
@@ -276,7 +277,7 @@ def stoppable(again: str, work: Callable[[], Any]) -> Any:
     from tune_calib.tuning.backend.stop import stop_signals
 
     def tell(name: str) -> None:
-        typer.echo(f"stopped by {name}; go on with: {again}", err=True)
+        echo(f"stopped by {name}; go on with: {again}", err=True)
 
     with stop_signals(tell) as stop:
         try:
@@ -288,10 +289,8 @@ def stoppable(again: str, work: Callable[[], Any]) -> Any:
 def tell_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Say that trials crashed and what runs them again, and end with exit code 1; if any did."""
     if crashed:
-        typer.echo(
-            f"{counted(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}", err=True
-        )
-        typer.echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
+        echo(f"{counted(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}", err=True)
+        echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
 
 

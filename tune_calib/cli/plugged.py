@@ -20,8 +20,14 @@ _Plugin = Annotated[
 ]
 
 
-def with_plugins(command: Callable[..., object]) -> Callable[..., None]:
-    """A command with the option ``--plugin``."""
+def with_plugins(command: Callable[..., object], trains: bool) -> Callable[..., None]:
+    """Add the option ``--plugin`` to a command.
+
+    Args:
+        command: the command.
+        trains: it runs methods, and so the plug-ins that the user's file of defaults names. The
+            others only read: they run none but those that are typed.
+    """
 
     @functools.wraps(command)
     def run(plugin: list[str] | None, **options: Any) -> None:
@@ -29,4 +35,10 @@ def with_plugins(command: Callable[..., object]) -> Callable[..., None]:
             plugins.use([*plugins.installed(), *map(plugins.read, plugin or [])])
             command(**options)
 
+    run.trains = trains  # type: ignore[attr-defined]
     return with_options(run, command, plugin=(_Plugin, None))
+
+
+def trains(command: Any) -> bool:
+    """Return whether a command of the program was declared to train."""
+    return bool(getattr(command.callback, "trains", False))

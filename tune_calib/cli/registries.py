@@ -181,11 +181,11 @@ def list_(
         raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
     entries = _LISTS[what].entries(name)
     if form == "json":
-        typer.echo(json.dumps(entries, indent=1))
+        console.echo(json.dumps(entries, indent=1))
         return
     is_space = what == "spaces"
     rows = [_printed(entry) for entry in (_space_rows(entries) if is_space else entries)]
-    typer.echo(_markdown(rows) if form == "markdown" else _plain(rows, what, name))
+    console.echo(_markdown(rows) if form == "markdown" else _plain(rows, what, name))
 
 
 def _markdown(rows: list[dict[str, str]]) -> str:
@@ -221,7 +221,7 @@ def explain(
     """
     from tune_calib.explained import explained
 
-    typer.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
+    console.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
 
 
 def cite(
@@ -244,10 +244,10 @@ def cite(
     bibtex = told("BibTeX of methods", lambda: {name: METHODS[name].bibtex for name in METHODS})
     # A dictionary keeps the order in which methods were named.
     found = dict.fromkeys(entry for name in names for entry in _references(bibtex[name]))
-    typer.echo("\n\n".join(found))
+    console.echo("\n\n".join(found))
     for name in dict.fromkeys(names):
         if not bibtex[name]:
-            typer.echo(f"no paper is known of {name}", err=True)
+            console.echo(f"no paper is known of {name}", err=True)
 
 
 def _references(bibtex: str) -> list[str]:

@@ -114,11 +114,11 @@ def reproduce(
                 raise
             # Hours of the other tables must not end with it.
             failures.append(f"{plan.ask.table.name}: {as_option(error)}")
-            typer.echo(failures[-1], err=True)
+            console.echo(failures[-1], err=True)
     if not dry_run:
         from analysis.reproduction.overview import write_overview
 
-        typer.echo(f"all tables: {write_overview(folder)}")
+        console.echo(f"all tables: {write_overview(folder)}")
     if failures:
         raise typer.Exit(1)
 
@@ -127,7 +127,7 @@ def _every(scale: Scale) -> list[str]:
     """The tables of a scale; those that have it not are named."""
     without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
     if without:
-        typer.echo(f"skipped, without scale {scale}: {', '.join(without)}", err=True)
+        console.echo(f"skipped, without scale {scale}: {', '.join(without)}", err=True)
     return [name for name in REPRODUCTIONS if name not in without]
 
 
@@ -165,13 +165,13 @@ def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
     from tune_calib.tuning.dry_run.told import forecast
 
     if left_out := plan.ask.left_out:
-        typer.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
+        console.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
     if dry_run:
-        typer.echo(console.shown(forecast(plan.file, plan.works)))
+        console.echo(console.shown(forecast(plan.file, plan.works)))
         return []
     failures: list[str] = stoppable(typed(), lambda: _run(plan))
     for failure in failures:
-        typer.echo(failure, err=True)
+        console.echo(failure, err=True)
     return failures
 
 
@@ -203,14 +203,14 @@ def _report(plan: _Plan, done: "list[Place]") -> None:
     from tune_calib.tuning.sweep.reproduced import keep_lock
 
     runs, command = keep_lock(plan.ask, plan.file, plan.works, done, plan.command)
-    typer.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))
+    console.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))
 
 
 def _tell_list(as_json: bool) -> None:
     entries = told("list of tables of papers", lambda: [_entry(REPRODUCTIONS[n]) for n in
                                                         REPRODUCTIONS])  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(entries, indent=1, ensure_ascii=False))
+        console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return
     heads = ["name", "scales", "claims", "title", "metrics"]
     rows = [
@@ -220,7 +220,7 @@ def _tell_list(as_json: bool) -> None:
     ]  # fmt: skip
     scales = "; ".join(f"{name}: {what}" for name, what in SCALES.items())
     table = console.Table(heads, rows, is_main=True)
-    typer.echo(console.shown(console.Text([table, console.Prose(f"Scales: {scales}.")])))
+    console.echo(console.shown(console.Text([table, console.Prose(f"Scales: {scales}.")])))
 
 
 def _entry(record: "Reproduction") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from tune_calib.cli import searches
 from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import DataRoot, StoreRoot
 from tune_calib.cli.panels import TABLES
+from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.names import metrics_of_trials, rankable_metrics
 
@@ -95,7 +96,7 @@ def report(
         tell(place(out), written)
     finally:  # also where an entry has nothing to tell
         for line in overview(place(out)):
-            typer.echo(line)
+            echo(line)
 
 
 def as_trials_ran(
@@ -147,14 +148,14 @@ def pictures(
     from tune_calib.cli.folders import opened
     from tune_calib.places import place
 
-    folder = opened(out)
+    folder = opened(out, runs_plugins=True)
     as_trials_ran(folder, ["pictures", out], store, data_root)
 
     from tune_calib.tuning.pictures import take_pictures
 
     artifacts = place(store) if store else folder / "store"
-    typer.echo("\n".join(take_pictures(folder, artifacts, data_root)))
-    typer.echo(f"tune-calib report {out} draws them")
+    echo("\n".join(take_pictures(folder, artifacts, data_root)))
+    echo(f"tune-calib report {out} draws them")
 
 
 def export(
@@ -185,7 +186,7 @@ def export(
     from tune_calib.folders import entries, is_search, search_of
     from tune_calib.places import place
 
-    folder = opened(out)
+    folder = opened(out, runs_plugins=True)
     if below := entries(folder):
         raise UserError(f"{out} holds {len(below)} entries; name one of them, e.g. {below[0]}")
     command = ["export", out, file, *(["--onnx"] if onnx else [])]
@@ -196,7 +197,7 @@ def export(
 
     named = search_of(folder).store if is_search(folder) and store is None else store
     artifacts = place(named) if named else folder / "store"
-    typer.echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
+    echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
 
 
 def status(
@@ -230,8 +231,8 @@ def status(
     has_ended = not watch or watched(folder)
     tell(folder, described)
     if said := told_of_driver(folder):
-        typer.echo(said)
+        echo(said)
     elif watch:
-        typer.echo("no driver is at work on it")
+        echo("no driver is at work on it")
     if not has_ended:
         raise typer.Exit(1)

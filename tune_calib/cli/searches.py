@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib import plugins
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
@@ -42,6 +43,7 @@ from tune_calib.cli.options import (
     typed,
 )
 from tune_calib.cli.panels import SEARCHING, SEEDS, WHERE
+from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.names import searchable_metrics
 from tune_calib.options import chosen_seeds
@@ -243,16 +245,17 @@ def evaluate(
     again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
+    again = " ".join([again, *map(shlex.quote, plugins.as_options())])
     asked = (folder, seeds, study_storage, again, extend, look)
     if dry_run:
         tell_plan(planned_evaluation(*asked))
         return None
     evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
-    typer.echo(shown(write_report(evaluated.folder)))
+    echo(shown(write_report(evaluated.folder)))
     text = optimism(evaluated)
-    typer.echo(shown(text))
+    echo(shown(text))
     page = renewed_page(folder, study_storage)
-    typer.echo(page)
+    echo(page)
     tell_crashed(evaluated.crashed, again, evaluated.folder)
     return Finished(folder, [evaluated.folder, text, page])
 
@@ -308,10 +311,10 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import summarise
 
-    again = shlex.join(["tune-calib", "resume", str(job.out)])
+    again = shlex.join(["tune-calib", "resume", str(job.out), *plugins.as_options()])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
-    typer.echo(shown(summarise(found)))
+    echo(shown(summarise(found)))
     if (job.out / "report.html").exists():
-        typer.echo(renewed_page(job.out, job.study_storage))
+        echo(renewed_page(job.out, job.study_storage))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
     return Finished(job.out, [summarise(found.at_rest)], [job.question.asked.given])

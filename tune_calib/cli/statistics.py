@@ -8,7 +8,7 @@ import typer
 from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
-from tune_calib.console import shown
+from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.names import rankable_metrics
 
@@ -90,8 +90,8 @@ def ranks(
     table = rank(chosen, metric, ranking, found.notes, found.titles)
     if form in ("json", "csv"):  # the other formats tell the notes in their caption
         for note in table.notes:
-            typer.echo(note, err=True)
-    typer.echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
+            echo(note, err=True)
+    echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
 
 
 def averages(
@@ -136,8 +136,8 @@ def averages(
     table = average(collected)
     if form == "csv":  # the other formats tell the notes
         for note in table.notes:
-            typer.echo(note, err=True)
-    typer.echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
+            echo(note, err=True)
+    echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
     if figure is not None:
         style.apply()
         drawn = draw(table)
@@ -189,7 +189,7 @@ def significance(
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
-    typer.echo(shown(latex(verdict, **given) if given else RENDERERS[form](verdict)))
+    echo(shown(latex(verdict, **given) if given else RENDERERS[form](verdict)))
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)
@@ -237,8 +237,8 @@ def diff(
     found = difference(load(left), load(right), metric or (), split)
     if form == "csv":  # the other formats tell the notes
         for note in sentences(found):
-            typer.echo(note, err=True)
-    typer.echo(shown(latex(found, **given) if given else RENDERERS[form](found)))
+            echo(note, err=True)
+    echo(shown(latex(found, **given) if given else RENDERERS[form](found)))
 
 
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:

@@ -16,6 +16,7 @@ from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.panels import WHERE
 from tune_calib.cli.searches import Retry
+from tune_calib.console import echo
 from tune_calib.gpus import GPUS
 from tune_calib.registry import told
 
@@ -75,7 +76,7 @@ def run(
         needs_data = not (dry_run and read.content.gpu_model)
         works = planned_works(read, needs_data, dry_run)
         if dry_run:
-            typer.echo(shown(forecast(read, works)))
+            echo(shown(forecast(read, works)))
             return None
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))
@@ -83,8 +84,8 @@ def run(
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
-            typer.echo(failure, err=True)
-        typer.echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
+            echo(failure, err=True)
+        echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
     return Finished(read.out, said, [work.asked.given for work in works])
 
@@ -92,9 +93,7 @@ def run(
 def _again(file: Path, address: str | None) -> str:
     """The command that goes on with a sweep file."""
     words = ["tune-calib", "run", str(file), *(["--address", address] if address else [])]
-    installed = plugins.installed()
-    given = [own for own in plugins.in_use() if own not in installed]
-    return shlex.join([*words, *(word for own in given for word in ("--plugin", own.where))])
+    return shlex.join([*words, *plugins.as_options()])
 
 
 @contextlib.contextmanager
@@ -123,13 +122,13 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     # The file holds every column, whatever the terminal has room for.
     text = "\n\n".join(f"{name}\n{told}" for name, told, _ in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
-    typer.echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
+    echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
     said: list[str | Place] = []
     for name, _, one in parts:
         told_again = summarise(one.found.at_rest) if one.found else one.folder
         said += [*([""] if said else []), name, told_again]
     pages = overview(out)
-    typer.echo("\n".join(["", *pages]))
+    echo("\n".join(["", *pages]))
     return [*said, "", *pages]
 
 
@@ -157,7 +156,7 @@ def schema() -> None:
         tune-calib schema > sweep.schema.json
     """
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    typer.echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
+    echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
 
 
 def _schema() -> dict[str, Any]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from tune_calib.console import printable
 from tune_calib.live.progress import Progress
 
 LINE_EVERY_S = 60.0
@@ -58,7 +59,7 @@ class _Pipe:
 
     def say(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
-            sys.stderr.write(f"{text}\n")
+            sys.stderr.write(f"{printable(text)}\n")
             sys.stderr.flush()
 
     def hidden(self) -> contextlib.AbstractContextManager[None]:
@@ -122,7 +123,7 @@ class _Terminal:
             stream.flush()
 
     def say(self, text: str) -> None:
-        self.above(self._streams["stderr"], f"{text}\n")
+        self.above(self._streams["stderr"], f"{printable(text)}\n")
 
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from tune_calib.console import printable
 from tune_calib.live.progress import Progress, Running
 from tune_calib.names import METRICS, column
 from tune_calib.remarks import shown
@@ -50,12 +51,12 @@ class View:
 
 
 def _text(words: str, style: str = "") -> Text:
-    return Text(words, style, no_wrap=True, overflow="ellipsis")
+    return Text(printable(words), style, no_wrap=True, overflow="ellipsis")
 
 
 def _title(record: Progress) -> Text:
     title = _text(record.title, "bold")
-    return title.append(f" · {record.entry}" if record.entry else "", "not bold")
+    return title.append(f" · {printable(record.entry)}" if record.entry else "", "not bold")
 
 
 def _bar(record: Progress) -> Table:
@@ -83,7 +84,8 @@ def _rows(record: Progress, room: int) -> Table:
     fits = len(running) if len(running) <= room else max(0, room - 1)
     for row in running[:fits]:
         metrics = ", ".join(_metrics(row.metrics))
-        table.add_row(f"  {row.told}", _step(row), metrics, clock(row.seconds), style="dim")
+        words = map(_text, (f"  {row.told}", _step(row), metrics, clock(row.seconds)))
+        table.add_row(*words, style="dim")
     if fits < len(running):
         table.add_row(f"  and {len(running) - fits} more")
     return table

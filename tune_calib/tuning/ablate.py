@@ -21,7 +21,7 @@ from tune_calib.manifests import (
     SweepManifest,
 )
 from tune_calib.places import Place, environment, require_writable
-from tune_calib.plugin_folders import joined, keep, records, take_up
+from tune_calib.plugin_folders import joined, keep, records, require_loaded
 from tune_calib.plugins import Plugin
 from tune_calib.registry import DATASETS, LADDERS, RECIPES
 from tune_calib.tuning.backend.feed import resources_of, run_plan
@@ -98,7 +98,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
         UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
     site = job.site
-    take_up(site.out)
+    require_loaded(site.out)
     activity("planning trials")
     planned = job.planned()
     used = _plugins(job, planned)

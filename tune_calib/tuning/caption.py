@@ -1,11 +1,11 @@
 """What a ladder or comparison was run under, in one line for its captions."""
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tune_calib.asked import Asked
+from tune_calib.console import echo
 from tune_calib.ladder import Ladder, PlannedTrial, Rung, left_out
 from tune_calib.manifests import RecipeRecord
 from tune_calib.places import Place
@@ -142,7 +142,7 @@ def _labels(rungs: Sequence[Rung]) -> str:
 def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
     """Say on stderr which rungs are left out."""
     for told in _left_out(ladder, asked):
-        sys.stderr.write(f"{out}: {told}\n")
+        echo(f"{out}: {told}", err=True)
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
@@ -160,7 +160,7 @@ def tell_recipe(asked: Asked, out: Place, planned: Sequence[PlannedTrial] | None
     """
     if asked.recipe_described and (planned is None or is_trained(planned)):
         own = "; each method by its authors' recipe" if asked.own_recipes else ""
-        sys.stderr.write(f"{out}: {asked.recipe_described}{own}\n")
+        echo(f"{out}: {asked.recipe_described}{own}", err=True)
 
 
 def recipe_record(asked: Asked) -> RecipeRecord | None:

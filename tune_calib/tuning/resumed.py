@@ -1,13 +1,13 @@
 """A sweep or search that goes on elsewhere than it began: said in a line, before it goes on."""
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from tune_calib.console import echo
 from tune_calib.engine.machine import machine
 from tune_calib.places import Place
 from tune_calib.results import read_table
@@ -63,7 +63,8 @@ def _slot(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tell(what: str) -> None:
-    sys.stderr.write(
+    echo(
         f"{what} differ from them by about a point beside what the seeds do; network.portable "
-        "makes them equal\n"
+        "makes them equal",
+        err=True,
     )

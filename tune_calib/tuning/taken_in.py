@@ -1,6 +1,5 @@
 """What files say of a job, taken into what is asked: from then on no path decides a number."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from tune_calib.asked import Asked
+from tune_calib.console import echo
 from tune_calib.data.base import info_of
 from tune_calib.data.constants import NORMS, Constants
 from tune_calib.engine import weights
@@ -65,9 +65,9 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = Fal
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(spec, samples=2)
     if told := fit(untrained, tensors, str(file), asked.is_given)[1]:
-        sys.stderr.write(f"{file}: {told}\n")
+        echo(f"{file}: {told}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
-        sys.stderr.write(f"{file}: of this export the network is taken, with its own head\n")
+        echo(f"{file}: of this export the network is taken, with its own head", err=True)
     if not is_dry:
         weights.keep(file, store)
     return asked

@@ -1,5 +1,8 @@
 """The report page as a file: self-contained, escaped, stable, complete or loudly not."""
 
+import base64
+import gzip
+import hashlib
 import json
 import math
 import re
@@ -16,7 +19,8 @@ from analysis.ladder.sections import page
 from analysis.load import load
 from analysis.page import figures, table
 from analysis.page.environment import environment
-from analysis.page.figures import Gallery, draw_all
+from analysis.page.figures import Gallery, Picture, draw_all
+from analysis.page.inline import html_table
 from analysis.page.table import Table
 from analysis.settings import by_rung, settings
 from analysis.text import (
@@ -31,7 +35,7 @@ from analysis.text import (
 )
 from analysis.text import texts as printed
 from tests import fake_results
-from tests.support import Reader
+from tests.support import Reader, here
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import SCHEMAS, read_table, write_results
 
@@ -115,6 +119,47 @@ def test_every_string_is_escaped(out):
     assert text.count("</script>") == 1  # none of figures, which are left out here
     # Title, heading, setting, command; in the tables label, ingredient and message.
     assert text.count("&lt;/script&gt;&lt;img src=x") > 6
+
+
+def test_only_the_scripts_of_the_program_may_run(whole, out):
+    for text in ((whole / "report.html").read_text(), rendered(out)):
+        (policy,) = re.findall(r'Content-Security-Policy" content="([^"]+)"', text)
+        own = dict(part.split(maxsplit=1) for part in policy.split("; "))
+        for name in ("default-src", "base-uri", "form-action"):
+            assert own[name] == "'none'"
+        (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
+        scripts = [script.encode()]
+        if packed := re.findall('id="library">(.*?)</script>', text):
+            scripts.append(gzip.decompress(base64.b64decode(packed[0])))
+        digests = [base64.b64encode(hashlib.sha256(each).digest()).decode() for each in scripts]
+        assert own["script-src"].split() == [f"'sha256-{digest}'" for digest in digests]
+
+
+CONTROLS = "\x1b]0;evil\x07 \x9b31m \r \u202e \u2066"
+
+
+def test_control_characters_are_written_out(out, without_figures):
+    rungs = json.loads((out / "sweep.json").read_text())["rungs"]
+    rungs[1] |= {"label": CONTROLS, "ingredient": CONTROLS}
+    change(out, rungs=rungs, title=CONTROLS, setting=CONTROLS, command=CONTROLS)
+    row = {"spec_hash": "3-0", "rung": 3, "rung_label": CONTROLS, "status": "crashed"}
+    row |= {"message": CONTROLS, "data": '{"dataset":"digits"}'}
+    write_results(out, "3-0", {"trials": [row]})
+    moved = out.rename(out.parent / CONTROLS.replace(" ", ""))
+    said = [here(*words, moved).stdout for words in (["status"], ["ranks"], ["report"])]
+    shown = html_table(page_tables.ladder(load(moved)))
+    for text in (*said, shown, (moved / "report.html").read_text()):
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+        assert r"\u001b]0;evil\u0007" in text
+    assert r"\u001b" in here("status", f"no{CONTROLS}").stderr
+
+
+def test_control_characters_are_written_out_in_interactive_figures():
+    pointed = {"data": [{"name": f"{CONTROLS} \\\\ 😀"}]}
+    picture = Picture("key", "title", "caption", "data:,", 1.0, pointed, "figures/key")
+    shown = json.loads(picture.json.replace("\\u003c", "<"))["data"][0]["name"]
+    assert shown.startswith(r"\u001b]0;evil\u0007 \u009b31m ")
+    assert shown.endswith(r"\u202e \u2066 \\ 😀")
 
 
 @pytest.mark.parametrize("bad", ["diverged", "crashed", "stopped"])

@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import socket
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from ray.exceptions import RayTaskError
 from ray.tune.search import Searcher
 
 from tune_calib.activity import activity
+from tune_calib.console import echo
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.names import CRASHES
@@ -143,7 +143,7 @@ def _refuse_there(needs: Sequence[Resources]) -> None:
             continue
         # A head without cores keeps a cluster together whose workers are still to come.
         if not any(there.get("CPU") for there in nodes):
-            sys.stderr.write("the Ray cluster has no worker node yet: waiting for one\n")
+            echo("the Ray cluster has no worker node yet: waiting for one", err=True)
             return
         largest = max(nodes, key=lambda there: (there.get("GPU", 0), there.get("CPU", 0)))
         raise UserError(

@@ -1,7 +1,6 @@
 """What would be done, in words: effective settings, disk, time. Starts nothing, writes nothing."""
 
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -9,7 +8,7 @@ import torch
 
 from tune_calib.activity import activity
 from tune_calib.asked import Asked, Seeds
-from tune_calib.console import Prose, Table, Text, entries
+from tune_calib.console import Prose, Table, Text, echo, entries
 from tune_calib.engine.store import Store
 from tune_calib.gpus import GPUS, Gpu
 from tune_calib.names import METRICS
@@ -45,7 +44,7 @@ def before(job: Job) -> str:
 def tell_settings(job: Job) -> None:
     """Say on stderr what is about to be done."""
     activity("reckoning how long it will take")
-    sys.stderr.write(f"{before(job)}\n")
+    echo(before(job), err=True)
 
 
 def dry_run(job: Job) -> str:

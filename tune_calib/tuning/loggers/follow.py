@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import queue
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from ray import tune
 
 from tune_calib.activity import activity
+from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.names import SLOTS
 from tune_calib.places import Place, RemotePlace, files
@@ -175,9 +175,10 @@ class Follower:
         except Exception as error:
             self._targets.remove(target)
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            sys.stderr.write(
+            echo(
                 f"{target.name} takes no more ({reason}); the results are whole, and the same "
-                "command again sends it what is missing\n"
+                "command again sends it what is missing",
+                err=True,
             )
 
 

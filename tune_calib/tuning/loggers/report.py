@@ -1,9 +1,9 @@
 """The figures of a report, sent to loggers."""
 
 import contextlib
-import sys
 from collections.abc import Sequence
 
+from tune_calib.console import echo
 from tune_calib.folders import identity_of_rows
 from tune_calib.places import Place, files
 from tune_calib.tuning.loggers.base import Group
@@ -37,6 +37,6 @@ def send_figures(names: Sequence[str], out: Place) -> None:
                 logger.figures(paths)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            sys.stderr.write(f"{name} takes no figures ({reason}); they lie in {out}/figures\n")
+            echo(f"{name} takes no figures ({reason}); they lie in {out}/figures", err=True)
             continue
         sent.add(_REPORT, content)

@@ -12,7 +12,7 @@ from tune_calib.errors import UserError
 from tune_calib.live.screen import at_work
 from tune_calib.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.places import Place, environment, require_writable
-from tune_calib.plugin_folders import keep, take_up
+from tune_calib.plugin_folders import keep, require_loaded
 from tune_calib.registry import DATASETS
 from tune_calib.tuning.backend.feed import run_plan
 from tune_calib.tuning.backend.head_trainable import HeadTrainable
@@ -90,7 +90,7 @@ def search(
             its choice was evaluated on test already.
         MismatchError: trials, rows and study disagree at the end.
     """
-    take_up(job.out)
+    require_loaded(job.out)
     job = as_begun(job)
     question = job.question
     refuse_asked(job)

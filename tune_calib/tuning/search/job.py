@@ -14,7 +14,7 @@ from tune_calib.folders import foreign_search, search_of
 from tune_calib.manifests import QuestionRecord
 from tune_calib.names import METRICS
 from tune_calib.places import Place, place
-from tune_calib.plugin_folders import take_up
+from tune_calib.plugin_folders import require_loaded
 from tune_calib.plugins import Plugin
 from tune_calib.recipe import QUICK, Recipe
 from tune_calib.registry import DATASETS
@@ -204,7 +204,7 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
     Raises:
         UserError: it holds none.
     """
-    take_up(out)
+    require_loaded(out)
     manifest = search_of(out)
     if not manifest.can_go_on:
         raise foreign_search(out, manifest)

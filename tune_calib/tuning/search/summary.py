@@ -1,5 +1,8 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
+import shlex
+
+from tune_calib import plugins
 from tune_calib.console import Part, Prose, Table, Text
 from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
@@ -24,7 +27,8 @@ def summarise(found: Found) -> Text:
         )
         return Text(lines)
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {_told(found, front[0])}")
-    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5")
+    named = "".join(f" {shlex.quote(word)}" for word in plugins.as_options())
+    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5{named}")
     return Text(lines)
 
 
