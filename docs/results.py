@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
@@ -22,6 +21,7 @@ from analysis.reproduction.overview import LOCK, Stored, overview, read_all
 from analysis.tidy import parted
 from tune_calib.columns import TableName
 from tune_calib.places import place
+from tune_calib.results import read_table, write_file
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "analysis/example/papers"
@@ -70,18 +70,12 @@ def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
         "curves": "sparsity" in own.made.table.figures,
     }
     for table in (*_TABLES, *(name for name, is_used in further.items() if is_used)):
-        files = sorted((source / table).glob("*.parquet"))
-        if not files:
+        content = read_table(source, table)
+        if not content.num_rows:
             continue
-        # Metrics of plug-ins and of shift sets are columns of some files alone.
-        parts = [pq.read_table(file) for file in files]
-        content = pa.concat_tables(parts, promote_options="default")
         if "draws" in content.schema.names:
             content = _with_draws(content, shown, claimed)
-        (target / table).mkdir(parents=True)
-        joined = content.replace_schema_metadata(parts[0].schema.metadata)
-        file = target / table / "all.parquet"
-        pq.write_table(joined, file, compression="zstd", compression_level=19)
+        write_file(target, "all", table, content, level=19)
 
 
 def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:

@@ -24,7 +24,7 @@ from tune_calib.manifests import (
     SweepManifest,
 )
 from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
-from tune_calib.results import read_table, write_results, write_table
+from tune_calib.results import read_table, write_file, write_results, write_table
 
 LABELS = ("vanilla", "+ one", "+ two", "control")
 KINDS = ("base", "step", "step", "control")
@@ -186,7 +186,7 @@ def set_cells(path: Path, cells: Mapping[str, object]) -> None:
             table = table.append_column(name, pa.array(column))
         else:
             table = table.set_column(place, table.schema.field(place), pa.array(column))
-    pq.write_table(table, path)
+    write_file(path.parents[1], path.stem, "trials", table)
 
 
 def value(rung: int, seed: int) -> float:

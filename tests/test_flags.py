@@ -23,7 +23,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.names import CHANCE, FLAGS
-from tune_calib.results import read_table
+from tune_calib.results import read_table, write_file
 from tune_calib.slots.posthoc import PostHocSlot
 from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.trainables import trainable
@@ -153,7 +153,7 @@ def test_rows_of_before_there_were_flags_are_read(tmp_path):
     for path in (tmp_path / "trials").iterdir():
         with pq.ParquetFile(path) as file:
             table = file.read()
-        pq.write_table(table.drop_columns(["flags"]), path)
+        write_file(tmp_path, path.stem, "trials", table.drop_columns(["flags"]))
     sweep = load(tmp_path)
     assert sweep.flags() == []
     assert not any(flag.sign in tables.markdown(sweep) for flag in FLAGS.values())

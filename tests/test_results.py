@@ -1,9 +1,12 @@
+import contextlib
+import random
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.results import atomic_write, read_table, write_results
+from tune_calib.results import SCHEMAS, atomic_write, read_table, write_file, write_results
 
 
 def row(**values):
@@ -49,6 +52,48 @@ def test_a_file_of_a_later_schema_is_refused(tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(DamagedFileError, match="schema 99"):
         read_table(tmp_path, "trials")
+
+
+@pytest.mark.parametrize("table", ["trials", "bins", "curves"])
+def test_a_flipped_bit_is_refused(tmp_path, table):
+    rows = [row(spec_hash=f"{i}", **{"test/ece": i / 100}) for i in range(50)]
+    bins = [{"spec_hash": f"{i}", "split": "test", "bin": i, "count": i} for i in range(50)]
+    curves = [{"spec_hash": "a", "epoch": i, "name": "loss", "value": i / 7} for i in range(50)]
+    write_results(tmp_path, "one", {"trials": rows, "bins": bins, "curves": curves})
+    path = tmp_path / table / "one.parquet"
+    whole = path.read_bytes()
+    assert read_table(tmp_path, table).num_rows == 50
+    for bit in random.Random(1).sample(range(8 * len(whole)), 200):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(DamagedFileError, match=r"one\.parquet"):
+            read_table(tmp_path, table, keep=lambda name: name == "spec_hash")
+
+
+def test_a_damaged_file_without_a_checksum_is_one_line_or_is_read(tmp_path):
+    """As all files were written before there were checksums."""
+    mark = {"tune_calib": '{"table": "curves", "version": 1}'}
+    rows = [{"spec_hash": "a", "epoch": i, "name": "loss", "value": i / 7} for i in range(50)]
+    old = pa.Table.from_pylist(rows, schema=SCHEMAS["curves"].with_metadata(mark))
+    (tmp_path / "curves").mkdir()
+    path = tmp_path / "curves" / "one.parquet"
+    pq.write_table(old, path, compression="zstd")
+    assert read_table(tmp_path, "curves").to_pylist() == rows
+    whole = path.read_bytes()
+    for bit in random.Random(1).sample(range(8 * len(whole)), 300):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with contextlib.suppress(DamagedFileError):
+            read_table(tmp_path, "curves").to_pylist()
+
+
+def test_a_column_of_another_type_is_refused(tmp_path):
+    content = pa.table({"spec_hash": ["a"], "epoch": ["first"]})
+    write_file(tmp_path, "one", "curves", content)
+    with pytest.raises(DamagedFileError, match=r"one\.parquet .*epoch is of string"):
+        read_table(tmp_path, "curves")
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):

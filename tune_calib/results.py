@@ -15,8 +15,10 @@ The ``trials`` file is written last: a trial is done when its row is on disk.
 """
 
 import contextlib
+import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +37,13 @@ SCHEMA_VERSION = 1
 # Rows without it are of version 1.
 NUMBERS = 1
 _KEY = b"tune_calib"
+
+# The checksum of a file stands in its footer and is of all its bytes, with zeros in place of
+# itself. The mark says in another place that there is one: so no single flipped bit can turn a file
+# into one of before there were checksums.
+_CHECKSUM = b"tune_calib sha256:"
+_ZEROS = b"0" * 64
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 SCHEMAS: dict[TableName, pa.Schema] = {
     table: pa.schema([(name, column.type) for name, column in columns.items()])
@@ -56,11 +65,12 @@ def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
             raise ValueError(f"columns {foreign} are neither in the schema nor metrics")
         for name in extra:
             schema = schema.append(pa.field(name, pa.float64()))
-    return schema.with_metadata(_mark(table))
+    return schema
 
 
 def _mark(table: TableName) -> dict[bytes, bytes]:
-    return {_KEY: json.dumps({"table": table, "version": SCHEMA_VERSION}).encode()}
+    mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
+    return {_KEY: json.dumps(mark).encode()}
 
 
 def atomic_write(path: Place, content: bytes) -> None:
@@ -105,13 +115,13 @@ def write_results(
         UserError: the disk is full or the folder cannot be written.
     """
     if samples is not None and samples.num_rows:
-        _write_file(out, name, "samples", samples.replace_schema_metadata(_mark("samples")))
+        write_file(out, name, "samples", samples)
     # trials last, because its row says that the trial is done: what dies before is run again and
     # overwrites the others.
     order: tuple[TableName, ...] = ("curves", "bins", "trials")
     for table in order:
         rows = tables.get(table, [])
-        _write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
+        write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
 
 
 def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> None:
@@ -121,14 +131,36 @@ def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> N
         UserError: the disk is full or the folder cannot be written.
     """
     whole = _with_absent(content, table).select(SCHEMAS[table].names).cast(SCHEMAS[table])
-    _write_file(out, name, table, whole.replace_schema_metadata(_mark(table)))
+    write_file(out, name, table, whole)
 
 
-def _write_file(out: Place, name: str, table: TableName, content: pa.Table) -> None:
+def write_file(
+    out: Place, name: str, table: TableName, content: pa.Table, level: int | None = None
+) -> None:
+    """Write one file of a table, marked and with checksums of its pages and of its bytes.
+
+    Args:
+        out: folder of the sweep.
+        name: file name without suffix; the same name overwrites.
+        table: which table.
+        content: its columns, which are written as they are.
+        level: of the compression; that of pyarrow unless given.
+
+    Raises:
+        UserError: the disk is full or the folder cannot be written.
+    """
+    content = content.replace_schema_metadata(_mark(table))
     # In memory first, so that a disk and an object store get the same single write.
     sink = pa.BufferOutputStream()
-    pq.write_table(content, sink, compression="zstd")
-    atomic_write(out / table / f"{name}.parquet", sink.getvalue().to_pybytes())
+    with pq.ParquetWriter(
+        sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True
+    ) as writer:
+        writer.write_table(content)
+        writer.add_key_value_metadata({"tune_calib_checksum": _CHECKSUM + _ZEROS})
+    data = bytearray(sink.getvalue())
+    start = data.rindex(_CHECKSUM) + len(_CHECKSUM)
+    data[start : start + len(_ZEROS)] = hashlib.sha256(data).hexdigest().encode()
+    atomic_write(out / table / f"{name}.parquet", bytes(data))
 
 
 def read_table(
@@ -177,13 +209,21 @@ def _read_file(
     path: Place, copy: Path, table: TableName, keep: Callable[[str], bool] | None
 ) -> pa.Table:
     try:
+        data = copy.read_bytes()
+        has_checksum = _has_checksum(data)
         # For a small file twice as fast as pq.read_table.
-        with pq.ParquetFile(copy) as file:
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             schema = file.schema_arrow
-            _check_mark(path, table, schema)
+            _check_mark(path, table, schema, has_checksum)
+            _check_types(table, schema)
             content = file.read(columns=[n for n in schema.names if keep is None or keep(n)])
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0]
+            content.validate(full=True)
+    except UserError:
+        raise
+    # A damaged file without a checksum may raise errors of pyarrow, of text that cannot be decoded,
+    # of numbers that are too large, of memory, and others.
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
@@ -203,10 +243,47 @@ def _with_absent(
     return content
 
 
-def _check_mark(path: Place, table: TableName, schema: pa.Schema) -> None:
+def _has_checksum(data: bytes) -> bool:
+    """Compare a file with its checksum, and return whether it has one.
+
+    Raises:
+        ValueError: it has another one.
+    """
+    # The last one, which is in the footer: a column of text may hold anything.
+    start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
+    written = _DIGEST.match(data, start) if start >= len(_CHECKSUM) else None
+    if written is None:
+        return False
+    digest = hashlib.sha256(memoryview(data)[:start])
+    digest.update(_ZEROS)
+    digest.update(memoryview(data)[written.end() :])
+    if digest.hexdigest().encode() != written[0]:
+        raise ValueError("it was changed after it was written: its checksum differs")
+    return True
+
+
+def _check_mark(path: Place, table: TableName, schema: pa.Schema, has_checksum: bool) -> None:
     mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
     # A later program may have given a column another meaning; earlier files lack columns at most.
     if mark["version"] > SCHEMA_VERSION:
         raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
+    if set(mark) - {"table", "version"} and not has_checksum:
+        raise ValueError("its checksum is missing")
+
+
+def _check_types(table: TableName, schema: pa.Schema) -> None:
+    """Refuse columns of another type than that of their table, which readers rely on.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for field in schema:
+        expected = field.type
+        if field.name in SCHEMAS[table].names:
+            expected = SCHEMAS[table].field(field.name).type
+        elif is_metric_column(field.name):
+            expected = pa.float64()
+        if field.type != expected:
+            raise ValueError(f"its column {field.name} is of {field.type}, not of {expected}")

@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet as pq
 
 from tune_calib import results
 from tune_calib.columns import TableName
@@ -103,11 +102,10 @@ def _curves(rng: np.random.Generator, hashes: "pd.Series[str]") -> pd.DataFrame:
 
 
 def _write(path: Path, table: TableName, frame: pd.DataFrame) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     schema = results._schema(table, [dict.fromkeys(frame)])
     full = frame.reindex(columns=schema.names)
     content = pa.Table.from_pandas(full, schema, preserve_index=False)
-    pq.write_table(content, path, compression="zstd")
+    results.write_file(path.parents[1], path.stem, table, content)
 
 
 def _write_sweep(out: Path, dataset: str, trials: pd.DataFrame) -> None:

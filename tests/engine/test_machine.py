@@ -21,7 +21,7 @@ from tune_calib.errors import UserError
 from tune_calib.ladder import expand
 from tune_calib.pipelines import side_by_side
 from tune_calib.portable import PORTABLE
-from tune_calib.results import read_table, write_results
+from tune_calib.results import read_table, write_file, write_results
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.backend.head_trainable import HeadTrainable
 from tune_calib.tuning.backend.network_trainable import NetworkTrainable
@@ -69,10 +69,7 @@ def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
     (path,) = tmp_path.glob("trials/*.parquet")
     table = pq.read_table(path)
     old = table.drop_columns(list(NEW))
-    if mixed:
-        pq.write_table(old, path.with_name("old.parquet"))
-    else:
-        pq.write_table(old, path)
+    write_file(tmp_path, "old" if mixed else path.stem, "trials", old)
     read = read_table(tmp_path, "trials")
     assert [set(read[name].to_pylist()) for name in NEW] == [
         {None, value} if mixed else {None} for value in machine().values()
