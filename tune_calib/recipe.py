@@ -242,6 +242,8 @@ def fitting(dataset: str, backbone: str | None = None) -> list[str]:
 
 
 def _known_facts() -> dict[str, dict[str, Any]]:
+    if DATASETS.is_loaded and RECIPES.is_loaded:
+        return _facts()
     facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)
     return facts
 

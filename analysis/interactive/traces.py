@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from analysis.interactive.told import told
 
 PX_A_POINT = 1.6
+_CENTRE_PX = 6.0  # Plotly treats smaller marks as if they were this large
 _SYMBOLS = {
     "o": "circle", "s": "square", "^": "triangle-up", "D": "diamond", "v": "triangle-down",
     "P": "cross", "X": "x", "*": "star", "<": "triangle-left", ">": "triangle-right",
@@ -56,7 +57,29 @@ def traces(axes: Axes) -> list[Trace]:
     for line in axes.lines:
         drawn.append((line.get_zorder(), [_line(axes, line)]))
     drawn.sort(key=lambda pair: pair[0])
-    return [trace for _, own in drawn for trace in own if trace]
+    found = [trace for _, own in drawn for trace in own if trace]
+    return [*found, *_centres(found)]
+
+
+def _centres(drawn: Sequence[Trace]) -> Iterator[Trace]:
+    """Make the centre of each large mark a small invisible mark with the same hover text.
+
+    Of all marks under the pointer, Plotly shows the text of the smallest, and among equally small
+    ones that of the uppermost: a large mark would be unreachable where a smaller one, or the corner
+    of a line, lies within it.
+    """
+    covers_others = False
+    for trace in drawn:
+        marker = trace.get("marker", {})
+        size = marker.get("size")
+        if covers_others and "text" in trace and isinstance(size, float) and size > _CENTRE_PX:
+            yield {
+                **trace,
+                "mode": "markers",
+                "opacity": 0,
+                "marker": marker | {"size": _CENTRE_PX},
+            }
+        covers_others |= trace["type"] == "scatter" and trace.get("hoverinfo") != "skip"
 
 
 def lines_of(text: str) -> str:

@@ -171,3 +171,15 @@ def test_the_points_of_a_figure_are_the_trials(results):
     values = sorted(value for trace in small for value in trace["y"])
     expected = sorted(float(f"{100 * v:.6g}") for v in sweep.trials["test/ece"])
     assert values == expected
+
+
+def test_the_centre_of_a_mean_is_hit_before_whatever_lies_within_its_mark(results):
+    data = read(LADDER_FIGURES["tradeoff"].draw(results["ladder"]))["data"]
+    named = [trace for trace in data if "text" in trace]
+    means = [t for t in named if "mean over" in t["text"][0] and t["marker"]["size"] > 6]
+    centres = data[-len(means) :]
+    assert len(means) == len(results["ladder"].sweep.rungs)
+    for mean, centre in zip(means, centres, strict=True):
+        # Plotly prefers small marks, and of those up to 6 px the one that was drawn last.
+        assert (centre["marker"]["size"], centre["opacity"]) == (6, 0)
+        assert all(centre[key] == mean[key] for key in ("x", "y", "text"))

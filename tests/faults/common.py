@@ -1,5 +1,7 @@
 """A small real sweep that is disturbed, and what must be true of it afterwards."""
 
+import contextlib
+import os
 import random
 import subprocess
 import time
@@ -15,23 +17,67 @@ SWEEP = [
     "--set", "network.augment=none", "--set", "head.augment=none", "--set", "head.lr=0.01",
 ]  # fmt: skip
 LIMIT_S = 240
+_SPAWNED: list[subprocess.Popen] = []
 
 
-def start(out: Path, *options: object) -> subprocess.Popen:
-    """Start the sweep in a process group of its own."""
-    return subprocess.Popen(
-        command_line("ablate", *SWEEP, "--out", out, *options),
+def spawn(command: list[str]) -> subprocess.Popen:
+    """Start a program in a session of its own, which ``stop_all`` ends."""
+    process = subprocess.Popen(
+        command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+    _SPAWNED.append(process)
+    return process
 
 
-def finish(process: subprocess.Popen) -> tuple[int, str]:
-    """Wait for the end of a sweep: exit code, what it said on stderr."""
-    _, said = process.communicate(timeout=LIMIT_S)
+def start(out: Path, *options: object) -> subprocess.Popen:
+    """Start the sweep."""
+    return spawn(command_line("ablate", *SWEEP, "--out", out, *options))
+
+
+def finish(process: subprocess.Popen, limit_s: float = LIMIT_S) -> tuple[int, str]:
+    """Wait for the end of a program: exit code, what it said on stderr.
+
+    Raises:
+        subprocess.TimeoutExpired: it took too long, and was stopped.
+    """
+    try:
+        _, said = process.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        stop(process)
+        raise
     return process.returncode, said
+
+
+def stop(process: subprocess.Popen) -> None:
+    """Kill a program with all that it started: Ray's workers have process groups of their own."""
+    if process.poll() is not None and psutil.pid_exists(process.pid):
+        return  # it ended, so that whatever has its number now is another program
+    while members := session_of(process.pid):
+        for member in members:
+            with contextlib.suppress(psutil.Error):
+                member.kill()
+        psutil.wait_procs(members, timeout=1)
+    process.wait()
+
+
+def stop_all() -> None:
+    """Stop every program that was started, so that none runs beside the next test."""
+    while _SPAWNED:
+        stop(_SPAWNED.pop())
+
+
+def session_of(leader: int) -> list[psutil.Process]:
+    """Return the processes of a session that run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def run(out: Path, *options: object) -> tuple[int, str]:

@@ -6,9 +6,15 @@ from collections import defaultdict
 import pytest
 from tabulate import tabulate
 
-from tests.faults.common import result, run
+from tests.faults.common import result, run, stop_all
 
 OUTCOMES: dict[str, list[str]] = defaultdict(list)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running():
+    yield
+    stop_all()
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.common import stop_all
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running():
+    yield
+    stop_all()
+
 
 def program(name: str) -> str | None:
     """A server program; Debian keeps them out of the path."""

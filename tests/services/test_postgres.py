@@ -1,11 +1,11 @@
 """Searches whose study lies in a real PostgreSQL: the same, killed or not, server lost or not."""
 
-import subprocess
 import time
 
 import optuna
 import pytest
 
+from tests.faults import common
 from tests.support import command_line, rows
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(600)]
@@ -18,17 +18,11 @@ SEARCH = [
 
 
 def start(*arguments):
-    return subprocess.Popen(
-        command_line(*arguments),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return common.spawn(command_line(*arguments))
 
 
 def finish(process):
-    said = process.communicate(timeout=400)[1]
-    return process.returncode, said
+    return common.finish(process, limit_s=400)
 
 
 def result(out):
