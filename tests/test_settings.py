@@ -285,7 +285,23 @@ def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     trials = expand(ladder, Asked(given).suited())
     told = conditions(trials, ladder, Asked(given).suited())
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
-    assert told.endswith("one recipe for all")
+    assert told.endswith("one recipe for all networks, one by another optimiser for all heads")
+
+
+def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
+    ladder, asked = LADDERS["decoupling"], Asked({"data": {"dataset": "digits"}}).suited()
+    frame = tables.differing(sweep_of(expand(ladder, asked)))
+    rows = {row["rungs"].split(", ")[0]: row for row in frame.to_dict("records")}
+    joint, heads = rows["joint"], rows["frozen"]
+    assert (joint["trained"], heads["trained"]) == ("network", "head")
+    told = {name: (joint[name], heads[name]) for name in ("optimiser", "lr", "batch", "epochs")}
+    assert told == {
+        "optimiser": ("sgd", "adam"), "lr": ("0.1", "0.0001"), "batch": ("32", "256"),
+        "epochs": ("60", "40"),
+    }  # fmt: skip
+    assert "joint, longer" in rows
+    same = expand(LADDERS["mac_cal"], asked)
+    assert tables.differing(sweep_of(same)).empty
 
 
 def sweep_of(trials) -> Sweep:
