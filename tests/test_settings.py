@@ -291,15 +291,16 @@ def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
 def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
     ladder, asked = LADDERS["decoupling"], Asked({"data": {"dataset": "digits"}}).suited()
     frame = tables.differing(sweep_of(expand(ladder, asked)))
-    rows = {row["rungs"].split(", ")[0]: row for row in frame.to_dict("records")}
-    joint, heads = rows["joint"], rows["frozen"]
-    assert (joint["trained"], heads["trained"]) == ("network", "head")
-    told = {name: (joint[name], heads[name]) for name in ("optimiser", "lr", "batch", "epochs")}
-    assert told == {
-        "optimiser": ("sgd", "adam"), "lr": ("0.1", "0.0001"), "batch": ("32", "256"),
-        "epochs": ("60", "40"),
-    }  # fmt: skip
-    assert "joint, longer" in rows
+    joint, longer, heads, drifting = frame.to_dict("records")
+    assert joint["rungs"].startswith("joint, frozen, continued linear")
+    assert longer["rungs"] == "joint, longer"
+    for head in (heads, drifting):
+        told = {name: (joint[name], head[name]) for name in ("trained", "optimiser", "lr", "batch")}
+        assert told == {
+            "trained": ("network", "head"), "optimiser": ("sgd", "adam"), "lr": ("0.1", "0.0001"),
+            "batch": ("32", "256"),
+        }  # fmt: skip
+    assert [row["epochs"] for row in (joint, longer, heads)] == ["60", "100", "40"]
     same = expand(LADDERS["mac_cal"], asked)
     assert tables.differing(sweep_of(same)).empty
 
