@@ -14,7 +14,7 @@ from analysis.shifts import read_shifts
 from tune_calib.columns import TableName
 from tune_calib.folders import no_sweep, sweep_of
 from tune_calib.manifests import RungRecord, SweepManifest
-from tune_calib.names import BASE, STATUSES, signed
+from tune_calib.names import BASE, BELOW, HEAD_BELOW, STATUSES, column, signed
 from tune_calib.places import Place
 from tune_calib.results import read_table
 
@@ -25,7 +25,9 @@ _LEAST = {
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
     "posthoc_method",
 }  # fmt: skip
-_OF_REGIME = ("train/accuracy", "test/confidence_gap", "test/confidence_gap_se")
+_OF_REGIME = (
+    "train/accuracy", "test/accuracy", "test/confidence_gap", "test/confidence_gap_se",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,13 +212,33 @@ def load(out: Place, metric: str | None = None) -> Sweep:
 
 
 def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials with a text in the column ``flags``, which results of before flags have not."""
-    return trials.assign(flags=trials["flags"].fillna("") if "flags" in trials else "")
+    """Return the trials with a text in the column ``flags``, which results of before have not.
+
+    The flag of heads far below their networks is added here, from columns that rows have anyway.
+    """
+    flags = trials["flags"].fillna("") if "flags" in trials else pd.Series("", trials.index)
+    return trials.assign(
+        flags=flags.mask(_is_below(trials), flags + "," + HEAD_BELOW).str.strip(",")
+    )
 
 
-def _is_needed(metric: str, column: str) -> bool:
-    is_of_regime = column.removeprefix(f"{BASE}/") in _OF_REGIME
-    return column in _LEAST or is_of_regime or column.endswith(f"/{metric}")
+def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Which trials are of a head that is far less accurate on test than its network."""
+    gap_se, accuracy = column("test", "confidence_gap_se"), column("test", "accuracy")
+    names = [accuracy, gap_se, f"{BASE}/{accuracy}", f"{BASE}/{gap_se}"]
+    numbers = trials.reindex(columns=names).astype(float)
+    lost = numbers[names[2]] - numbers[accuracy]
+    # The standard error of a confidence gap is nearly that of the accuracy, and rows have it.
+    errors = numbers[[gap_se, names[3]]].fillna(0.0)
+    noise = 2 * (errors**2).sum(axis="columns") ** 0.5
+    is_head = trials.reindex(columns=["head_method"])["head_method"].notna()
+    is_below: pd.Series[bool] = is_head & (lost > BELOW) & (lost > noise)
+    return is_below
+
+
+def _is_needed(metric: str, name: str) -> bool:
+    is_of_regime = name.removeprefix(f"{BASE}/") in _OF_REGIME
+    return name in _LEAST or is_of_regime or name.endswith(f"/{metric}")
 
 
 def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:

@@ -285,7 +285,24 @@ def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     trials = expand(ladder, Asked(given).suited())
     told = conditions(trials, ladder, Asked(given).suited())
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
-    assert told.endswith("one recipe for all")
+    assert told.endswith("one recipe for all networks, one by another optimiser for all heads")
+
+
+def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
+    ladder, asked = LADDERS["decoupling"], Asked({"data": {"dataset": "digits"}}).suited()
+    frame = tables.differing(sweep_of(expand(ladder, asked)))
+    joint, longer, heads, drifting = frame.to_dict("records")
+    assert joint["rungs"].startswith("joint, frozen, continued linear")
+    assert longer["rungs"] == "joint, longer"
+    for head in (heads, drifting):
+        told = {name: (joint[name], head[name]) for name in ("trained", "optimiser", "lr", "batch")}
+        assert told == {
+            "trained": ("network", "head"), "optimiser": ("sgd", "adam"), "lr": ("0.1", "0.0001"),
+            "batch": ("32", "256"),
+        }  # fmt: skip
+    assert [row["epochs"] for row in (joint, longer, heads)] == ["60", "100", "40"]
+    same = expand(LADDERS["mac_cal"], asked)
+    assert tables.differing(sweep_of(same)).empty
 
 
 def sweep_of(trials) -> Sweep:

@@ -183,6 +183,12 @@ class Flag:
 
 
 CHANCE = "chance"
+HEAD_BELOW = "head_below_network"
+"""Computed when results are read, so that those of earlier versions have it; not in their rows."""
+BELOW = 0.05
+"""Accuracy, a fraction, that a head may lose to its network: methods that are compared here differ
+by less where they are trained to their end."""
+
 FLAGS: dict[str, Flag] = {
     flag.name: flag
     for flag in (
@@ -215,6 +221,13 @@ FLAGS: dict[str, Flag] = {
             "#",
             "the fit of the post-hoc transform did not reach its optimum, or there is none, as "
             "where a class is missing from calib",
+        ),
+        Flag(
+            HEAD_BELOW,
+            "!",
+            "accuracy on test is more than 5 points, and more than twice its standard error, below "
+            "that of the network that the head stands on; the head may be trained too briefly, and "
+            "its calibration is that of another classifier",
         ),
     )
 }

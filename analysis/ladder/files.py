@@ -76,7 +76,8 @@ def sweep_of(out: Place, options: Options) -> Sweep:
 
 
 def _printed(sweep: Sweep, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep), *remarks]
+    told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep)]
+    told += [*recipes.of_heads_below(sweep), *remarks]
     return Text([*told, *whereabouts(sweep.out, names)])
 
 
@@ -146,6 +147,8 @@ def _ladder_texts(sweep: Sweep) -> dict[str, str]:
         found["ladder.md"] += f"\n{recipes.NOTE}\n\n{told}\n"
         found["recipes.tex"] = recipes.render(sweep, "latex_booktabs") + "\n"
         found["recipes.csv"] = recipes.differing(sweep).to_csv(index=False)
+    if below := recipes.of_heads_below(sweep):
+        found["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in below)
     return found
 
 

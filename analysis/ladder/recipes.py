@@ -11,9 +11,12 @@ from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import NOTHING, Cell, Record, cell, text_table, texts
 from tune_calib import console
+from tune_calib.names import BASE, HEAD_BELOW, column
+from tune_calib.remarks import shown
 from tune_calib.slots.base import Slot
 from tune_calib.slots.head import HeadSlot
 from tune_calib.slots.network import NetworkSlot
+from tune_calib.wording import counted
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
 # What a rung is, not how it was trained: its label and the table of settings tell these.
@@ -27,11 +30,16 @@ _HEADS = {
     "select": "epoch kept",
 }
 
+_HOW = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": "epochs"}
+
 NOTE = "What was trained otherwise from rung to rung, and how:"
 
 
 def differing(sweep: Sweep) -> pd.DataFrame:
     """The recipes of a sweep in which rungs differ.
+
+    Where heads were trained by another optimiser than networks, these are compared with each
+    other too.
 
     Returns:
         One row a (slot, recipe): trained (``network`` or ``head``), a column for each field of
@@ -44,11 +52,16 @@ def differing(sweep: Sweep) -> pd.DataFrame:
 
 def records(sweep: Sweep) -> list[Record]:
     """The rows of ``differing``."""
-    found = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
-    found = {slot: rungs for slot, rungs in found.items() if len(_distinct(rungs)) > 1}
-    fields = dict.fromkeys(key for slot in found for key in _SLOTS[slot].model_fields)
-    differ = [key for key in fields if any(_differs(rungs, key) for rungs in found.values())]
-    heads = {key: _HEADS.get(key, key.replace("_", " ")) for key in differ}
+    trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
+    found = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
+    fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
+    differ = {key for key in fields if any(_differs(rungs, key) for rungs in found.values())}
+    every = [recipe for rungs in trained.values() for recipe in _distinct(rungs)]
+    if "optimizer" not in differ and len({each.get("optimizer") for each in every}) > 1:
+        # Rungs with and without a head are compared, and were trained by two optimisers.
+        found, shared = trained, [key for key in fields if all(key in each for each in every)]
+        differ |= {key for key in shared if len({each[key] for each in every}) > 1}
+    heads = {k: _HEADS.get(k, k.replace("_", " ")) for k in fields if k in differ}
     rows = []
     for slot, rungs in found.items():
         for recipe in _distinct(rungs):
@@ -56,6 +69,31 @@ def records(sweep: Sweep) -> list[Record]:
             own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
             rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
     return rows
+
+
+def of_heads_below(sweep: Sweep) -> list[str]:
+    """Return a line for each rung with heads that are far less accurate than their networks.
+
+    It says by how much, and how the heads were trained.
+    """
+    recipes, accuracy = _by_rung(sweep, "head"), column("test", "accuracy")
+    lines = []
+    for rung in sweep.rungs:
+        rows = sweep.of_rung(rung.index)
+        is_below = rows["flags"].str.split(",").map(lambda own: HEAD_BELOW in own).astype(bool)
+        below = rows[is_below].reindex(columns=[accuracy, f"{BASE}/{accuracy}"]).dropna()
+        if below.empty:
+            continue
+        own, base = below.mean()
+        how = recipes.get(rung.index, {})
+        told = [f"{head} {how[key].text}" for key, head in _HOW.items() if key in how]
+        lines.append(
+            f"{rung.label}: {len(below)} of {counted(len(rows), 'head')} far below the network "
+            f"under it, {shown('accuracy', own)} accurate on test where the network is "
+            f"{shown('accuracy', base)}; trained by {', '.join(told)}; they may be trained too "
+            "briefly for a comparison of their calibration"
+        )
+    return lines
 
 
 def _by_rung(sweep: Sweep, slot: str) -> dict[int, dict[str, Cell]]:

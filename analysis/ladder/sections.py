@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from analysis.compare.regime import regime_of
 from analysis.ladder import page_tables as tables
+from analysis.ladder.recipes import of_heads_below
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.page.environment import environment, steps
@@ -31,7 +32,7 @@ def page(
         setting=sweep.manifest.setting,
         regime=regime_of(sweep).sentence,
         state=_state(sweep),
-        troubles=complaints(sweep),
+        troubles=[*complaints(sweep), *of_heads_below(sweep)],
         sections=_sections(results, gallery),
         steps=steps(sweep.trials, sweep.manifest.command, options),
         files=files,

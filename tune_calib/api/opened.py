@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.ladder import page_tables, tables
 from analysis.ladder.files import sweep_of
 from analysis.ladder.options import Options
+from analysis.ladder.recipes import of_heads_below
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
@@ -55,6 +56,14 @@ class OpenSweep:
         Metrics are fractions, e.g. ``rows["test/ece"]``.
         """
         return load(self.out).trials
+
+    @property
+    def remarks(self) -> list[str]:
+        """A line for each rung with heads far less accurate than the networks under them.
+
+        The trials themselves have the flag ``head_below_network`` in ``rows["flags"]``.
+        """
+        return of_heads_below(load(self.out))
 
     def table(
         self,

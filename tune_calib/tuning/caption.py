@@ -204,8 +204,11 @@ def _recipe(slots: Sequence[OptimisedSlot]) -> str:
 def _whose(networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool) -> str:
     if own_recipes:
         return "each method by its authors' recipe"
-    is_one = all(len({_optimiser(slot) for slot in slots}) <= 1 for slots in (networks, heads))
-    return "one recipe for all" if is_one else "recipes differ"
+    if any(len({_optimiser(slot) for slot in slots}) > 1 for slots in (networks, heads)):
+        return "recipes differ"
+    if len({slot.optimizer for slot in (*networks, *heads)}) > 1:
+        return "one recipe for all networks, one by another optimiser for all heads"
+    return "one recipe for all"
 
 
 def _optimiser(slot: OptimisedSlot) -> str:

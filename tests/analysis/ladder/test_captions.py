@@ -1,5 +1,7 @@
 """What stands beside numbers is computed from the rows that they are of."""
 
+import json
+
 import pandas as pd
 import pytest
 
@@ -11,6 +13,8 @@ from analysis.load import load
 from analysis.settings import by_rung
 from tests import fake_results
 from tests.support import drive, small_spec
+from tune_calib.api.calls import open_results
+from tune_calib.names import FLAGS, HEAD_BELOW
 from tune_calib.registry import LADDER_FIGURES
 from tune_calib.results import read_table, write_results
 from tune_calib.tuning.backend.head_trainable import HeadTrainable
@@ -139,3 +143,56 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
     again = HeadTrainable(work("again", *heads))
     again.load_checkpoint(str(tmp_path))
     assert [row["own_s"] for row in driven(again).values()] == [None, None]
+
+
+def with_heads(out, lost, error=0.01, epochs=20):
+    """A sweep whose heads of rung 2 lose some accuracy to their networks."""
+    fake_results.write(out)
+    head = {"method": "retrain", "epochs": epochs, "optimizer": "adam", "lr": 1e-4,
+            "batch_size": 256}  # fmt: skip
+    for path in (out / "trials").glob("2-*.parquet"):
+        fake_results.set_cells(
+            path,
+            {
+                "head_method": "retrain", "head": json.dumps(head), "test/accuracy": 0.84 - lost,
+                "base/test/accuracy": 0.84, "test/confidence_gap_se": error,
+                "base/test/confidence_gap_se": error,
+            },
+        )  # fmt: skip
+    return out
+
+
+@pytest.mark.parametrize(
+    ("lost", "error", "is_told"),
+    [(0.18, 0.01, True), (0.04, 0.001, False), (0.06, 0.01, True), (0.06, 0.03, False),
+     (-0.18, 0.01, False)],
+)  # fmt: skip
+def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
+    tmp_path, lost, error, is_told
+):
+    told = write_report(with_heads(tmp_path, lost, error))
+    results = open_results(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    line = f"+ two: 3 of 3 heads far below the network under it, {84 - 100 * lost:.2f} %"
+    for text in (told, page, results.table(), *results.remarks):
+        assert (line in text) == is_told or text == results.table()
+    assert bool(results.remarks) == is_told
+    if is_told:
+        assert "optimiser adam, lr 0.0001, batch 256, epochs 20" in results.remarks[0]
+    sign = FLAGS[HEAD_BELOW].sign
+    assert (f"+ two {sign}" in results.table()) == is_told
+    flags = results.rows.groupby("rung")["flags"].agg(set)
+    assert flags[2] == ({HEAD_BELOW} if is_told else {""})
+    assert flags[1] == {""}
+    assert set(load(tmp_path, "ece").trials["flags"]) == set(results.rows["flags"])
+
+
+def test_a_head_below_its_network_changes_no_number(tmp_path):
+    one, two = (with_heads(tmp_path / name, lost) for name, lost in (("a", 0.18), ("b", 0.02)))
+    for out in (one, two):
+        for path in (out / "trials").glob("2-*.parquet"):
+            fake_results.set_cells(path, {"test/accuracy": 0.66})
+    pd.testing.assert_frame_equal(
+        ladder_table(load(one)).drop(columns="flags"),
+        ladder_table(load(two)).drop(columns="flags"),
+    )
