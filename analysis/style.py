@@ -86,6 +86,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for path, kind in zip(paths, FORMATS, strict=True):
+        path.unlink(missing_ok=True)  # it may be a link to a file elsewhere
         figure.savefig(path, dpi=200, metadata=_METADATA[kind])
     pointed = folder / f"{name}.json"
     pointed.unlink(missing_ok=True)  # of an earlier figure that had more to tell

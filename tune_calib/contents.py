@@ -43,9 +43,11 @@ def of_folder(folder: Place) -> dict[str, str] | None:
 def of_file(path: Path) -> str:
     """SHA-256 of a file; empty where it cannot be read."""
     try:
+        if not path.is_file():  # a pipe or a device might have no end
+            return ""
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
+    except (OSError, ValueError):  # the name may be none
         return ""
 
 

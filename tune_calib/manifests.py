@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.places import Place
+from tune_calib.places import Place, refuse_special
 from tune_calib.results import atomic_write
 from tune_calib.wording import without_password
 
@@ -52,6 +52,7 @@ class _Manifest(_Record):
             UserError: a later version wrote it.
         """
         path = folder / cls.file_name
+        refuse_special(path)
         try:
             content = json.loads(path.read_bytes())
         # Nonsense may be brackets alone, which take the parser past Python's depth.

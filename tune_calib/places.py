@@ -282,7 +282,30 @@ def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
     if isinstance(folder, RemotePlace):
         return list(folder.fetched(pattern))
     refuse_unlisted(folder)
-    return [(path, path) for path in sorted(folder.glob(pattern))]
+    found = sorted(folder.glob(pattern))
+    for path in found:
+        refuse_special(path)
+    return [(path, path) for path in found]
+
+
+def refuse_special(path: Place) -> None:
+    """Refuse a pipe or a device in the place of a file: to read it might never end.
+
+    Raises:
+        UserError: it is one.
+    """
+    if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path} is a pipe or a device and no file; remove it")
+
+
+def refuse_link(path: Place) -> None:
+    """Refuse a link where the program writes: it may lead out of the folder of results.
+
+    Raises:
+        UserError: it is one.
+    """
+    if isinstance(path, Path) and path.is_symlink():
+        raise UserError(f"{path} is a link, and what it leads to might be overwritten; remove it")
 
 
 def refuse_unlisted(folder: Place) -> None:
@@ -310,6 +333,7 @@ def lock_file(folder: Place, name: str) -> Path:
         path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
     else:
         path = folder / name
+    refuse_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -322,6 +346,8 @@ def folder_to_fill(folder: Place) -> Iterator[Path]:
         The folder itself; for a remote one an empty folder, whose files are uploaded at the end.
     """
     if isinstance(folder, Path):
+        for name in ("tables", "figures"):
+            refuse_link(folder / name)
         yield folder
         return
     with scratch_folder() as scratch:

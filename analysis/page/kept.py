@@ -97,7 +97,7 @@ class Kept:
         return [path.relative_to(self.folder).as_posix() for path in paths]
 
     def _are_whole(self, files: Mapping[str, str]) -> bool:
-        return all(contents.of_file(self.folder / n) == own for n, own in files.items())
+        return all(own and contents.of_file(self.folder / n) == own for n, own in files.items())
 
     def write(
         self, text: Text, files: Sequence[str], drawn: Mapping[Figure[Any], Sequence[Path]]

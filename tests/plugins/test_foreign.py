@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -123,3 +124,37 @@ def test_a_plug_in_that_python_ran_for_its_user_stays_known_there(home):
     (home / "canary").unlink()
     assert "vanilla" in tune_calib.open_results(out).table()  # without a warning
     assert not (home / "canary").exists()
+
+
+def test_nothing_is_written_through_a_link_of_a_folder(home, refusal, without_figures):
+    (home / "outside").mkdir()
+    out, secret = home / "out", home / "outside" / "ladder.md"
+    secret.write_text("secret")
+    for name in ("tables", "figures"):
+        (out / name).symlink_to(home / "outside")
+        assert f"{out / name} is a link" in refusal("report", out)
+        (out / name).unlink()
+    (out / "report.html").symlink_to(secret)
+    assert here("report", out).returncode == 0
+    assert [path.name for path in (home / "outside").iterdir()] == ["ladder.md"]
+    assert secret.read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", ["sweep.json", "trials/0-0.parquet"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(name, home, refusal):
+    (home / "out" / name).unlink()
+    os.mkfifo(home / "out" / name)
+    assert "is a pipe or a device" in refusal("status", home / "out")
+
+
+def test_no_database_is_made_where_a_folder_says(home):
+    out = home / "search"
+    fake_results.write_search(out, [fake_results.DEFAULTS], [0.05])
+    manifest = json.loads((out / "search.json").read_text())
+    needed = {"store": None, "data_root": None, "address": None, "gpus": 0.0, "at_once": 1}
+    url = f"sqlite:///{home}/made.db"
+    (out / "search.json").write_text(
+        json.dumps(manifest | needed | {"search": "x", "study_storage": url})
+    )
+    assert "name it with --study-storage URL" in here("status", out).stdout
+    assert not (home / "made.db").exists()

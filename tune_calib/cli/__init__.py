@@ -19,7 +19,7 @@ from tune_calib.cli import (
     sweep_files,
 )
 from tune_calib.cli.command import Command, LongCommand
-from tune_calib.cli.entry import one_line, refuse_empty
+from tune_calib.cli.entry import one_line, reads_folders, refuse_empty
 from tune_calib.cli.finished import told_again
 from tune_calib.cli.logged import with_log
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
@@ -86,14 +86,15 @@ _COMMANDS: tuple[tuple[str, tuple[Callable[..., object], ...]], ...] = (
     (LOOK_UP, (registries.list_, registries.explain, registries.cite, sweep_files.schema)),
     (OWN, (imports.import_, results.export, conformance.check_method)),
 )  # fmt: skip
-_TABLES = (
-    registries.list_, results.report, statistics.ranks, statistics.averages,
-    statistics.significance, statistics.diff,
+_STATISTICS = (
+    statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
 )  # fmt: skip
+_TABLES = (registries.list_, results.report, *_STATISTICS)
 
 for _panel, _members in _COMMANDS:
     for _command in _members:
         _once = told_again(with_log(_command)) if _command in _ENDING else _command
+        _once = reads_folders(_once) if _command in _STATISTICS else _once
         _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
         _name = _command.__name__.strip("_").replace("_", "-")
         _kind = LongCommand if _command in _LONG else Command

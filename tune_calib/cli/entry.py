@@ -1,10 +1,12 @@
 """What surrounds every command: a user's mistake is one line, and so is what the system refuses."""
 
 import contextlib
+import functools
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -13,7 +15,7 @@ from typer.exceptions import TyperException
 
 from tune_calib.activity import activity
 from tune_calib.console import echo
-from tune_calib.errors import UserError, as_option, told
+from tune_calib.errors import UserError, as_option, told, traced
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
@@ -45,6 +47,41 @@ def one_line() -> Iterator[None]:
         if line is None:
             raise
         _refuse(line)
+
+
+@contextlib.contextmanager
+def damage_in_one_line(where: str) -> Iterator[None]:
+    """Refuse results that no check foresaw in one line; it names the line of the program too.
+
+    Raises:
+        UserError: reading them failed in some way.
+    """
+    try:
+        yield
+    except Exception as error:
+        is_of_system = isinstance(error, OSError) and told(error) is not None
+        if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
+            raise
+        found = traced(
+            error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+        )
+        raise UserError(
+            f"{where}: cannot be read, since it holds what tune-calib does not write ({found}); "
+            "run its command again in a new folder"
+        ) from error
+
+
+def reads_folders(command: Callable[..., object]) -> Callable[..., None]:
+    """Let a command refuse damaged results in one line; of published tables there are none."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        named = options.get("dirs") or [options.get("first"), options.get("second")]
+        folders = [each for each in named if each]
+        with damage_in_one_line(" or ".join(folders)) if folders else contextlib.nullcontext():
+            command(**options)
+
+    return run
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import typer
 
+from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.folders import entries, refuse_empty
@@ -57,17 +58,21 @@ def tell(folder: Place, describe: Callable[[Place], str]) -> None:
     Raises:
         typer.Exit: nothing can be said of an entry; the others are told.
     """
-    below = entries(folder)
+    with damage_in_one_line(str(folder)):
+        below = entries(folder)
     if not below:
-        refuse_empty(folder)
-        _note_unloaded(folder)
-        echo(as_option(shown(describe(folder))))
+        with damage_in_one_line(str(folder)):
+            refuse_empty(folder)
+            _note_unloaded(folder)
+            text = as_option(shown(describe(folder)))
+        echo(text)
         return
     refused = 0
     for entry in below:
         try:
-            _note_unloaded(entry)
-            text = as_option(shown(describe(entry)))
+            with damage_in_one_line(str(entry)):
+                _note_unloaded(entry)
+                text = as_option(shown(describe(entry)))
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
         echo(f"== {entry.name} ==\n{text}\n")

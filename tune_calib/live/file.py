@@ -35,9 +35,12 @@ def read(folder: "Place") -> Progress | None:
     """
     from pydantic import TypeAdapter, ValidationError
 
+    from tune_calib.places import refuse_special
+
     path = folder / PROGRESS
     if not path.exists():
         return None
+    refuse_special(path)
     try:
         return TypeAdapter(Progress).validate_json(path.read_bytes(), strict=True)
     except FileNotFoundError:  # it ended meanwhile

@@ -13,7 +13,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.places import Place
+from tune_calib.places import Place, own_path, refuse_link, refuse_special
 from tune_calib.wording import STARS, mask_url, without_password
 
 JOURNAL = "study.log"
@@ -70,7 +70,10 @@ def journal_file(out: Place) -> Path:
         raise UserError(
             f"{out} cannot hold the journal file of a study; name a database by `study_storage` URL"
         )
-    return out / JOURNAL
+    path = out / JOURNAL
+    refuse_link(path)
+    refuse_special(path)
+    return path
 
 
 def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
@@ -123,6 +126,15 @@ def known_storage(out: Place, given: str | None, kept: str | None) -> str | None
         raise UserError(
             f"the study of {out} lies in {mask_url(kept)}: name it with `study_storage` URL"
         )
+    if given is None and kept is not None:
+        # Connecting would make a file, wherever the folder of somebody else says.
+        scheme, _, rest = kept.partition(":///")
+        file = rest.partition("?")[0]
+        if scheme.partition("+")[0] == "sqlite" and not own_path(file or ".").is_file():
+            raise UserError(
+                f"the study of {out} lies in {mask_url(kept)}, which is not there: name it with "
+                "`study_storage` URL"
+            )
     return given or kept
 
 

@@ -1,0 +1,345 @@
+"""Mutated folders of results, as anybody may send them: the right numbers or one line.
+
+Manifests, Parquet files and names are mutated, 500 times, and a planted plug-in is named in many
+ways. Whatever a folder holds, nothing of it is run, and nothing outside of it is written.
+"""
+
+import contextlib
+import copy
+import hashlib
+import io
+import json
+import math
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.load import load
+from tests import fake_results
+from tune_calib import plugins
+from tune_calib.cli import main
+from tune_calib.errors import UserError
+from tune_calib.results import read_table
+
+COMMANDS = {
+    "sweep": [
+        ["status"], ["ranks", "--json"], ["report"], ["significance", "--baseline", "vanilla"],
+    ],
+    "search": [["status"], ["report"]],
+    "entries": [["status"], ["report"]],
+}  # fmt: skip
+JUNK: list[Any] = [
+    None, True, -1, 0, 2**70, 1e400, math.nan, "", " ", "x" * 5000, "\x1b]0;x\x07", "a\nb",
+    "\u202e", "../../outside/secret", "/dev/zero", "javascript:alert(1)", "<script>", "\ud800",
+    [], {}, [[]], {"a": 1}, [None], "{}", "0-0", 10**30, "\0", "../x",
+    "sqlite:////HOME/written.db", "s3://x/y",
+]  # fmt: skip
+WHERE = [
+    "HOME/out/planted.py", "out/planted.py", "HOME/out/planted", "/proc/self/cwd/out/planted.py",
+    "/HOME/out/planted.py", "HOME/out/trials/../planted.py", "HOME/link.py", "planted_module",
+    "planted_package.planted", "HOME/out", "HOME/out/planted.py:f", "os", "~/planted.py",
+]  # fmt: skip
+NAMES = [
+    "a b", "a\nb", "\x1b[31m", "#?%", "javascript:alert(1)", "-x", "*", "[a]", "~", "ünï", "s3:",
+    "$(touch canary)", "..x", "x.parquet", "\u202ex", "a" * 200,
+]  # fmt: skip
+PLANTED = """
+from dataclasses import replace
+from pathlib import Path
+from tune_calib.registry import METHODS
+
+Path({canary!r}).touch()
+METHODS.register(replace(METHODS["fl"], name="planted"))
+"""
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory) -> Path:
+    """The folders that are mutated."""
+    folder = tmp_path_factory.mktemp("bases")
+    fake_results.write(folder / "sweep", seeds=2)
+    points = [{**fake_results.DEFAULTS, "head.lr": rate} for rate in (0.1, 0.05, 0.02)]
+    fake_results.write_search(folder / "search", points, [0.07, 0.06, 0.04])
+    fake_results.write(folder / "entries" / "one", seeds=1)
+    shutil.copytree(folder / "search", folder / "entries" / "two")
+    return folder
+
+
+def spots(content: Any, at: tuple = ()) -> list[tuple]:
+    """Where a JSON value has values."""
+    pairs = content.items() if isinstance(content, dict) else enumerate(content)
+    found = []
+    for key, value in pairs:
+        found.append((*at, key))
+        if isinstance(value, dict | list):
+            found += spots(value, (*at, key))
+    return found
+
+
+def change_manifest(folder: Path, chance: random.Random) -> bool:
+    """Change, remove or add some values of a manifest."""
+    path = chance.choice(sorted(folder.rglob("*.json")))
+    content = json.loads(path.read_text())
+    for _ in range(chance.choice([1, 1, 2, 5])):
+        *above, key = chance.choice(spots(content))
+        inner = content
+        for each in above:
+            inner = inner[each]
+        how = chance.choice(["junk", "junk", "remove", "double", "swap"])
+        if how == "junk":
+            inner[key] = copy.deepcopy(chance.choice(JUNK))
+        elif how == "remove":
+            del inner[key]
+        elif how == "double" and isinstance(inner, list):
+            inner.append(copy.deepcopy(inner[key]))
+        else:
+            other = chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
+            inner[key], inner[other] = inner[other], inner[key]
+        if not content:
+            break
+    path.write_text(json.dumps(content).replace("HOME", str(folder.parent)[1:]))
+    return True
+
+
+def change_bytes(folder: Path, chance: random.Random) -> bool:
+    """Change some bytes of a manifest, cut it, or put another in its place."""
+    path = chance.choice(sorted(folder.rglob("*.json")))
+    raw = bytearray(path.read_bytes())
+    for _ in range(chance.choice([1, 3, 20])):
+        raw[chance.randrange(len(raw))] = chance.randrange(256)
+    path.write_bytes(chance.choice([bytes(raw), raw[: chance.randrange(len(raw))], b"[" * 50_000]))
+    return True
+
+
+def name_plugins(folder: Path, chance: random.Random) -> bool:
+    """Let the manifest name the planted plug-in, with its own hash."""
+    home = folder.parent
+    where = chance.choice(WHERE).replace("/HOME", str(home)).replace("HOME", str(home))
+    try:
+        content = plugins.read(where).content
+    except Exception:
+        content = plugins.read(str(home / "planted_module.py")).content
+    name = chance.choice(["planted", "../planted", "a\nb", "planted\0", "-x", "\x1b[31m"])
+    named = [{"name": name, "content": chance.choice([content, "../..", "x"]), "where": where}]
+    for path in (*folder.rglob("sweep.json"), *folder.rglob("search.json")):
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps(manifest | {"plugins": named}))
+    if chance.random() < 0.3:  # the rows name it too
+        for path in folder.rglob("trials/*.parquet"):
+            fake_results.set_cells(path, {"plugins": json.dumps({name: content})})
+        for path in folder.rglob("sweep.json"):
+            path.unlink()
+    return True
+
+
+def flip_a_bit(folder: Path, chance: random.Random) -> bool:
+    """Flip a bit of a Parquet file."""
+    path = chance.choice(sorted(folder.rglob("*.parquet")))
+    raw = bytearray(path.read_bytes())
+    place = chance.randrange(8 * len(raw))
+    raw[place // 8] ^= 1 << place % 8
+    path.write_bytes(raw)
+    return True
+
+
+def damage_parquet(folder: Path, chance: random.Random) -> bool:
+    """Cut a Parquet file, fill a part of it, or put another file in its place."""
+    files = sorted(folder.rglob("*.parquet"))
+    path = chance.choice(files)
+    raw = bytearray(path.read_bytes())
+    start = chance.randrange(len(raw))
+    length = chance.choice([1, 10, 100])
+    filled = raw[:start] + bytes(chance.choices(range(256), k=length)) + raw[start + length :]
+    other = chance.choice(files).read_bytes()
+    path.write_bytes(chance.choice([raw[:start], filled, b"", other, raw + raw]))
+    return False
+
+
+def rewrite_parquet(folder: Path, chance: random.Random) -> bool:
+    """Write a whole Parquet file with other columns, types, values, or metadata."""
+    path = chance.choice(sorted(folder.rglob("*.parquet")))
+    with pq.ParquetFile(path) as file:
+        table = file.read()
+    metadata = table.schema.metadata
+    for _ in range(chance.choice([1, 1, 2])):
+        place = chance.randrange(table.num_columns)
+        name, size = table.schema.names[place], table.num_rows
+        cells = chance.choice(
+            [[None], ["x"], ["\x1b[31m"], [1], [-1], [math.nan], [1e300], [b"\xff"], [[1]], ["{"],
+             ["[]"], ['{"a": 1}'], [True], [2**40], ['{"method": 3}']]
+        )  # fmt: skip
+        how = chance.choice(["cells", "cells", "cells", "drop", "rename", "double", "mark", "same"])
+        if how == "cells":
+            table = table.set_column(place, name, pa.array(cells * size))
+        elif how == "same":  # of the type that it has
+            text = chance.choice(["", "x", "\x1b[31m", "{", "[]", "null", '{"a": 1}', "../x"])
+            kind = table.schema.field(place).type
+            cell = text if pa.types.is_string(kind) else None
+            table = table.set_column(place, name, pa.array([cell] * size, kind))
+        elif how == "drop":
+            table = table.drop_columns([name])
+        elif how == "rename":
+            table = table.rename_columns(
+                [chance.choice(JUNK[7:12]) if each == name else each for each in table.schema.names]
+            )
+        elif how == "double":
+            table = pa.concat_tables([table, table])
+        else:
+            marks = [b"{}", b"[]", b"null", b"{", b'{"table":"trials"}', b'{"version":"x"}']
+            metadata = {b"tune_calib": chance.choice(marks)}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    return False
+
+
+def rename(folder: Path, chance: random.Random) -> bool:
+    """Give a file or a folder another name; an entry's is part of pages and messages."""
+    path = chance.choice(sorted(folder.rglob("*")))
+    path.rename(path.with_name(chance.choice(NAMES) + chance.choice(["", path.suffix])))
+    return True
+
+
+def link(folder: Path, chance: random.Random) -> bool:
+    """Put a link, a pipe, a folder or nothing in the place of a file or a folder."""
+    home = folder.parent
+    names = ("report.html", "tables", "figures", "plugins", "report.json", "study.log")
+    path = chance.choice([*sorted(folder.rglob("*")), *(folder / name for name in names)])
+    to = chance.choice(
+        [home / "outside", home / "outside" / "secret", "/dev/zero", "/proc/self/mem", path.name,
+         None, "a pipe", "a folder"]
+    )  # fmt: skip
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    if to == "a pipe":
+        os.mkfifo(path)
+    elif to == "a folder":
+        path.mkdir()
+    elif to is not None:
+        path.symlink_to(to)
+    return False
+
+
+def forge_report(folder: Path, chance: random.Random) -> bool:
+    """Let a report lie there that nobody made of these results."""
+    names = [chance.choice(["../outside/secret", "/dev/zero", "figures/x.svg", "\0", "pipe"])]
+    os.mkfifo(folder / "pipe")
+    (folder / "report.json").write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "made_of": chance.choice(["", "x"]),
+                "text": chance.choice([["\x1b[31m forged"], [{"sentences": "x"}], [{"heads": 1}]]),
+                "files": dict.fromkeys(names, ""),
+                "figures": {"tradeoff": {"made_of": "", "files": dict.fromkeys(names, "")}},
+            }
+        )
+    )
+    return True
+
+
+MUTATIONS: list[Callable[[Path, random.Random], bool]] = [
+    change_manifest, change_manifest, change_bytes, name_plugins, name_plugins, damage_parquet,
+    rewrite_parquet, rewrite_parquet, rename, link, link, forge_report,
+]  # fmt: skip
+"""Each returns whether a row that is read after it must have the numbers that it had before."""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """A current folder and a home with files that nobody may touch or run."""
+    text = PLANTED.format(canary=str(tmp_path / "outside" / "canary"))
+    (tmp_path / "outside" / "tables").mkdir(parents=True)
+    (tmp_path / "outside" / "secret").write_text("secret")
+    (tmp_path / "planted_package").mkdir()
+    for name in ("planted_module", "link", "planted_package/__init__", "planted_package/planted"):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def carried_out(words: list[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command; an error that is no user's is raised."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main(words)
+    return int(ended.value.code or 0), out.getvalue(), err.getvalue()
+
+
+def numbers(out: Path) -> dict[str, dict[str, float]]:
+    """The metrics of the rows that the analysis reads, by spec hash."""
+    is_sweep = (out / "sweep.json").exists()
+    rows = load(out).trials if is_sweep else read_table(out, "trials").to_pandas()
+    names = [name for name in rows if name.startswith(("test/", "select/"))]
+    found = rows.set_index("spec_hash")[names].astype(float).to_dict("index")
+    return {key: {n: v for n, v in row.items() if not math.isnan(v)} for key, row in found.items()}
+
+
+def state(home: Path) -> dict[str, str]:
+    """Everything below a home but the folder of results."""
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in sorted(home.rglob("*"))
+        if home / "out" not in (path, *path.parents) and "__pycache__" not in path.parts
+    }
+
+
+def attempt(number: int, bases: Path, home: Path, mutate) -> None:
+    """Mutate a folder by one seed and carry the commands out that read it."""
+    chance = random.Random(number)
+    base = chance.choice(["sweep", "sweep", "search", "entries"])
+    out = home / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(bases / base, out)
+    for name in ("planted.py", "planted"):
+        shutil.copy(home / "planted_module.py", out / name)
+    keeps_numbers = mutate(out, chance)
+    before = state(home)
+    case = (number, mutate.__name__)
+    for words in COMMANDS[base]:
+        line = [words[0], str(out), *words[1:]]
+        code, said, told = carried_out(line)
+        lines = [each for each in told.splitlines() if not each.startswith("note: ")]
+        assert code in (0, 1 if base == "entries" else 0, 2), (case, line, told)
+        if code == 2:
+            assert len(lines) == 1, (case, line, told)
+            assert lines[0].startswith("error: "), (case, line, told)
+        assert "\x1b" not in said + told, (case, line)
+        assert state(home) == before, (case, line)
+        assert plugins.in_use() == (), (case, line)
+    if keeps_numbers and base != "entries":
+        right = numbers(bases / base)
+        try:
+            found = numbers(out)
+        except UserError:
+            return
+        assert all(right.get(key) == row for key, row in found.items()), case
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 44))]
+)
+def test_a_mutated_folder_is_right_or_one_line_and_runs_nothing(seed, bases, home, without_figures):
+    for number in range(10 * seed, 10 * seed + 10):
+        attempt(number, bases, home, MUTATIONS[number % len(MUTATIONS)])
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+)
+def test_a_flipped_bit_never_gives_another_number(seed, bases, home, without_figures):
+    for number in range(10 * seed, 10 * seed + 10):
+        attempt(number, bases, home, flip_a_bit)
