@@ -2,7 +2,9 @@
 
 import io
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +14,12 @@ import pytest
 import torch
 from PIL import Image
 
+from tune_calib.activity import listening
+from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
-from tune_calib.data.cache import load_source
+from tune_calib.data.cache import MappedRows, load_source
 from tune_calib.data.datasets import cifar10
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import lazy_images
@@ -336,6 +340,51 @@ def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkey
     assert len(load_test(CIFAR10, root, cache)) == 30
 
 
+def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Path, monkeypatch):
+    said, decoded, others, is_waiting = [], [], [], Event()
+
+    def hear(activity):
+        said.append(activity)
+        if activity.doing == "waiting for another process that decodes CIFAR-10":
+            is_waiting.set()
+
+    def decode(*arguments):
+        decoded.append(arguments)
+        if not others:  # another comes while the first one decodes
+            others.append(pool.submit(load_development, CIFAR10, root, tmp_path / "cache"))
+            assert is_waiting.wait(30)
+        return lazy_images(*arguments)
+
+    monkeypatch.setattr(layouts, "lazy_images", decode)
+    with listening(hear), ThreadPoolExecutor(1) as pool:
+        first = load_development(CIFAR10, root, tmp_path / "cache")
+        second = others[0].result(30)
+    assert len(decoded) == 2  # the training part and the test part
+    assert first.fingerprint() == second.fingerprint()
+    steps = [(each.at, each.of) for each in said if each.doing == "decoding CIFAR-10"]
+    assert steps[0] == (0, 230)
+    assert steps[-1] == (230, 230)
+
+
+def test_of_a_small_part_no_more_is_copied_than_is_used(root: Path, tmp_path: Path, monkeypatch):
+    few = DataSlot(dataset="cifar10", train_fraction=0.1)
+    plain = load_development(few, root)
+    load_development(few, root, tmp_path / "cache")
+    copied: list[int] = []
+
+    class Counted(MappedRows):
+        def read(self, rows):
+            copied.extend(rows)
+            return super().read(rows)
+
+    monkeypatch.setattr(cache_module, "MappedRows", Counted)
+    found = load_development(few, root, tmp_path / "cache")
+    assert len(copied) == len(found.train) + len(found.select) + len(found.calib)
+    for mapped, decoded in zip(parts(found), parts(plain), strict=True):
+        assert torch.equal(mapped.images, decoded.images)
+        assert torch.equal(mapped.indices, decoded.indices)
+
+
 def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
     cache = tmp_path / "cache"
     load_development(CIFAR10, root, cache)
@@ -346,7 +395,7 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "foreign"])
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
-    expected = load_source(info, root, cache).train.images.clone()
+    expected = load_source(info, root, cache).train.images[:]
     (path,) = cache.iterdir()
     content = bytearray(path.read_bytes())
     if damage == "flipped":
@@ -360,7 +409,7 @@ def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
         }[damage]
     )
     source = load_source(info, root, cache)
-    assert torch.equal(source.train.images, expected)
+    assert torch.equal(source.train.images[:], expected)
     assert torch.equal(source.test.labels, torch.arange(30) % 10)
     assert list(cache.iterdir()) == [path]
 

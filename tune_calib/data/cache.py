@@ -10,14 +10,15 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -66,6 +67,9 @@ class Opened:
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
     """Load a data set, from the cache if it holds it; a damaged cache file is rebuilt.
 
+    Images of the cache, and those of a large data set, are read when they are used: see
+    ``settled``.
+
     Args:
         info: the data set.
         root: where its files lie.
@@ -87,7 +91,11 @@ def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
             f"{info.name}: `data_root` {root} holds other images than those that this was planned "
             "with; name the folder as it was, or another `out`"
         )
-    return replace(opened, source=_settled(opened.source))
+    source = opened.source
+    if cache is None:  # all are decoded, so that a damaged one is found whichever are used
+        parts = (settled(source.train, source), settled(source.test, source))
+        return replace(opened, source=Source(*parts))
+    return opened
 
 
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
@@ -97,14 +105,54 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
     if cache is None or not files:
         return Opened(info.load(root))
     path = cache / f"{info.name}-{_key(files, info)}.safetensors"
+    if (found := _whole(path)) is not None:
+        return found
+    # Whoever comes meanwhile waits and reads what the first one wrote.
+    with _only_writer(path, info.title):
+        if (found := _whole(path)) is not None:
+            return found
+        _write(path, info.load(root), f"decoding {info.title}")
+    # Read back, so that this process too maps the file that the others share.
+    return Opened(*_read(path))
+
+
+def _whole(path: Path) -> Opened | None:
+    """Open a cache file; None if there is none, or if it is damaged and must be made again."""
     if path.exists():
         with suppress(DamagedFileError):
             source, known = _read(path)
-            # A small one is read as a whole here: if it is damaged, it is made again.
-            return Opened(_settled(source), known)
-    _write(path, info.load(root))
-    # Read back, so that this process too maps the file that the others share.
-    return Opened(*_read(path))
+            if not is_large(source):
+                for images in (source.train.images, source.test.images):
+                    assert isinstance(images, LazyImages)
+                    assert isinstance(images.rows, MappedRows)
+                    images.rows.check()
+            return Opened(source, known)
+    return None
+
+
+@contextmanager
+def _only_writer(path: Path, title: str) -> Iterator[None]:
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            activity(f"waiting for another process that decodes {title}", at_once=True)
+            lock.acquire()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+    try:
+        yield
+    finally:
+        # Whoever waits finds what was written, so that nobody needs the file of the lock any more.
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
+        lock.release()
+
+
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {path}: {error}; free space or mend it")
 
 
 def is_large(source: Source) -> bool:
@@ -112,11 +160,9 @@ def is_large(source: Source) -> bool:
     return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
 
 
-def _settled(source: Source) -> Source:
-    """A small data set in memory, a large one as it is."""
-    if is_large(source):
-        return source
-    return Source(source.train.resident(), source.test.resident())
+def settled(split: Split, source: Source) -> Split:
+    """Read a split of a small data set into memory; that of a large one stays on disk."""
+    return split if is_large(source) else split.resident()
 
 
 def _key(files: Sequence[Path], info: DatasetInfo) -> str:
@@ -151,14 +197,25 @@ class MappedRows:
         """Copy some images out of the map."""
         found: NDArray[np.uint8] = self._pixels[rows]
         for place in np.flatnonzero(~self._is_checked[rows]):
-            row = rows[place]
-            if zlib.crc32(found[place].data) != self.checks[row]:
-                raise DamagedFileError(
-                    f"{self.path}: image {row} does not match its checksum; delete the file, and "
-                    "it is made again"
-                )
-            self._is_checked[row] = True
+            self._check(rows[place], found[place])
         return torch.from_numpy(found)
+
+    def check(self) -> None:
+        """Check all images, and keep none in memory.
+
+        Raises:
+            DamagedFileError: one of them is damaged.
+        """
+        for row, image in enumerate(self._pixels.view(np.ndarray)):
+            self._check(row, image)
+
+    def _check(self, row: int, image: NDArray[np.uint8]) -> None:
+        if zlib.crc32(image.data) != self.checks[row]:
+            raise DamagedFileError(
+                f"{self.path}: image {row} does not match its checksum; delete the file, and it is "
+                "made again"
+            )
+        self._is_checked[row] = True
 
 
 def _read(path: Path) -> tuple[Source, Summary]:
@@ -192,14 +249,20 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
     return Split(LazyImages.all_of(rows), labels, indices)
 
 
-def _write(path: Path, source: Source) -> None:
-    """Write under another name and rename, so that no process ever maps half a file."""
+def _write(path: Path, source: Source, doing: str) -> None:
+    """Write under another name and rename, so that no process ever maps half a file.
+
+    Args:
+        path: of the cache file.
+        source: the data set.
+        doing: as ``activity`` says it.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
-                _fill(file, source)
+                _fill(file, source, doing)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
@@ -207,11 +270,13 @@ def _write(path: Path, source: Source) -> None:
             with suppress(OSError):
                 temporary.unlink()
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error}; free space or mend it") from None
+        raise _unwritable(path, error) from None
 
 
-def _fill(file: BinaryIO, source: Source) -> None:
+def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
+    count, total = 0, sum(map(len, splits.values()))
+    activity(doing, count, total, at_once=True)
     # The head holds checksums of what is behind it, and is as long before they are known.
     file.write(_head(splits, {}, None))
     start = file.tell()
@@ -224,6 +289,8 @@ def _fill(file: BinaryIO, source: Source) -> None:
             content = images.contiguous().numpy()
             tally.add(content)
             file.write(content.data)
+            count += len(content)
+            activity(doing, count, total)
         numbers[part] = {
             "labels": split.labels.numpy(),
             "indices": split.indices.numpy(),

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,10 @@ from tune_calib.errors import DamagedFileError
 
 # Pillow hands these to programs of the system, which must not see what a user was handed.
 _RUN_PROGRAMS = frozenset({"EPS", "WMF"})
+
+# Formats of data sets, each known by its first bytes; to try all others before takes most of the
+# time of a small image.
+_FIRST = ("PNG", "JPEG", "WEBP")
 
 # Modes of Pillow without colour.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
@@ -80,10 +85,17 @@ def opened(content: bytes | Path) -> Image.Image:
     Raises:
         OSError: it is none, or that of a format that runs a program.
     """
+    source = io.BytesIO(content) if isinstance(content, bytes) else content
+    return Image.open(source, "r", _formats())
+
+
+@cache
+def _formats() -> list[str]:
+    """Return the formats that are tried, in this order."""
     # Else Image.ID names only the formats that Pillow has loaded so far.
     Image.init()
-    formats = [name for name in Image.ID if name not in _RUN_PROGRAMS]
-    return Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, "r", formats)
+    others = [name for name in Image.ID if name not in _RUN_PROGRAMS and name not in _FIRST]
+    return [*(name for name in _FIRST if name in Image.ID), *others]
 
 
 def is_grey(content: bytes | Path) -> bool:
@@ -137,4 +149,4 @@ def stacked(pixels: Sequence[NDArray[np.uint8]], format_: Format) -> Tensor:
     """Images (H, W, C) as one tensor (N, C, H, W)."""
     if not pixels:
         return torch.empty((0, format_.channels, format_.size, format_.size), dtype=torch.uint8)
-    return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
+    return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))

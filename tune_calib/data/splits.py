@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from tune_calib.data.base import HELD_OUT, DatasetInfo, Split, info_of
-from tune_calib.data.cache import load_opened, load_source
+from tune_calib.data.cache import load_opened, load_source, settled
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.seeds import child_seed
 from tune_calib.slots.data import DataSlot
@@ -116,14 +116,12 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
             f"{info.name}: {root} holds {len(held_out)} "
             f"{'test' if cut.of_test else 'training'} images, too few"
         )
-    return Development(
-        train=_shape(relabelled(source.train.take(cut.train), info), slot, info.classes),
-        # Halves, so that the images that chose the epoch and the hyper-parameters are not those
-        # that the temperature is fitted on.
-        select=relabelled(held_out.take(cut.select), info),
-        calib=relabelled(held_out.take(cut.calib), info),
-        digest=opened.summary().digest,
-    )
+    train = _shape(relabelled(source.train.take(cut.train), info), slot, info.classes)
+    # Halves, so that the images that chose the epoch and the hyper-parameters are not those that
+    # the temperature is fitted on.
+    halves = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
+    splits = (settled(split, source) for split in (train, *halves))
+    return Development(*splits, digest=opened.summary().digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
@@ -163,7 +161,8 @@ def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Spli
     info = info_of(slot)
     source = load_source(info, root, cache)
     places = info.cut(source.train.labels, source.test.labels).test
-    return (source.test if places is None else source.test.take(places)), info
+    test = source.test if places is None else source.test.take(places)
+    return settled(test, source), info
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:
