@@ -1,5 +1,8 @@
 """Remote places, with fsspec's file system in memory in the place of an object store."""
 
+import hashlib
+import json
+
 import fsspec
 import pytest
 import torch
@@ -111,6 +114,18 @@ def test_a_damaged_remote_artifact_is_removed(folder, name):
     damage(name)
     assert read_or_remove(folder / "a", artifact_manifest) is None
     assert not (folder / "a").exists()
+
+
+@pytest.mark.parametrize("name", ["../../planted", "ABSOLUTE", "a\\b", "", "..", "c:planted"])
+def test_a_remote_manifest_names_only_files_of_its_own_folder(folder, tmp_path, name):
+    content, name = b"planted", name.replace("ABSOLUTE", str(tmp_path / "planted"))
+    checksum = hashlib.sha256(content).hexdigest()
+    manifest = {"files": {name: checksum}, "artifact": "folder/a"}
+    (folder / "a" / "manifest.json").write_bytes(json.dumps(manifest).encode())
+    (folder / "a" / f"{name}.{checksum}").write_bytes(content)
+    with pytest.raises(DamagedFileError, match="is not a whole artifact"):
+        artifact_manifest(folder / "a")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_a_damaged_copy_is_fetched_again(folder):

@@ -127,8 +127,9 @@ class PluginRecord(_Record):
         where: path of its file, or its module.
     """
 
-    name: str
-    content: str
+    # Both are parts of the path of a copy of its text.
+    name: str = Field(pattern=r"^[^/\\\x00-\x1f]+$")
+    content: str = Field(pattern=r"^[0-9a-z]+$")
     where: str
 
 

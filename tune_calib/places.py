@@ -228,6 +228,16 @@ def place(text: str) -> Place:
     return RemotePlace(text.rstrip("/"))
 
 
+def is_file_name(name: str) -> bool:
+    """Return whether a name that comes from a file is that of something directly in a folder.
+
+    Neither this system nor another one must take it for a path that leads elsewhere.
+    """
+    return name not in ("", ".", "..") and not any(
+        character in "/\\:" or ord(character) < 32 for character in name
+    )
+
+
 def refuse_no_path(text: str) -> None:
     """Refuse what no system takes for the name of a file or folder.
 

@@ -1,5 +1,8 @@
 import dataclasses
+import json
+import shutil
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +17,12 @@ from tune_calib.engine.artifacts import (
     load_network,
 )
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
+from tune_calib.engine.store import (
+    MisplacedError,
+    Store,
+    artifact_manifest,
+    read_or_remove,
+)
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 
@@ -35,6 +43,52 @@ def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
         artifact_manifest(tmp_path / "a")
     assert read_or_remove(tmp_path / "a", artifact_manifest) is None
     assert not (tmp_path / "a").exists()
+
+
+def swap(one, two):
+    away = one.with_name("away")
+    one.rename(away)
+    two.rename(one)
+    away.rename(two)
+
+
+def test_artifacts_that_were_swapped_are_refused_and_not_removed(tmp_path):
+    one, two = (tmp_path / kind / name for kind, name in (("networks", "1"), ("networks", "2")))
+    for number, folder in enumerate((one, two)):
+        write_tensors(folder, {"x": torch.full((3,), number)}, {})
+    swap(one, two)
+    with pytest.raises(MisplacedError, match="networks/1 holds networks/2, which was moved"):
+        read_tensors(one)
+    with pytest.raises(MisplacedError):
+        read_or_remove(two, artifact_manifest)
+    swap(one, two)
+    assert torch.equal(read_tensors(two)[0]["x"], torch.ones(3))
+
+
+def test_swapped_artifacts_of_earlier_versions_are_refused(trained, bank, tmp_path):
+    """Their manifests hold what their names were computed from."""
+    root = Path(shutil.copytree(trained.root, tmp_path / "store"))
+    kinds = ["networks", "banks"]
+    folders = [folder for kind in kinds for folder in (root / kind).iterdir()]
+    assert {folder.parent.name for folder in folders} == set(kinds)
+    for folder in folders:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        del manifest["artifact"]
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        artifact_manifest(folder)
+        moved = folder.rename(folder.with_name("0" * 16))
+        with pytest.raises(MisplacedError, match=f"holds {folder.parent.name}/{folder.name}"):
+            artifact_manifest(moved)
+
+
+def test_a_name_that_leads_out_of_an_artifact_is_refused(tmp_path):
+    write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {})
+    path = tmp_path / "a" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    files = {"../a/tensors.safetensors": manifest["files"]["tensors.safetensors"]}
+    path.write_text(json.dumps({**manifest, "files": files}))
+    with pytest.raises(DamagedFileError, match="names the file"):
+        artifact_manifest(tmp_path / "a")
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):

@@ -3,6 +3,7 @@
 import pickle
 import sys
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -114,6 +115,27 @@ def test_what_stands_beside_in_npz_is_passed_over(tmp_path):
 def test_texts_beside_in_hdf5_are_passed_over(tmp_path):
     path = write(tmp_path / "a.h5", logits=MATRIX, labels=LABELS, names=["cat", "dog"])
     assert {"logits", "labels"} == set(by_role("`test`", [str(path)], ROLES))
+
+
+@pytest.mark.parametrize("how", ["external storage", "virtual", "external link"])
+def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
+    secret = write(tmp_path / "secret.h5", logits=MATRIX)
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["labels"] = LABELS
+        if how == "external storage":
+            file.create_dataset("logits", (8,), "u1", external=[(str(secret), 0, 8)])
+        elif how == "virtual":
+            layout = h5py.VirtualLayout(MATRIX.shape, MATRIX.dtype)
+            layout[:] = h5py.VirtualSource(str(secret), "logits", MATRIX.shape)
+            file.create_virtual_dataset("logits", layout)
+        else:
+            file["logits"] = h5py.ExternalLink(str(secret), "logits")
+    if how == "external link":
+        assert list(arrays_in(path)) == ["labels"]
+    else:
+        with pytest.raises(UserError, match=r"a\.h5: logits keeps its numbers in other files"):
+            arrays_in(path)
 
 
 def test_eight_bits_beside_in_safetensors(tmp_path):

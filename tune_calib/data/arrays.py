@@ -240,7 +240,14 @@ def _hdf5(path: Path) -> dict[str, Array]:
     found = {}
 
     def visit(name: str, node: Any) -> None:
-        if isinstance(node, h5py.Dataset) and node.shape:
+        if not isinstance(node, h5py.Dataset):
+            return
+        # Names that a foreign file holds may lead to any file of this machine.
+        if node.external or node.is_virtual:
+            raise UserError(
+                f"{path}: {name} keeps its numbers in other files, which are not read; {_WAY_OUT}"
+            )
+        if node.shape:
             found[name] = Array(path, name, node.shape, node.dtype, partial(read, name))
 
     with h5py.File(path, "r") as file:

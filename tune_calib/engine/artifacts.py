@@ -63,7 +63,11 @@ class NetworkTraining:
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
             # Looked at again under the lock: who held it may have finished the network meanwhile.
-            about = read_or_remove(self.artifact, artifact_manifest)
+            try:
+                about = read_or_remove(self.artifact, artifact_manifest)
+            except DamagedFileError:
+                self.close()
+                raise
         if about is not None:
             self._refuse_other_data(about)
         else:

@@ -62,6 +62,9 @@ class ShiftedFeatures:
 
     def __init__(self, folder: Place) -> None:
         self.folder, self.about = opened(folder)
+        for name in self.about["parts"]:
+            if _file(name) not in self.about["files"]:
+                raise DamagedFileError(f"{folder} lacks the part {name!a} that its manifest names")
 
     def parts(self) -> dict[str, FeatureSplit]:
         """Its parts by their names, mapped."""

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.places import (
     Place,
     RemotePlace,
+    is_file_name,
     is_writable,
     lock_file,
     remove_folder,
@@ -34,7 +36,16 @@ from tune_calib.places import (
 
 ARTIFACT_MANIFEST = "manifest.json"
 
+_NAME = "artifact"
+"""Key of a manifest: kind and identity of its artifact. Earlier versions did not write it."""
+
+_NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
 Read = TypeVar("Read")
+
+
+class MisplacedError(DamagedFileError):
+    """A folder of the store holds the whole artifact of another one."""
 
 
 class Store:
@@ -77,20 +88,24 @@ class Store:
         return FileLock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
 
 
-def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, Any]) -> None:
+def write_folder(
+    folder: Place, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
+) -> None:
     """Fill a folder and let it appear at once, with the checksum of every file.
 
     Args:
         folder: where it will lie; what lay there is replaced.
         fill: writes the files into the folder that it is given.
         about: what the manifest says beside the checksums.
+        name: of the artifact, by which readers know it; that of the folder unless given.
 
     Raises:
         UserError: the disk is full or the place cannot be written.
     """
+    name = name or _name_of(folder)
     if isinstance(folder, RemotePlace):
         with scratch_folder() as scratch:
-            write_folder(scratch / "whole", fill, about)
+            write_folder(scratch / "whole", fill, about, name)
             _upload(scratch / "whole", folder)
         return
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
@@ -99,7 +114,7 @@ def write_folder(folder: Place, fill: Callable[[Path], None], about: dict[str, A
         fill(temporary)
         files = {path.name: _checksum(path) for path in sorted(temporary.iterdir())}
         (temporary / ARTIFACT_MANIFEST).write_text(
-            json.dumps({"files": files, **about}, sort_keys=True)
+            json.dumps({"files": files, **about, _NAME: name}, sort_keys=True)
         )
         # On the disk before the name is: else a power cut could leave the name with empty files.
         for path in temporary.iterdir():
@@ -124,6 +139,7 @@ def opened(folder: Place) -> tuple[Path, dict[str, Any]]:
 
     Raises:
         DamagedFileError: a file is absent, unreadable or changed.
+        MisplacedError: the artifact is whole, and belongs into another folder.
     """
     if isinstance(folder, RemotePlace):
         return _fetched(folder)
@@ -138,13 +154,58 @@ def artifact_manifest(folder: Place) -> dict[str, Any]:
 def _checked(files: Path, folder: Place) -> dict[str, Any]:
     """The manifest of an artifact, whose files lie in ``files`` and match their checksums."""
     try:
-        manifest: dict[str, Any] = json.loads((files / ARTIFACT_MANIFEST).read_text())
-        for name, checksum in manifest["files"].items():
+        content = (files / ARTIFACT_MANIFEST).read_bytes()
+        manifest: dict[str, Any] = json.loads(content)
+        for name, checksum in _files_of(content).items():
             if _checksum(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
-    except (OSError, ValueError, KeyError) as error:
+        own = _own_name(manifest, folder.parent.name)
+    except (OSError, *_NOT_A_MANIFEST) as error:
         raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
+    if own not in (None, _name_of(folder)):
+        raise MisplacedError(
+            f"{folder} holds {own}, which was moved or renamed: give it back its name, or delete it"
+        )
     return manifest
+
+
+def _files_of(manifest: bytes) -> dict[str, str]:
+    """Return the checksums by the names of the files of an artifact.
+
+    Raises:
+        ValueError: a name is not that of a file in a folder, or a checksum is none: with the names
+            of a foreign manifest files would be read, written and removed anywhere.
+    """
+    files: dict[str, str] = json.loads(manifest)["files"]
+    for name, checksum in files.items():
+        if not is_file_name(name) or not re.fullmatch("[0-9a-f]{64}", checksum):
+            raise ValueError(f"its manifest names the file {name!a}")
+    return files
+
+
+def _name_of(folder: Place) -> str:
+    return f"{folder.parent.name}/{folder.name}"
+
+
+def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
+    """Return the name of the artifact that a manifest describes, None if it does not tell.
+
+    Manifests of earlier versions hold what the name was computed from.
+    """
+    if _NAME in manifest:
+        return str(manifest[_NAME])
+    if kind == "imports" and "imported" in manifest:
+        return f"{kind}/{manifest['imported'].get('digest')}"
+    if kind in ("banks", "shifts") and "key" in manifest:
+        identity = manifest["key"]
+    elif kind in ("networks", "classifiers") and "spec" in manifest:
+        identity = json.loads(manifest["spec"])
+        if kind == "networks":
+            identity |= {"head": None, "posthoc": None}
+    else:
+        return None
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return f"{kind}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _upload(source: Path, folder: RemotePlace) -> None:
@@ -209,10 +270,9 @@ def _manifest_there(folder: RemotePlace) -> bytes:
 def _objects(manifest: bytes) -> dict[str, str]:
     """Name of every object of a remote artifact, and the name of the file that it is."""
     try:
-        files = json.loads(manifest)["files"]
-    except (ValueError, KeyError):
+        return {f"{name}.{checksum}": name for name, checksum in _files_of(manifest).items()}
+    except _NOT_A_MANIFEST:
         return {}
-    return {f"{name}.{checksum}": name for name, checksum in files.items()}
 
 
 def read_or_remove(folder: Place, read: Callable[[Place], Read]) -> Read | None:
@@ -224,11 +284,16 @@ def read_or_remove(folder: Place, read: Callable[[Place], Read]) -> Read | None:
 
     Returns:
         None if no undamaged artifact lies there; a damaged one is removed.
+
+    Raises:
+        MisplacedError: the artifact of another folder lies there, which may be the only one.
     """
     if not folder.exists():
         return None
     try:
         return read(folder)
+    except MisplacedError:
+        raise
     except DamagedFileError:
         # Callers hold the artifact's lock: nobody is writing what is removed here.
         remove_folder(folder)
