@@ -278,7 +278,7 @@ def _watched_node() -> Iterator[None]:
         if is_lost.is_set() and is_main:
             signal.pthread_kill(main.ident or 0, signal.SIGUSR2)
         elif is_lost.is_set():
-            sys.stderr.write(f"{message}\n")
+            echo(message, err=True)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         # Ray lets no other exception through, and Tune has SIGUSR1 for itself.
