@@ -275,9 +275,11 @@ def _watched_node() -> Iterator[None]:
             with contextlib.suppress(Exception):
                 if any(node["NodeID"] == own and not node["Alive"] for node in ray.nodes()):
                     is_lost.set()
-        if is_lost.is_set() and is_main:
+        if is_over.is_set():
+            return
+        if is_main:
             signal.pthread_kill(main.ident or 0, signal.SIGUSR2)
-        elif is_lost.is_set():
+        else:
             echo(message, err=True)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
