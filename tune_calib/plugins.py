@@ -138,6 +138,13 @@ def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
     return tuple(plugin for plugin in in_use() if plugin.content in wanted)
 
 
+def words() -> list[str]:
+    """Return the options that name the plug-ins in use, without those of installed packages."""
+    known = installed()
+    given = [plugin.where for plugin in in_use() if plugin not in known]
+    return [word for where in given for word in ("--plugin", where)]
+
+
 def backbone(given: str, folder: Path = Path()) -> str:
     """The registry key of a backbone that a user names; ``FILE.py:FUNCTION`` is registered.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib import plugins
 from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
@@ -241,7 +242,7 @@ def evaluate(
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
     look = CloserLook(tuple(shift or ()), bootstrap)
-    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
+    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds), *plugins.words()])
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
     asked = (folder, seeds, study_storage, again, extend, look)
@@ -314,7 +315,7 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import summarise
 
-    again = shlex.join(["tune-calib", "resume", str(job.out)])
+    again = shlex.join(["tune-calib", "resume", str(job.out), *plugins.words()])
     found = stoppable(again, lambda: run(job, retry, tell_settings))
     typer.echo(shown(summarise(found)))
     if (job.out / "report.html").exists():

@@ -90,9 +90,7 @@ def run(
 def _again(file: Path, address: str | None) -> str:
     """The command that goes on with a sweep file."""
     words = ["tune-calib", "run", str(file), *(["--address", address] if address else [])]
-    installed = plugins.installed()
-    given = [own for own in plugins.in_use() if own not in installed]
-    return shlex.join([*words, *(word for own in given for word in ("--plugin", own.where))])
+    return shlex.join([*words, *plugins.words()])
 
 
 @contextlib.contextmanager

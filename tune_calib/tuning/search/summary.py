@@ -1,5 +1,8 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
+import shlex
+
+from tune_calib import plugins
 from tune_calib.console import Part, Prose, Table, Text
 from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
@@ -12,7 +15,7 @@ def summarise(found: Found) -> Text:
     """The end of a search, as text."""
     ledger, objective = found.ledger, found.ledger.objective
     front = objective.pareto(ledger.standings)
-    pictures = f"tables, figures and a page: tune-calib report {ledger.out}"
+    pictures = f"tables, figures and a page: {_typed('report', ledger)}"
     lines: list[Part] = [_table(ledger, front), "", Prose(found.counts), pictures]
     lines += map(Prose, ledger.remarks())
     at_chance = sum(standing.at_chance for standing in ledger.standings.values())
@@ -24,7 +27,7 @@ def summarise(found: Found) -> Text:
         )
         return Text(lines)
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {_told(found, front[0])}")
-    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5")
+    lines.append(f"on the test split, once: {_typed('evaluate', ledger, '--seeds', '5')}")
     return Text(lines)
 
 
@@ -43,6 +46,10 @@ def _table(ledger: Ledger, front: list[int]) -> Table:
         rows.append([name, *told, shown_metric("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
     return Table(["", *titles, "accuracy lost"], rows, numbers="right")
+
+
+def _typed(command: str, ledger: Ledger, *options: str) -> str:
+    return shlex.join(["tune-calib", command, str(ledger.out), *options, *plugins.words()])
 
 
 def _told(found: Found, number: int) -> str:
