@@ -1,5 +1,6 @@
 """The command import: features and logits of others. The imports stand inside, as in ``cli``."""
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -53,7 +54,8 @@ def import_(
     given = checked(train or (), select or (), calib or (), test or (), head or ())
     keep(name, given, Store(place(store)), replace)
     echo(_told(name, given.record))
-    echo(f"next: tune-calib compare ce temperature --imported {name} --store {store}")
+    words = ["tune-calib", "compare", "ce", "temperature", "--imported", name, "--store", store]
+    echo(f"next: {shlex.join(words)}")
 
 
 def _told(name: str, record: "ImportedData") -> str:

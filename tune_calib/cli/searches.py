@@ -242,10 +242,9 @@ def evaluate(
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
     look = CloserLook(tuple(shift or ()), bootstrap)
-    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds)])
+    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds), *plugins.as_options()])
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
-    again = " ".join([again, *map(shlex.quote, plugins.as_options())])
     asked = (folder, seeds, study_storage, again, extend, look)
     if dry_run:
         tell_plan(planned_evaluation(*asked))

@@ -172,10 +172,8 @@ def command_of_choice(job: SearchJob, point: Point) -> str:
     where = {"data-root": site.data_root, "store": site.store, "address": site.address}
     options += [(key, value) for key, value in where.items() if value is not None]
     options += [("gpus", site.gpus)] if site.gpus else []
-    own = [plugin for plugin in job.plugins() if plugin not in plugins.installed()]
-    options += [("plugin", plugin.where) for plugin in own]
     words = [word for key, value in options for word in (f"--{key}", str(value))]
-    words += ["--own-recipes"] * asked.own_recipes
+    words += [*["--own-recipes"] * asked.own_recipes, *plugins.as_options()]
     return shlex.join(["tune-calib", "compare", question.method, *words])
 
 

@@ -15,7 +15,7 @@ def summarise(found: Found) -> Text:
     """The end of a search, as text."""
     ledger, objective = found.ledger, found.ledger.objective
     front = objective.pareto(ledger.standings)
-    pictures = f"tables, figures and a page: tune-calib report {ledger.out}"
+    pictures = f"tables, figures and a page: {_typed('report', ledger)}"
     lines: list[Part] = [_table(ledger, front), "", Prose(found.counts), pictures]
     lines += map(Prose, ledger.remarks())
     at_chance = sum(standing.at_chance for standing in ledger.standings.values())
@@ -27,8 +27,7 @@ def summarise(found: Found) -> Text:
         )
         return Text(lines)
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {_told(found, front[0])}")
-    named = "".join(f" {shlex.quote(word)}" for word in plugins.as_options())
-    lines.append(f"on the test split, once: tune-calib evaluate {ledger.out} --seeds 5{named}")
+    lines.append(f"on the test split, once: {_typed('evaluate', ledger, '--seeds', '5')}")
     return Text(lines)
 
 
@@ -47,6 +46,10 @@ def _table(ledger: Ledger, front: list[int]) -> Table:
         rows.append([name, *told, shown_metric("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
     return Table(["", *titles, "accuracy lost"], rows, numbers="right")
+
+
+def _typed(command: str, ledger: Ledger, *options: str) -> str:
+    return shlex.join(["tune-calib", command, str(ledger.out), *options, *plugins.as_options()])
 
 
 def _told(found: Found, number: int) -> str:
