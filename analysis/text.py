@@ -22,6 +22,13 @@ MARKS = {
 }
 
 
+# Without a full stop, as the captions that it ends.
+AT_VALUE = (
+    "Where the interval of a distance ends at the value itself, the true distance is probably "
+    "smaller: chance raises the value, and the interval is extended only as far as to hold it"
+)
+
+
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table.

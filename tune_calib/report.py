@@ -8,10 +8,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.text import number, title
+from analysis.text import AT_VALUE, number, title
 from tune_calib.library.arrays import labels_of, logits_of
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.metrics.resampled import DISTANCES
 from tune_calib.metrics.summary import evaluate
 from tune_calib.names import METRICS
 
@@ -78,8 +79,9 @@ class CalibrationReport:
         return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
 
     def table(self) -> str:
-        """The metrics in Markdown; fractions in percent."""
-        return self._cells().to_markdown(index=False, disable_numparse=True)
+        """The metrics in Markdown, fractions in percent, and what is peculiar about intervals."""
+        table = self._cells().to_markdown(index=False, disable_numparse=True)
+        return "\n\n".join([table, *self._notes()])
 
     def figure(self) -> "Figure":
         """Reliability diagram above, share of samples in each bin below.
@@ -122,6 +124,12 @@ class CalibrationReport:
             for row in frame.itertuples()
         ]
 
+    def _notes(self) -> list[str]:
+        """Explain intervals that end at their value, if there are such, as they are printed."""
+        rows = [row for row in self._rows() if row["metric"] in DISTANCES]
+        is_at_end = any(row["95 %"].endswith(f", {row['value']}") for row in rows)
+        return [f"{AT_VALUE}."] if is_at_end else []
+
     def _cells(self) -> pd.DataFrame:
         rows = [{**row, "metric": title(row["metric"])} for row in self._rows()]
         return pd.DataFrame(rows)
@@ -137,7 +145,8 @@ class CalibrationReport:
         from analysis.page.inline import image
 
         shown = image(self.figure(), "reliability diagram", 340)
-        return f"{shown}\n{self._cells().to_html(index=False)}"
+        notes = "".join(f"<p>{note}</p>" for note in self._notes())
+        return f"{shown}\n{self._cells().to_html(index=False)}{notes}"
 
     def __str__(self) -> str:
         """The table."""

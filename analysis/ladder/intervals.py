@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.ladder.means import ladder_table, table_metrics
 from analysis.load import Sweep
-from analysis.text import NOTHING, Cell, Record, number, rounded, title
+from analysis.text import AT_VALUE, NOTHING, Cell, Record, number, rounded, title
 
 
 def ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:
@@ -37,7 +37,7 @@ def note(sweep: Sweep) -> str:
     return (
         f"Brackets: 95 % intervals over the test samples ({drawn} bootstrap draws), the trained "
         "classifiers as they are; means of their ends over the trials of a rung. Of ECE and other "
-        "distances they take off what chance adds"
+        f"distances they take off what chance adds. {AT_VALUE}"
     )
 
 

@@ -17,6 +17,7 @@ from analysis.page.table import Table
 from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.text import (
+    AT_VALUE,
     NOTHING,
     Cell,
     cell,
@@ -154,7 +155,7 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
         "samples, with the trained network as it is. Those of the bootstrap where a trial has "
         "them, else from its bins; then of accuracy Wilson's, of ECE by inversion of a test, "
         "which takes off what chance adds to it (a calibrated network shows one above 0), widened "
-        "to hold the ECE shown."
+        f"to hold the ECE shown. {AT_VALUE}."
     )
     return [Table("interval-rows", note, records, chosen_by=("rung",))]
 

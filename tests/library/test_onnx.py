@@ -16,6 +16,7 @@ from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
 from tune_calib.library.onnx_file import CLOSE, write_onnx
+from tune_calib.methods import _curves
 from tune_calib.spec import TrialSpec
 from tune_calib.tuning.export import Wanted, export
 
@@ -77,14 +78,11 @@ def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path)
     assert (found - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE
 
 
-@pytest.mark.parametrize("posthoc", TWO_CLASSES)
-def test_transforms_of_two_classes(posthoc, tmp_path):
-    chance = torch.Generator().manual_seed(0)
-    logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
-    logits[range(300), labels] += 1
+def of_logits(posthoc, logits, labels):
+    """A network that is a transform alone."""
     record = {
-        "digest": "x", "classes": 2, "width": 0, "train": 0, "select": 1, "calib": 1, "test": 1,
-        "is_cut": False, "outputs": "logits",
+        "digest": "x", "classes": logits.shape[1], "width": 0, "train": 0, "select": 1, "calib": 1,
+        "test": 1, "is_cut": False, "outputs": "logits",
     }  # fmt: skip
     spec = TrialSpec.build(
         data={"dataset": "imported", "imported": record},
@@ -93,10 +91,59 @@ def test_transforms_of_two_classes(posthoc, tmp_path):
     )
     transform = fit_transform(spec.posthoc, SplitLogits(logits[None], labels))
     classifier = Classifier(None, spec.posthoc, tensors_of_trial(None, 0, transform))
-    network = CalibratedNetwork(spec, classifier, None)
+    return CalibratedNetwork(spec, classifier, None)
+
+
+@pytest.mark.parametrize("posthoc", TWO_CLASSES)
+def test_transforms_of_two_classes(posthoc, tmp_path):
+    chance = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
+    logits[range(300), labels] += 1
+    network = of_logits(posthoc, logits, labels)
     write_onnx(network, tmp_path / "x.onnx")
     found = found_by_onnx(tmp_path / "x.onnx", "logits", logits)
     assert (found - network.from_logits(logits)).abs().max() <= CLOSE
+
+
+def saturated(samples=1500, classes=10):
+    chance = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(samples, classes, generator=chance)
+    labels = torch.multinomial((logits / 2).softmax(1), 1, generator=chance).squeeze(1)
+    return 20 * logits, labels
+
+
+@pytest.mark.parametrize(
+    "posthoc",
+    [
+        name if name in ("isotonic", "spline") else pytest.param(name, marks=pytest.mark.slow)
+        for name in OF_DIGITS
+    ],
+)
+def test_saturated_and_tied_logits(posthoc, tmp_path):
+    logits, labels = saturated()
+    network = of_logits(posthoc, logits, labels)
+    write_onnx(network, tmp_path / "x.onnx")
+    fresh = torch.randn(300, 10, generator=torch.Generator().manual_seed(1))
+    tied = fresh.round().clamp(-1, 1)
+    for own in (30 * fresh, 300 * fresh, tied, 200 * tied, 1000 * torch.eye(10), 0 * fresh):
+        found = found_by_onnx(tmp_path / "x.onnx", "logits", own)
+        assert (found - network.from_logits(own)).abs().max() <= CLOSE
+
+
+@pytest.mark.parametrize("has_network", [False, True])
+def test_a_file_that_differs_on_saturated_logits_is_refused(
+    has_network, bank, trained, tmp_path, monkeypatch
+):
+    # The exporter rounds numbers of Python to single precision.
+    monkeypatch.setattr(_curves, "exact", lambda value, like: value)
+    network = of_logits("isotonic", *saturated())
+    if has_network:
+        spec = spec_of(None, "isotonic")
+        network = CalibratedNetwork(spec, network.classifier, load_network(spec, trained, CPU))
+    with pytest.raises(UserError, match="of isotonic gives other numbers on saturated") as found:
+        write_onnx(network, tmp_path / "x.onnx")
+    assert "\n" not in str(found.value)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("told", sorted(DRAWN))

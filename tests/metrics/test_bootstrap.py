@@ -5,6 +5,7 @@ import torch
 
 from tests.metrics.test_without_bins import case
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
+from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.conformal import threshold
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled
@@ -125,6 +126,29 @@ def test_of_an_over_confident_classifier_the_interval_holds_the_truth_and_not_ze
             assert found[name].lower > 0
             hits[name] += bool(found[name].lower <= truth[name] <= found[name].upper)
     assert min(hits.values()) >= 33, hits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spread", "boost", "scale"), [(1, 5, 1.5), (2, 0, 1.3)])
+def test_the_interval_of_the_debiased_classwise_error_holds_the_truth(spread, boost, scale):
+    chance = torch.Generator().manual_seed(0)
+
+    def draw_samples(count):
+        true = spread * torch.randn(count, 10, generator=chance, dtype=torch.float64)
+        favoured = torch.randint(10, (count,), generator=chance)
+        true[torch.arange(count), favoured] += boost
+        labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
+        return scale * true, labels
+
+    logits, labels = draw_samples(500_000)
+    truth = classwise_debiased(logits.softmax(-1), labels)
+    hits = 0
+    for seed in range(40):
+        logits, labels = draw_samples(2000)
+        found = bootstrap(logits[None], labels, 100, seed)["classwise_debiased"]
+        hits += bool(found.lower <= truth <= found.upper)
+    # Of 40 intervals at 95 % 38 hold it; below 34 is less likely than one in a hundred.
+    assert hits >= 34
 
 
 def test_a_metric_of_a_plug_in_has_an_interval_too(monkeypatch):

@@ -18,9 +18,10 @@ CLOSE = 1e-5
 """Largest difference of a number from that of the module."""
 
 _SAMPLES = 32
+_HARD = 256  # of each kind of hard logits
 
 
-def write_onnx(network: CalibratedNetwork, file: Path) -> None:
+def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = None) -> None:
     """Write a calibrated network as ONNX; a batch may have any size.
 
     It takes ``images`` (uint8), or ``features`` or ``logits`` (float32) where its trial stood on
@@ -30,10 +31,12 @@ def write_onnx(network: CalibratedNetwork, file: Path) -> None:
     Args:
         network: on the CPU.
         file: to write.
+        real: logits (N, C) before the transform, of samples of the network; they are checked in
+            addition to made ones.
 
     Raises:
-        UserError: the extra ``onnx`` is absent, the file is there, or the network does what ONNX
-            cannot, e.g. draws.
+        UserError: the extra ``onnx`` is absent, the file is there, the network does what ONNX
+            cannot, e.g. draws, or the file gives other numbers.
     """
     refuse_there(file)
     try:
@@ -61,12 +64,35 @@ def write_onnx(network: CalibratedNetwork, file: Path) -> None:
         float((found - expected).abs().max()),
         float(((found_logits - logits).abs() / logits.abs().clamp_min(1)).max()),
     )
+    _refuse_different(network, difference, "")
+    for kind, own in _hard_logits(network.info.classes, real):
+        found = _run_transform(content, own)
+        expected = plain.calibrated_of(own).softmax(-1)
+        _refuse_different(network, float((found - expected).abs().max()), f" on {kind} logits")
+    atomic_write(file, content)
+
+
+def _refuse_different(network: CalibratedNetwork, difference: float, where: str) -> None:
+    # Not NaN either.
     if not difference <= CLOSE:
         raise UserError(
-            f"the ONNX file of {_told(network)} gives other numbers, by up to {difference:.2g}, so "
-            "that it was not written; export without ONNX"
+            f"the ONNX file of {_told(network)} gives other numbers{where}, by up to "
+            f"{difference:.2g}, so that it was not written; export without ONNX"
         )
-    atomic_write(file, content)
+
+
+def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
+    """Return logits (N, C) on which two programs may differ, by what they are."""
+    drawn = torch.randn(_HARD, classes, generator=torch.Generator().manual_seed(0))
+    tied = drawn.round()
+    made = [
+        ("saturated", torch.cat([scale * drawn for scale in (10, 100, 1000)])),
+        ("tied", torch.cat([tied, 100 * tied, 0 * tied[:1]])),
+    ]
+    if real is None:
+        return made
+    own = real.detach().cpu().float()
+    return [("real", own), ("saturated real", torch.cat([10 * own, 100 * own])), *made]
 
 
 class _Plain(nn.Module):
@@ -138,6 +164,23 @@ def _run(content: bytes, name: str, given: Tensor) -> tuple[Tensor, Tensor]:
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     probabilities, logits = session.run(None, {name: given.numpy()})
     return torch.from_numpy(probabilities), torch.from_numpy(logits)
+
+
+def _run_transform(content: bytes, logits: Tensor) -> Tensor:
+    """Return the probabilities of logits (N, C) by the part of a file that follows its network."""
+    import onnx
+    import onnxruntime
+    from onnx.utils import Extractor
+
+    model = onnx.load_from_string(content)
+    # The output is a copy of what the transform reads.
+    (copy,) = (node for node in model.graph.node if "uncalibrated" in node.output)
+    name = copy.input[0] if copy.op_type == "Identity" else "uncalibrated"
+    part = Extractor(model).extract_model([name], ["probabilities"])
+    session = onnxruntime.InferenceSession(
+        part.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return torch.from_numpy(session.run(None, {name: logits.numpy()})[0])
 
 
 def _told(network: CalibratedNetwork) -> str:

@@ -5,6 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tune_calib.methods._posthoc import exact
+
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -51,5 +53,5 @@ def interpolated(values: Tensor, knots: Tensor) -> Tensor:
     above = count_below(places, values).clamp(1, places.shape[1] - 1)
     left, right = places.gather(1, above - 1), places.gather(1, above)
     low, high = heights.gather(1, above - 1), heights.gather(1, above)
-    share = ((values - left) / (right - left).clamp_min(_TINY)).clamp(0, 1)
+    share = ((values - left) / (right - left).clamp_min(exact(_TINY, values))).clamp(0, 1)
     return low + share * (high - low)

@@ -129,6 +129,15 @@ def folds(labels: Tensor) -> list[Tensor]:
     return [fold_of == fold for fold in range(count)]
 
 
+def exact(value: float, like: Tensor) -> Tensor:
+    """Return a number as a tensor, which ONNX writes in double precision.
+
+    The exporter rounds numbers of Python to single precision, where 1 - 1e-12 is 1 and the smallest
+    double is 0.
+    """
+    return like.new_tensor(value)
+
+
 def losses(logits: Tensor, labels: Tensor) -> Tensor:
     """NLL of each sample, (N,)."""
     return -logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
@@ -140,7 +149,7 @@ def logarithm(probabilities: Tensor) -> Tensor:
     A row of zeros becomes uniform.
     """
     total = probabilities.sum(-1, keepdim=True)
-    shares = probabilities / total.clamp_min(torch.finfo(torch.float64).tiny)
+    shares = probabilities / total.clamp_min(exact(torch.finfo(torch.float64).tiny, total))
     uniform = torch.full_like(shares, 1 / shares.shape[-1])
     return torch.where(total > 0, shares, uniform).clamp_min(SMALLEST).log()
 

@@ -20,7 +20,7 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from tune_calib.methods._curves import interpolated
-from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, keep_first
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_first
 from tune_calib.registry import METHODS, MethodInfo, Params
 
 
@@ -52,10 +52,14 @@ class SplineCalibration(FittedAlone):
         """Log-probabilities with the calibrated confidence; the first class stays."""
         log_probs = logits.log_softmax(-1)
         own, first = log_probs.max(-1, keepdim=True)
-        found = interpolated(own.exp().T, state["knots"][None]).T.clamp(SMALLEST, 1 - SMALLEST)
+        found = interpolated(own.exp().T, state["knots"][None]).T
+        found = found.clamp(exact(SMALLEST, found), exact(1 - SMALLEST, found))
         # By logarithms: one minus a saturated confidence is 0, the sum of the others is not.
         others = log_probs.scatter(-1, first, -torch.inf)
-        others = others - others.logsumexp(-1, keepdim=True) + (-found).log1p()
+        # What ``logsumexp`` computes, whose counterpart in onnxruntime underflows.
+        largest = others.amax(-1, keepdim=True)
+        total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
+        others = others - total + (-found).log1p()
         return keep_first(others.scatter(-1, first, found.log()), logits)
 
 

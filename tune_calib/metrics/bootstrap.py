@@ -12,9 +12,9 @@ and all metrics of many draws are sums of weights (``resampled``). Two kinds of 
   family of classifiers, whose differences of confidence and correctness are s times the observed
   ones: s = 0 is calibrated, s = 1 as observed. The ends are the distances of the two classifiers
   that would show a distance as large as the observed one, or as small, with 2.5 % (quantiles at s =
-  0, 1 and 2, in between by a straight line). The lower end is 0 where chance alone explains the
-  distance. The observed distance is always within: where confidences are tied, the ends alone might
-  leave it out.
+  0, 1 and 2, of ``classwise_debiased`` at quarters below 1 too, in between by a straight line). The
+  lower end is 0 where chance alone explains the distance. The observed distance is always within:
+  where confidences are tied, the ends alone might leave it out.
 
 The calibration parts of NLL and Brier score, percentiles too, are in truth never below 0: their
 upper end is at least 0.
@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.metrics import conformal
-from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, SHARES, Resampled
+from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled, shares_of
 from tune_calib.metrics.summary import given
 from tune_calib.names import METRICS
 
@@ -113,7 +113,7 @@ def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
         weights: (R, N), as of ``draw``.
 
     Returns:
-        Name to (R,), of ``DISTANCES`` to (``SHARES``, R).
+        Name to (R,), of ``DISTANCES`` to (``shares_of``, R).
     """
     parts = [classifier.metrics(part) for part in some_at_a_time(weights)]
     return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
@@ -136,7 +136,7 @@ def _intervals(
     for name, numbers in drawn.items():
         if name in DISTANCES:
             value = once[name][AS_DRAWN, 0]
-            lower, upper = _debiased(value, plug_in.get(name, value), numbers)
+            lower, upper = _debiased(value, plug_in.get(name, value), numbers, shares_of(name))
             numbers = numbers[AS_DRAWN]
         else:
             lower, upper = _ends(numbers)
@@ -157,38 +157,43 @@ def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Te
     return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
-def _debiased(value: Tensor, whole: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
+def _debiased(
+    value: Tensor, whole: Tensor, drawn: Tensor, shares: tuple[float, ...]
+) -> tuple[Tensor, Tensor]:
     """Ends of a distance.
 
     Args:
         value: that was observed.
         whole: what the distance of the classifier at share 1 is: the value with its bias, if it
             was taken off.
-        drawn: (``SHARES``, R), what is observed of classifiers at these shares.
+        drawn: (S, R), what is observed of classifiers at these shares.
+        shares: S of them.
     """
-    low, high = torch.stack([torch.stack(_ends(numbers)) for numbers in drawn], -1)
-    least, most = _reached(high, value, whole), _passed(low, value, whole)
+    ends = {
+        share: torch.stack(_ends(numbers)) for share, numbers in zip(shares, drawn, strict=True)
+    }
+    rising = sorted(shares)
+    low, high = torch.stack([ends[share] for share in rising], -1)
+    # The smallest share at which large distances are no longer below the value, and the largest at
+    # which small ones are not yet above it.
+    least = _share_at(rising, high, value, whole, int((high < value).sum()))
+    most = _share_at(rising, low, value, whole, int((low <= value).sum()))
     return torch.minimum(least * whole, value), torch.maximum(most * whole, value)
 
 
-def _share_at(quantiles: Tensor, value: Tensor, whole: Tensor, after: int) -> Tensor:
-    """The share at which rising quantiles (``SHARES``,) are at a value, ``after`` so many below."""
+def _share_at(
+    shares: list[float], quantiles: Tensor, value: Tensor, whole: Tensor, after: int
+) -> Tensor:
+    """The share at which rising quantiles (S,) are at a value, ``after`` so many below."""
     if after == 0:
         return torch.zeros_like(value)
     start = quantiles[after - 1]
-    # Far from a calibrated classifier a distance rises as its differences do.
-    slope = whole if after == len(SHARES) else quantiles[after] - start
-    return SHARES[after - 1] + torch.where(slope > 0, (value - start) / slope, 0)
-
-
-def _reached(quantiles: Tensor, value: Tensor, whole: Tensor) -> Tensor:
-    """The smallest share at which the quantiles are no longer below the value."""
-    return _share_at(quantiles, value, whole, int((quantiles < value).sum()))
-
-
-def _passed(quantiles: Tensor, value: Tensor, whole: Tensor) -> Tensor:
-    """The largest share at which the quantiles are not yet above the value."""
-    return _share_at(quantiles, value, whole, int((quantiles <= value).sum()))
+    if after == len(shares):
+        # Far from a calibrated classifier a distance rises as its differences do.
+        width, slope = 1.0, whole
+    else:
+        width, slope = shares[after] - shares[after - 1], quantiles[after] - start
+    return shares[after - 1] + width * torch.where(slope > 0, (value - start) / slope, 0)
 
 
 def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,8 @@ sets, which is of other samples.
 
 Distances (``DISTANCES``) are computed once for each of ``SHARES``: the differences of confidence
 and correctness are those of the drawn samples, less those of the split, plus a share of these. So
-share 0 leaves what chance adds to a distance, and share 1 is as drawn.
+share 0 leaves what chance adds to a distance, and share 1 is as drawn. ``classwise_debiased`` is
+computed for ``FINE_SHARES``, since its bins hold few samples.
 """
 
 import torch
@@ -44,6 +45,14 @@ DISTANCES = (
 SHARES = (0.0, 1.0, 2.0)
 AS_DRAWN = SHARES.index(1.0)
 
+FINE_SHARES = (*SHARES, 0.25, 0.5, 0.75)
+"""In any order, but ``SHARES`` first. A debiased distance is flat near share 0 and then rises."""
+
+
+def shares_of(name: str) -> tuple[float, ...]:
+    """Return the shares that a distance is computed for."""
+    return FINE_SHARES if name == "classwise_debiased" else SHARES
+
 
 class Resampled:
     """One classifier, prepared for any number of draws.
@@ -70,7 +79,7 @@ class Resampled:
         self._cells = ClassCells(probs, labels, BINS)
         once = torch.ones_like(confidence)[None]
         self._over_once = [sums(once) for sums in (self._bin_over, self._grid_over)]
-        self._cells_once = self._cells.sums(once).over
+        self._cells_once = self._cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
         """Every metric of each draw.
@@ -79,7 +88,7 @@ class Resampled:
             weights: (R, N), float64: how often each sample counts; N in all.
 
         Returns:
-            Name to (R,), of ``DISTANCES`` to (``SHARES``, R); NaN where a metric is not defined.
+            Name to (R,), of ``DISTANCES`` to (``shares_of``, R); NaN where a metric is not defined.
         """
         ranked = self._ranked(weights)
         area = aurc_of(ranked)
@@ -101,13 +110,18 @@ class Resampled:
         """Of the debiased distances of the split itself, what they are with their bias."""
         once = torch.ones_like(self._correct)[None]
         ranked = self._ranked(once)
-        cells = self._cells.sums(once)
-        # Without hits there is no variance to take off.
-        plain = debiased(cells.samples, torch.zeros_like(cells.right), with_zero(cells.over))
+        # With bins of one sample, which have an error of their own although it cannot be debiased.
+        errors = self._gaps_once * with_zero(self._cells_once.over) / self._samples
         return {
             "debiased_ece": debiased_of(ranked, BINS, is_plain=True)[AS_DRAWN, 0],
-            "classwise_debiased": plain.mean(-1).sqrt()[0],
+            "classwise_debiased": errors.sum(-1).mean(-1).sqrt()[0],
         }
+
+    @property
+    def _gaps_once(self) -> Tensor:
+        """Mean differences of the split in the bins of each class, (1, C, B)."""
+        cells = self._cells_once
+        return with_zero(cells.over) / cells.samples.clamp(min=1)
 
     def _ranked(self, weights: Tensor) -> Ranked:
         return Ranked(self._ranking, self._correct, weights, 1 - _shares(weights))
@@ -168,8 +182,16 @@ class Resampled:
 
     def _classwise(self, weights: Tensor) -> dict[str, Tensor]:
         cells = self._cells.sums(weights)
-        over = _each(cells.over, self._cells_once)
-        squares = debiased(cells.samples, cells.right, with_zero(over))
+        over = _each(cells.over, self._cells_once.over)
+        # Less the mean differences, as often as samples of the bin are drawn: the sums of the split
+        # would leave how many these are as an error of each bin.
+        own, usual = with_zero(cells.over), cells.samples * self._gaps_once
+        squares = torch.stack(
+            [
+                debiased(cells.samples, cells.right, own - (1 - share) * usual)
+                for share in shares_of("classwise_debiased")
+            ]
+        )
         return {
             "cece": classwise_error(cells, over),
             "classwise_debiased": squares.mean(-1).sqrt(),

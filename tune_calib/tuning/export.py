@@ -102,7 +102,7 @@ def export(
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
         # First, since it may be refused.
-        write_onnx(network, files.onnx)
+        write_onnx(network, files.onnx, _real_logits(classifier, spec, artifacts, development))
     try:
         write_calibrated(network, file, _about(row, spec, trained))
     except UserError:
@@ -259,6 +259,17 @@ def _of_trial(
             "on the machine that ran it"
         )
     return classifier
+
+
+def _real_logits(
+    classifier: Classifier, spec: TrialSpec, store: Store, development: Callable[[], Development]
+) -> torch.Tensor | None:
+    """Return the logits before the transform on ``select``; None without a stored bank."""
+    key = bank_key(spec, spec.head)
+    if spec.data.import_record is None and not store.holds("banks", key.identity):
+        return None
+    bank = ensure_development_bank(spec, key, store, development, torch.device("cpu"), False)
+    return classifier.uncalibrated(bank.select())[0]
 
 
 def _is_of(found: Mapping[str, float], row: Row) -> bool:
