@@ -12,6 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.data.archives import LAYOUTS, replaced
+from tune_calib.caches import content_digest
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
@@ -334,6 +336,24 @@ def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkey
         assert torch.equal(a.images, b.images)
         assert torch.equal(a.labels, b.labels)
     assert len(load_test(CIFAR10, root, cache)) == 30
+
+
+def test_files_of_the_same_size_and_time_get_another_cache_file(tmp_path: Path):
+    root, cache = LAYOUTS["cifar10", "binary"](tmp_path / "data"), tmp_path / "cache"
+    first = load_test(CIFAR10, root, cache)
+    (file,) = root.rglob("test_batch.bin")
+    replaced(file)
+    second = load_test(CIFAR10, root, cache)
+    assert int((first.images != second.images).sum()) == 1
+
+
+def test_a_file_of_another_class_is_another_content(tmp_path: Path):
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = content_digest(sorted(tmp_path.rglob("*.png")))
+    (tmp_path / "a" / "2.png").rename(tmp_path / "b" / "2.png")
+    assert content_digest(sorted(tmp_path.rglob("*.png"))) != before
 
 
 def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
