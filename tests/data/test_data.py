@@ -14,7 +14,9 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.data.archives import LAYOUTS, replaced
 from tune_calib.activity import listening
+from tune_calib.caches import content_digest
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
@@ -383,6 +385,24 @@ def test_of_a_small_part_no_more_is_copied_than_is_used(root: Path, tmp_path: Pa
     for mapped, decoded in zip(parts(found), parts(plain), strict=True):
         assert torch.equal(mapped.images, decoded.images)
         assert torch.equal(mapped.indices, decoded.indices)
+
+
+def test_files_of_the_same_size_and_time_get_another_cache_file(tmp_path: Path):
+    root, cache = LAYOUTS["cifar10", "binary"](tmp_path / "data"), tmp_path / "cache"
+    first = load_test(CIFAR10, root, cache)
+    (file,) = root.rglob("test_batch.bin")
+    replaced(file)
+    second = load_test(CIFAR10, root, cache)
+    assert int((first.images != second.images).sum()) == 1
+
+
+def test_a_file_of_another_class_is_another_content(tmp_path: Path):
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    before = content_digest(sorted(tmp_path.rglob("*.png")))
+    (tmp_path / "a" / "2.png").rename(tmp_path / "b" / "2.png")
+    assert content_digest(sorted(tmp_path.rglob("*.png"))) != before
 
 
 def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):

@@ -7,8 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.archives import LAYOUTS
+from tests.data.archives import LAYOUTS, replaced
 from tests.support import CPU
+from tune_calib import caches
 from tune_calib.data.base import Split, info_of
 from tune_calib.data.corruptions import MAIN
 from tune_calib.data.shift import opened_set, sets_asked
@@ -183,6 +184,25 @@ def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():
             Image.fromarray(image.permute(1, 2, 0).contiguous().numpy()).convert("L")
         )
         assert np.abs(found[0].numpy().astype(int) - wanted).max() <= 1
+
+
+@pytest.mark.parametrize("name", ["ood/cifar10", "corrupt/fog"])
+def test_shift_sets_are_known_by_the_content_of_their_files(tmp_path: Path, monkeypatch, name: str):
+    """Also behind a digest that was kept."""
+    monkeypatch.setattr(caches, "_SETTLED_NS", 0)
+    root = LAYOUTS["cifar10", "binary"](tmp_path / "data")
+    folder = shift_set(root / "CIFAR-10-C", each=20)
+    slot = DataSlot(dataset="digits" if name == "ood/cifar10" else "cifar10")
+
+    def made() -> str:
+        return opened_set(name, slot, root, None, lambda: pytest.fail("no image is needed")).made
+
+    first = made()
+    assert made() == first
+    replaced(folder / "fog.npy")
+    (file,) = root.rglob("test_batch.bin")
+    replaced(file)
+    assert made() != first
 
 
 def test_another_data_set_and_noise_are_foreign_images(tmp_path):

@@ -242,7 +242,8 @@ def evaluate(
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
     look = CloserLook(tuple(shift or ()), bootstrap)
-    again = shlex.join(["tune-calib", "evaluate", out, "--seeds", str(seeds), *plugins.as_options()])
+    words = ["tune-calib", "evaluate", out, "--seeds", str(seeds), *plugins.as_options()]
+    again = shlex.join(words)
     again += "".join(f" --shift {shlex.quote(word)}" for word in look.shift)
     again += f" --bootstrap {bootstrap}" if bootstrap else ""
     asked = (folder, seeds, study_storage, again, extend, look)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.activity import activity
+from tune_calib.caches import content_digest
 from tune_calib.data.base import DatasetInfo, Source, Split
 from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.data.tally import Summary, Tally
@@ -166,13 +167,10 @@ def settled(split: Split, source: Source) -> Split:
 
 
 def _key(files: Sequence[Path], info: DatasetInfo) -> str:
-    """Digest of name, size and modification time of every source file, and of how it is read."""
-    # Not by content: that would be to read all of it at every start.
-    told = [(file.name, file.stat()) for file in files]
-    stats = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in told]
+    """Digest of name and content of every source file, and of how it is read."""
     # Another version of a plug-in may make other images of the same files.
     plugin = DATASETS.origin(info.name)
-    content = [CACHE_VERSION, stats, info.reading, *([plugin] if plugin else [])]
+    content = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tune_calib.caches import content_digest
 from tune_calib.data.base import DatasetInfo, Split, info_of
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.weather import grey
@@ -84,8 +85,13 @@ def foreign_set(
             split = load_test(DataSlot(dataset=name), root, cache)
         return [Part("", split.labels, chunks_of(split, lambda images, _: fitted(images, info)))]
 
-    origin = DATASETS.origin(name) if name not in (NOISE, HELD_OUT) else None
-    return ShiftSet(f"ood/{name}", " ".join(filter(None, [f"version {VERSION}", origin])), parts)
+    made, source = [f"version {VERSION}"], slot.dataset if name == HELD_OUT else name
+    if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
+        made.append(origin)
+    # Another copy of a data set holds other images; one that comes with a library has no files.
+    if name != NOISE and (files := DATASETS[source].locate(root)):
+        made.append(content_digest(files))
+    return ShiftSet(f"ood/{name}", " ".join(made), parts)
 
 
 def fitted(images: Tensor, info: DatasetInfo) -> Tensor:

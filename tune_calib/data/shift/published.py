@@ -4,7 +4,6 @@ A folder of ``KIND.npy``, (5 N, 32, 32, 3) uint8, severity after severity, and `
 the images those are taken whose place is in the test split, so that none of them chose anything.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tune_calib.caches import content_digest
 from tune_calib.data.base import DatasetInfo, Split
 from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.data.find import unpacked
@@ -133,11 +133,8 @@ class Published:
         return chunks
 
     def _fingerprint(self, kind: str) -> str:
-        """Of the labels and the first images: another copy or size of the set differs."""
-        first = np.ascontiguousarray(self._pixels(kind)[:64])
-        digest = hashlib.sha256(self.labels.numpy().tobytes())
-        digest.update(first.tobytes())
-        return digest.hexdigest()[:16]
+        """Of the labels and the images: another copy or size of the set differs."""
+        return content_digest([self.folder / LABELS, self.folder / f"{kind}.npy"])[:16]
 
     def _pixels(self, kind: str) -> NDArray[Any]:
         file = self.folder / f"{kind}.npy"
