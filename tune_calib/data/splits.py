@@ -119,9 +119,13 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     train = _shape(relabelled(source.train.take(cut.train), info), slot, info.classes)
     # Halves, so that the images that chose the epoch and the hyper-parameters are not those that
     # the temperature is fitted on.
-    halves = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
-    splits = (settled(split, source) for split in (train, *halves))
-    return Development(*splits, digest=opened.summary().digest)
+    select, calib = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
+    return Development(
+        settled(train, source),
+        settled(select, source),
+        settled(calib, source),
+        opened.summary().digest,
+    )
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
