@@ -181,7 +181,7 @@ def _named_recipe(asked: Asked, backbone: str | None) -> str | None:
     """The recipe as an option names it; None where it is the one that holds without a name."""
     recipe = asked.recipe
     if recipe is None or recipe.name != QUICK:
-        return recipe and recipe.name
+        return None if recipe is None else recipe.name
     quick = DATASETS[recipe.datasets[0]].quick
     is_own = quick is None or not quick.backbones or backbone in (None, *quick.backbones)
     return None if is_own or asked.is_given else QUICK
