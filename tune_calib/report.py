@@ -126,9 +126,11 @@ class CalibrationReport:
 
     def _notes(self) -> list[str]:
         """Explain intervals that end at their value, if there are such, as they are printed."""
-        rows = [row for row in self._rows() if row["metric"] in DISTANCES]
-        is_at_end = any(row["95 %"].endswith(f", {row['value']}") for row in rows)
-        return [f"{AT_VALUE}."] if is_at_end else []
+        for row in self._rows():
+            lower, upper = row["95 %"].split(", ")
+            if row["metric"] in DISTANCES and lower != upper == row["value"]:
+                return [f"{AT_VALUE}."]
+        return []
 
     def _cells(self) -> pd.DataFrame:
         rows = [{**row, "metric": title(row["metric"])} for row in self._rows()]

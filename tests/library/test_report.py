@@ -38,7 +38,7 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
     assert table == str(report)
     ece = report.metrics.set_index("metric").loc["ece"]
     shown = f"{100 * ece['value']:.2f}"
-    assert table.count("\n") == len(report.metrics) + 1
+    assert table.count("\n|") == len(report.metrics) + 1
     (line,) = (line for line in table.splitlines() if line.startswith("| ECE (%) ↓ "))
     assert shown in line
     assert f"{100 * ece['lower']:.2f}, {100 * ece['upper']:.2f}" in line
@@ -54,6 +54,15 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
     html = report._repr_html_()
     assert "<img" in html
     assert f"<td>{shown}</td>" in html
+
+
+@pytest.mark.parametrize(("scale", "is_explained"), [(1, True), (0.2, False)])
+def test_an_interval_that_ends_at_its_value_is_explained_once(scale, is_explained):
+    # The labels of ``case`` are drawn at two thirds of its logits.
+    logits, labels = case(600, 4)
+    report = tune_calib.calibration_report(logits / 1.5 * scale, labels, resamples=40)
+    for text in (report.table(), report._repr_html_()):
+        assert text.count("Where the interval of a distance ends at the value") == is_explained
 
 
 def test_what_is_not_defined_is_told_as_such():
