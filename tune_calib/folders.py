@@ -1,9 +1,13 @@
 """What a folder of results holds, by its manifest; where that is lost, the rows tell it."""
 
+import contextlib
+import json
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.ladder import Ladder
 from tune_calib.manifests import (
     SWEEP_MANIFEST,
@@ -216,3 +220,26 @@ def _rung(index: int, label: str, ladder: Ladder | None) -> RungRecord:
 
 def _texts(rows: pa.Table, column: str) -> list[str]:
     return sorted(text for text in pc.unique(rows[column]).to_pylist() if text)
+
+
+def refuse_moved(out: Place, identity: str) -> None:
+    """Refuse to go on in a folder that is not the one in which a run began.
+
+    Args:
+        out: where the folder was; one of an object store cannot be moved.
+        identity: of the sweep or search, which the manifest in the folder holds; empty for trials
+            outside of one.
+
+    Raises:
+        RefusedError: the folder was moved, removed or replaced by another one.
+    """
+    if not identity or not isinstance(out, Path):
+        return
+    for name, key in ((SWEEP_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if json.loads((out / name).read_bytes()).get(key) == identity:
+                return
+    raise RefusedError(
+        f"{out} was moved, removed or replaced while this ran, which stopped: run the same command "
+        "again with `out` where the folder is now, and it goes on from what is there"
+    )

@@ -70,6 +70,9 @@ class Screen:
         every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
 
         def write() -> None:
+            # One that was moved is not made again; the driver notices.
+            if isinstance(folder, Path) and not folder.is_dir():
+                return
             # Nothing is lost with it: on a full disk the trials themselves tell.
             with contextlib.suppress(UserError):
                 file.write(folder, self.work.record(every_s))

@@ -1,11 +1,14 @@
 """Order of the Ray trials of a plan."""
 
+import shutil
+
 import pytest
 from ray.exceptions import RayActorError
 from ray.tune.search import Searcher
 
 from tests.support import small_spec
 from tune_calib.asked import Asked, Seeds
+from tune_calib.errors import RefusedError
 from tune_calib.ladder import expand
 from tune_calib.registry import LADDERS
 from tune_calib.tuning.backend.feed import PlanFeed
@@ -13,6 +16,7 @@ from tune_calib.tuning.backend.launch import MAX_FAILURES
 from tune_calib.tuning.backend.plan import make_plan
 from tune_calib.tuning.backend.pool import Job
 from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.tuning.backend.trainables import trainable
 
 
 @pytest.fixture
@@ -65,3 +69,25 @@ def test_a_trial_whose_actor_dies_begins_again_and_preemptions_do_not_count():
     assert job.begins_again(RayActorError(preempted=True))
     assert not job.begins_again(RayActorError())
     assert not Job(trial=None).begins_again(ValueError("its own fault"))
+
+
+@pytest.mark.parametrize("now", ["nothing", "another sweep", "no manifest"])
+def test_a_trial_writes_no_row_into_a_folder_that_is_not_its_own(trained, tmp_path, now):
+    slots = small_spec(method="mac_cal", epochs=1).model_dump(mode="json")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.json").write_text('{"sweep": "mine"}')
+    run = Circumstances(str(out), str(trained.root), sweep="mine", git_revision=None)
+    actor = trainable("mac_cal")({**slots, "run": run.plain()})
+    out.rename(tmp_path / "moved")
+    if now != "nothing":
+        out.mkdir()
+    if now == "another sweep":
+        (out / "sweep.json").write_text('{"sweep": "other"}')
+    with pytest.raises(RefusedError, match="was moved, removed or replaced"):
+        actor.step()
+    assert not (out / "trials").exists()
+    assert out.exists() == (now != "nothing")
+    shutil.rmtree(out, ignore_errors=True)
+    (tmp_path / "moved").rename(out)
+    assert actor.step()["status"] == "done"

@@ -1,6 +1,7 @@
 """Ray trials of several Tuners after each other, and what workers say of what they do."""
 
 import time
+from pathlib import Path
 
 import pytest
 import ray
@@ -10,10 +11,12 @@ from ray.tune.search import Searcher
 
 from tests.tuning.backend.counted import Counted
 from tune_calib.activity import Activity, activity
+from tune_calib.errors import RefusedError
 from tune_calib.names import CRASHES
 from tune_calib.tuning.backend import board, launch
 from tune_calib.tuning.backend.feed import Feed
 from tune_calib.tuning.backend.launch import Resources, fit, ray_session
+from tune_calib.tuning.backend.rows import Circumstances
 
 
 class Numbers(Feed):
@@ -55,7 +58,7 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
     scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
     feed = Numbers(there)
     kind = tune.with_resources(Counted, Resources(1).placement())
-    errors = fit(asked, kind, str(tmp_path), feed, scheduler=scheduler)
+    errors = fit(asked, kind, Circumstances(str(tmp_path), "store"), feed, scheduler=scheduler)
     assert sorted(feed.ended) == [False] * (there - 1) + [True]
     assert ["the second one" in str(error) for error in errors] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
@@ -77,3 +80,34 @@ def test_a_driver_hears_what_its_workers_do():
     board.clear("one")
     assert board.told("one", names) == {}
     assert list(board.told("two", names)) == ["a"]
+
+
+class Endless(tune.Trainable):
+    """Moves the folder of its run at its second step, and never ends."""
+
+    def step(self):
+        out = Path(self.config["work"]["out"])
+        if self.iteration == 1:
+            out.rename(out.with_name("moved"))
+        time.sleep(0.1)
+        return {}
+
+
+class Moved(Numbers):
+    def __init__(self, out):
+        super().__init__(1)
+        self.out = out
+
+    def suggest(self, trial_id):
+        told = super().suggest(trial_id)
+        return {"work": {**told["work"], "out": str(self.out)}} if isinstance(told, dict) else told
+
+
+def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.json").write_text('{"sweep": "s"}')
+    run = Circumstances(str(out), str(out / "store"), sweep="s")
+    with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
+        fit(1, tune.with_resources(Endless, Resources(1).placement()), run, Moved(out))
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]

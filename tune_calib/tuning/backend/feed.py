@@ -131,5 +131,5 @@ def run_plan(title: str, plan: Plan, circumstances: Circumstances, gpus: float) 
     kinds = {"networks": len(plan.networks), "heads": heads}
     with carried_out(title, total, TRIALS, kinds, circumstances.board):
         feed = PlanFeed(plan, circumstances)
-        errors = fit(len(ray_trials), kind, circumstances.out, feed)
+        errors = fit(len(ray_trials), kind, circumstances, feed)
     return [last_line(error) for error in errors]

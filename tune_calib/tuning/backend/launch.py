@@ -8,6 +8,7 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,13 @@ from tune_calib.activity import activity
 from tune_calib.console import echo
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import RefusedError, UserError
+from tune_calib.folders import refuse_moved
 from tune_calib.names import CRASHES
 from tune_calib.places import place
 from tune_calib.results import atomic_write
 from tune_calib.slots.network import Precision
 from tune_calib.tuning.backend.progress import Progress
+from tune_calib.tuning.backend.rows import Circumstances
 from tune_calib.tuning.backend.stop import STOP_SIGNALS
 from tune_calib.tuning.loggers.follow import callbacks
 
@@ -320,13 +323,32 @@ def slots(resources: Resources) -> int:
     return max(1, min(counts))
 
 
-def fit(total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any) -> list[Exception]:
+class _SameFolder(tune.Callback):
+    """Ends a run whose folder was moved, before it writes into a new one."""
+
+    def __init__(self, run: Circumstances) -> None:
+        self.run, self._last = run, -math.inf
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Ray pickles its callbacks for a restore, which is not used."""
+        return {}
+
+    def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
+        """Look once a second: Ray steps more often."""
+        if time.monotonic() - self._last >= 1:
+            refuse_moved(place(self.run.out), self.run.sweep)
+            self._last = time.monotonic()
+
+
+def fit(
+    total: int, kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any
+) -> list[Exception]:
     """Run Ray trials with reused actors.
 
     Args:
         total: number of Ray trials, at most.
         kind: their Trainable, with its resources.
-        out: folder of the results.
+        run: what its rows say of where they are from; of a folder that stays where it is.
         search_alg: gives the configurations.
         tuning: further settings of ``TuneConfig``: scheduler, how many at once.
 
@@ -334,23 +356,28 @@ def fit(total: int, kind: Any, out: str, search_alg: Searcher, **tuning: Any) ->
         What Ray trials died of.
 
     Raises:
-        RefusedError: one of them did, for all.
+        RefusedError: one of them did, for all, or the folder was moved.
     """
     errors: list[Exception] = []
     for begun in range(0, total, PART):
         part = min(PART, total - begun)
-        results = _tuned(kind, search_alg, num_samples=part, **tuning)
+        results = _tuned(kind, run, search_alg, num_samples=part, **tuning)
         errors += results.errors
         if len(results) < part:
             break
     for error in errors:
-        if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
-            raise error.cause from None
-    keep_tracebacks(errors, out)
+        raise_refused(error)
+    keep_tracebacks(errors, run.out)
     return errors
 
 
-def _tuned(kind: Any, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
+def raise_refused(error: Exception) -> None:
+    """Raise what a Ray trial refused for all of them, and nothing of other errors."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
+        raise error.cause from None
+
+
+def _tuned(kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
     with tempfile.TemporaryDirectory() as scratch:
         tuner = tune.Tuner(
             kind,
@@ -364,7 +391,7 @@ def _tuned(kind: Any, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
                 name="trials",
                 storage_path=scratch,
                 verbose=0,
-                callbacks=[Progress(), *callbacks()],
+                callbacks=[_SameFolder(run), Progress(), *callbacks()],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False

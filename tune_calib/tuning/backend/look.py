@@ -17,6 +17,7 @@ from tune_calib.activity import activity
 from tune_calib.columns import TableName
 from tune_calib.engine.look import Looker
 from tune_calib.engine.shifts import shifted_bank_key
+from tune_calib.folders import refuse_moved
 from tune_calib.ladder import PlannedTrial
 from tune_calib.live.work import TRIALS
 from tune_calib.places import place
@@ -128,6 +129,7 @@ class LookTrainable(SpecTrainable):
         table: TableName = "intervals" if self.work["shift"] is None else "shifts"
         if rows:
             out = place(self.circumstances.out)
+            refuse_moved(out, self.circumstances.sweep)
             write_table(out, table, self.name, pa.Table.from_pylist(rows))
         return {"status": "done", tune.result.DONE: True}
 
@@ -171,5 +173,5 @@ def run_looks(looks: Sequence[Look], circumstances: Circumstances, gpus: float) 
     feed = LookFeed(looks, circumstances)
     total = sum(len(look.trials) for look in looks)
     with carried_out("closer look", total, TRIALS, {"looks": total}, circumstances.board):
-        errors = fit(len(looks), kind, circumstances.out, feed)
+        errors = fit(len(looks), kind, circumstances, feed)
     return [last_line(error) for error in errors]

@@ -9,11 +9,14 @@ import ray
 from ray import tune
 from ray.exceptions import RayActorError
 
+from tune_calib.folders import refuse_moved
+from tune_calib.places import place
 from tune_calib.tuning.backend.launch import (
     MAX_FAILURES,
     Resources,
     keep_tracebacks,
     last_line,
+    raise_refused,
     slots,
 )
 from tune_calib.tuning.backend.plan import RayTrial
@@ -79,6 +82,7 @@ class Pool:
     ) -> None:
         self._kind = kind
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
+        self._run = circumstances
         self._config = {"run": circumstances.plain(), **extra}
         self._idle = [self._actor.remote(kind) for _ in range(min(size, slots(resources)))]
         self._waiting: deque[Job] = deque()
@@ -103,13 +107,19 @@ class Pool:
 
         Returns:
             The trial, and what it crashed of.
+
+        Raises:
+            RefusedError: the folder was moved, or a trial refused to go on.
         """
         while True:
             over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
             if not over:
+                refuse_moved(place(self._run.out), self._run.sweep)
                 continue
             actor, job = self._running.pop(over[0])
             error = _error(over[0])
+            if error is not None:
+                raise_refused(error)
             ended(job.trial.config(), {})
             if error is None:
                 self._idle.append(actor)

@@ -25,6 +25,7 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
+from tune_calib.folders import refuse_moved
 from tune_calib.ladder import PlannedTrial
 from tune_calib.names import SLOTS
 from tune_calib.places import place
@@ -170,6 +171,7 @@ class SpecTrainable(tune.Trainable):
             "curves": [row for t, o in results for row in curve_rows(t, o)],
             "bins": [row for t, o in results for row in bin_rows(t, o)],
         }
+        refuse_moved(place(self.circumstances.out), self.circumstances.sweep)
         write_results(place(self.circumstances.out), self.name, tables, samples)
 
 

@@ -138,7 +138,7 @@ def search_networks(
     fit(
         planned * len(first),
         kind,
-        circumstances.out,
+        circumstances,
         searcher,
         scheduler=scheduler,
         max_concurrent_trials=at_once,
