@@ -51,7 +51,7 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def damage_in_one_line(where: str) -> Iterator[None]:
-    """Refuse results that no check foresaw in one line; it names the line of the program too.
+    """Turn any failure to read results into one line, which names the line of the program too.
 
     Raises:
         UserError: reading them failed in some way.
@@ -66,8 +66,8 @@ def damage_in_one_line(where: str) -> Iterator[None]:
             error, lambda path: "site-packages" not in path, lambda path: Path(path).name
         )
         raise UserError(
-            f"{where}: cannot be read, since it holds what tune-calib does not write ({found}); "
-            "run its command again in a new folder"
+            f"{where} cannot be read ({found}): its files are damaged or not written by "
+            "tune-calib, or this is a defect to report"
         ) from error
 
 

@@ -121,11 +121,13 @@ def as_trials_ran(
     if is_portable_process() or not any(json.loads(each).get("portable") for each in slots if each):
         return
     given = {"--store": store, "--data-root": data_root, **options}
-    words = [sys.executable, "-m", "tune_calib.cli", *command]
+    # With the module path of this process, to which -m would add the current folder.
+    words = [sys.executable, "-P", "-m", "tune_calib.cli", *command]
+    environment = {**os.environ, **PORTABLE, "PYTHONPATH": os.pathsep.join(sys.path)}
     words += [word for key, value in given.items() if value for word in (key, str(value))]
     words += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
     with screen() as own, own.hidden():
-        done = subprocess.run(words, env={**os.environ, **PORTABLE}, check=False)
+        done = subprocess.run(words, env=environment, check=False)
     raise typer.Exit(done.returncode)
 
 

@@ -5,13 +5,13 @@ and a re-encoded folder of images, therefore give trials of one hash and other n
 """
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tune_calib.console import echo
 from tune_calib.data.base import info_of
 from tune_calib.data.splits import load_development
 from tune_calib.engine.imports import manifest_of_import
@@ -115,9 +115,10 @@ class Copies:
                     "another `store`, or the `data_root` as it was"
                 )
         if undated and specs:
-            sys.stderr.write(
+            echo(
                 f"{out} holds trials of an earlier version, which did not record its copy of "
-                f"{' and '.join(sorted(undated))}: make sure that it was {self.data_root}\n"
+                f"{' and '.join(sorted(undated))}: make sure that it was {self.data_root}",
+                err=True,
             )
 
     def is_same(self, row: Mapping[str, Any], out: Place) -> bool | None:
