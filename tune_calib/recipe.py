@@ -140,7 +140,8 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
     recipe: Recipe = RECIPES[name or QUICK]
     if recipe.name != QUICK:
         return recipe.narrowed(dataset)
-    quick: Quick = DATASETS[dataset].quick
+    quick: Quick | None = DATASETS[dataset].quick
+    assert quick is not None  # refused above
     return replace(
         recipe,
         title=quick.title,
@@ -166,7 +167,7 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
     """
     RECIPES.require(name or QUICK)
     DATASETS.require(dataset)
-    if (name or QUICK) != QUICK:
+    if name is not None and name != QUICK:
         datasets = _known_facts()["datasets"][name]
         if dataset not in datasets:
             raise UserError(
