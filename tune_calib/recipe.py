@@ -243,10 +243,8 @@ def fitting(dataset: str, backbone: str | None = None) -> list[str]:
 
 
 def _known_facts() -> dict[str, dict[str, Any]]:
-    if DATASETS.is_loaded and RECIPES.is_loaded:
-        return _facts()
-    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)
-    return facts
+    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)  # for the next process too
+    return _facts() if DATASETS.is_loaded and RECIPES.is_loaded else facts
 
 
 def _facts() -> dict[str, dict[str, Any]]:
