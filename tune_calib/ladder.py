@@ -259,7 +259,7 @@ def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
         for key in asked:
             if not known:
                 raise UserError(
-                    f"no rung has a {slot} method, which {slot}.{key} needs; leave it out"
+                    f"no rung has a setting {slot}.{key}: none has a {slot} method; leave it out"
                 )
             if key not in known:
                 raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, known)}")

@@ -140,8 +140,8 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
     recipe: Recipe = RECIPES[name or QUICK]
     if recipe.name != QUICK:
         return recipe.narrowed(dataset)
-    quick = DATASETS[dataset].quick
-    assert quick is not None  # else it would have been refused
+    quick: Quick | None = DATASETS[dataset].quick
+    assert quick is not None  # refused above
     return replace(
         recipe,
         title=quick.title,
@@ -243,10 +243,8 @@ def fitting(dataset: str, backbone: str | None = None) -> list[str]:
 
 
 def _known_facts() -> dict[str, dict[str, Any]]:
-    if DATASETS.is_loaded and RECIPES.is_loaded:
-        return _facts()
-    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)
-    return facts
+    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)  # for the next process too
+    return _facts() if DATASETS.is_loaded and RECIPES.is_loaded else facts
 
 
 def _facts() -> dict[str, dict[str, Any]]:

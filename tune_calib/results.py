@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tune_calib.columns import COLUMNS, TableName
-from tune_calib.errors import DamagedFileError, UserError, way_out
+from tune_calib.errors import DamagedFileError, UserError, told, way_out
 from tune_calib.names import METRICS
 from tune_calib.places import Place, RemotePlace, files
 
@@ -210,6 +210,9 @@ def _read_file(
 ) -> pa.Table:
     try:
         data = copy.read_bytes()
+    except OSError as error:  # it may be whole: nobody is asked to delete it
+        raise UserError(told(error) or f"cannot read {path}: {error}") from None
+    try:
         has_checksum = _has_checksum(data)
         # For a small file twice as fast as pq.read_table.
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:

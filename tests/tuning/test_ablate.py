@@ -199,7 +199,10 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
         (["mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
         (["mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
         (["mac_cal", "--set", "head.gamma=nan"], "gamma: must be a finite number or 'val_ratio'"),
-        (["fedlas_gate", "--set", "head.gamma=1"], "no rung has a head method, which head.gamma"),
+        (
+            ["fedlas_gate", "--set", "head.gamma=1"],
+            "no rung has a setting head.gamma: none has a head method",
+        ),
         (["mac_cal", "--set", "gamma=1"], "slot.key=value"),
         (["mac_cal", "--set", "head.method=tst"], "method"),
         (["mac_cal", "--set", "head.lr=.nan"], "finite"),

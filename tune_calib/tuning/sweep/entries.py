@@ -9,6 +9,7 @@ from typing import Any
 from tune_calib.asked import Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
 from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, refuse_unknown, refuse_unused
+from tune_calib.names import IMPORTED
 from tune_calib.optimism import BASELINE
 from tune_calib.pipelines import all_of, pipeline, side_by_side
 from tune_calib.recipe import Settings
@@ -105,6 +106,8 @@ def refuse_misfits(file: ReadFile) -> None:
         if settings.get("data", {}).get("imported") is not None:
             continue
         for dataset, backbone in _places(file, entry):
+            if dataset == IMPORTED:
+                continue
             with _blaming_recipe(file, ("entries", name), entry):
                 asked = _merged(settings, _named(dataset, backbone))
                 refuse_misfit(asked, entry.recipe or whole.recipe)
