@@ -100,3 +100,12 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write"):
         atomic_write(tmp_path / "file" / "x", b"")
+
+
+def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path):
+    link = tmp_path / "trials" / "a.parquet"
+    link.parent.mkdir()
+    link.symlink_to(link)
+    with pytest.raises(UserError, match=r"a\.parquet") as refused:
+        read_table(tmp_path, "trials")
+    assert not isinstance(refused.value, DamagedFileError)
