@@ -329,7 +329,8 @@ def refuse_unlisted(folder: Place) -> None:
     try:
         os.scandir(folder).close()
     except OSError as error:
-        if not isinstance(error, FileNotFoundError) or folder.is_symlink():
+        is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+        if not is_absent or os.path.lexists(folder):
             raise UserError(told(error)) from None
 
 

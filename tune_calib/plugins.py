@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tune_calib.errors import UserError, traced
 from tune_calib.names import METRICS
 from tune_calib.registry import BACKBONES, REGISTRIES, loading
+from tune_calib.wording import option_words
 
 if TYPE_CHECKING:
     from tune_calib.models.base import BackboneInfo
@@ -136,8 +137,7 @@ def in_use() -> tuple[Plugin, ...]:
 def as_options() -> list[str]:
     """Return the options that load the plug-ins in use again, but for installed ones."""
     already = installed()
-    named = [plugin for plugin in in_use() if plugin not in already]
-    return [word for plugin in named for word in ("--plugin", plugin.where)]
+    return option_words(("plugin", own.where) for own in in_use() if own not in already)
 
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:

@@ -193,6 +193,15 @@ def without_password(text: str) -> str:
     return _URL.sub(lambda url: mask_url(url[0]), text)
 
 
+def option_words(options: Iterable[tuple[str, Any]]) -> list[str]:
+    """Return options by their names as words of a command; one that is true has no value."""
+    return [
+        word
+        for name, value in options
+        for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
+    ]
+
+
 def command_line(words: Iterable[str]) -> str:
     """Return the words of a command as a shell reads them, without the secrets of URLs."""
     return shlex.join(map(mask_url, words))

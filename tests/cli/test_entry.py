@@ -98,17 +98,21 @@ def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monke
     assert printed(encoding) == bare
 
 
-def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out):
+def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
     import analysis.ladder.status
+    import tune_calib.explained
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
 
         def broken(*_, defect=defect):
             raise defect
 
-        monkeypatch.setattr(analysis.ladder.status, "sweep_of", broken)
+        monkeypatch.setattr(tune_calib.explained, "explained", broken)
         with pytest.raises(type(defect)):
-            main(["status", str(out)])
+            main(["explain", "mac_cal"])
+        # A folder may come from anybody: then the line names the line of the program.
+        monkeypatch.setattr(analysis.ladder.status, "sweep_of", broken)
+        assert "or this is a defect to report" in refusal("status", out)
 
 
 def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):

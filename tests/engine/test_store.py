@@ -71,12 +71,12 @@ def test_swapped_artifacts_of_earlier_versions_are_refused(trained, bank, tmp_pa
     kinds = ["networks", "banks"]
     folders = [folder for kind in kinds for folder in (root / kind).iterdir()]
     assert {folder.parent.name for folder in folders} == set(kinds)
-    for folder in folders:
+    for index, folder in enumerate(folders):
         manifest = json.loads((folder / "manifest.json").read_text())
         del manifest["artifact"]
         (folder / "manifest.json").write_text(json.dumps(manifest))
         artifact_manifest(folder)
-        moved = folder.rename(folder.with_name("0" * 16))
+        moved = folder.rename(folder.with_name(f"{index:016x}"))
         with pytest.raises(MisplacedError, match=f"holds {folder.parent.name}/{folder.name}"):
             artifact_manifest(moved)
 

@@ -120,7 +120,7 @@ def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
     runs = (
         ["pictures", copied],
         ["export", copied, out],
-        ["compare", "ce", *SHORT, "--out", copied],
+        ["compare", "ce", "mac_cal", *SHORT, "--out", copied],
     )
     for command in runs:
         said = refusal(*command)

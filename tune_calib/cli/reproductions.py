@@ -167,7 +167,7 @@ def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
     if left_out := plan.ask.left_out:
         console.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
     if dry_run:
-        console.echo(console.shown(forecast(plan.file, plan.works)))
+        console.echo(as_option(console.shown(forecast(plan.file, plan.works))))
         return []
     failures: list[str] = stoppable(typed(), lambda: _run(plan))
     for failure in failures:

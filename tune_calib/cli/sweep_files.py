@@ -50,7 +50,7 @@ def run(
         tune-calib run sweep.yaml
         tune-calib run sweep.yaml --address auto --retry crashed
     """
-    from tune_calib.errors import UserError
+    from tune_calib.errors import UserError, as_option
 
     if retry is not None:
         known("--retry", retry, ("crashed",))
@@ -76,7 +76,7 @@ def run(
         needs_data = not (dry_run and read.content.gpu_model)
         works = planned_works(read, needs_data, dry_run)
         if dry_run:
-            echo(shown(forecast(read, works)))
+            echo(as_option(shown(forecast(read, works))))
             return None
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))

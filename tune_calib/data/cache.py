@@ -36,6 +36,9 @@ CACHE_VERSION = 2
 LARGE = 2**30
 """Bytes of decoded images from which on a data set stays on disk."""
 
+# So many images take seconds to decode.
+_MANY = 10_000
+
 _PARTS = ("train", "test")
 # Numbers of a part, (N,) int64: of labels, of positions, and the CRC-32 of each image.
 _COLUMNS = ("labels", "indices", "checks")
@@ -274,7 +277,7 @@ def _write(path: Path, source: Source, doing: str) -> None:
 def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
     count, total = 0, sum(map(len, splits.values()))
-    activity(doing, count, total, at_once=True)
+    activity(doing, count, total, at_once=total > _MANY)
     # The head holds checksums of what is behind it, and is as long before they are known.
     file.write(_head(splits, {}, None))
     start = file.tell()

@@ -258,8 +258,10 @@ def take_up(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
 
 def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
     """Logits (K, N, C) of features (N, D) that follow each other in a split from a place on."""
+    # Copies, since features of a mapped bank are aligned in another way than others: on some
+    # processors the last digit of a product depends on that.
     parts = [
-        method.predict(features[start : start + PASS_BATCH].to(device), first + start)
+        method.predict(features[start : start + PASS_BATCH].to(device, copy=True), first + start)
         for start in range(0, len(features), PASS_BATCH)
     ]
     return torch.cat(parts, dim=1)

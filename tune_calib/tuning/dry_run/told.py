@@ -76,7 +76,7 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
         table.append([needs.name, planned, *map(str, (needs.done, *counts[-1]))])
     lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
     if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
-        lines.append(f"for the hours on a GPU, name it: --gpu-model {' or '.join(GPUS)}")
+        lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
     told = map(Prose, [*lines, *_sources(sums.sources)])
     head = f"{file.path} in {file.out}; {NOTHING}"
     return Text([head, Table(_TITLES, table, numbers="right"), "", *told])

@@ -26,7 +26,7 @@ from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
-from tune_calib.wording import typed
+from tune_calib.wording import option_words, typed
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ def command_of_choice(job: SearchJob, point: Point) -> str:
     where = {"data-root": site.data_root, "store": site.store, "address": site.address}
     options += [(key, value) for key, value in where.items() if value is not None]
     options += [("gpus", site.gpus)] if site.gpus else []
-    words = [word for key, value in options for word in (f"--{key}", str(value))]
-    words += [*["--own-recipes"] * asked.own_recipes, *plugins.as_options()]
+    options += [("own-recipes", True)] if asked.own_recipes else []
+    words = [*option_words(options), *plugins.as_options()]
     return shlex.join(["tune-calib", "compare", question.method, *words])
 
 

@@ -1,6 +1,7 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
 import shlex
+from typing import Any
 
 from tune_calib import plugins
 from tune_calib.console import Part, Prose, Table, Text
@@ -8,7 +9,7 @@ from tune_calib.names import METRICS
 from tune_calib.remarks import shown as shown_metric
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
-from tune_calib.wording import typed
+from tune_calib.wording import option_words, typed
 
 
 def summarise(found: Found) -> Text:
@@ -27,7 +28,7 @@ def summarise(found: Found) -> Text:
         )
         return Text(lines)
     lines.append(f"chosen: trial {front[0]} ({objective.rule()}): {_told(found, front[0])}")
-    lines.append(f"on the test split, once: {_typed('evaluate', ledger, '--seeds', '5')}")
+    lines.append(f"on the test split, once: {_typed('evaluate', ledger, ('seeds', 5))}")
     return Text(lines)
 
 
@@ -48,8 +49,9 @@ def _table(ledger: Ledger, front: list[int]) -> Table:
     return Table(["", *titles, "accuracy lost"], rows, numbers="right")
 
 
-def _typed(command: str, ledger: Ledger, *options: str) -> str:
-    return shlex.join(["tune-calib", command, str(ledger.out), *options, *plugins.as_options()])
+def _typed(command: str, ledger: Ledger, *options: tuple[str, Any]) -> str:
+    words = [*option_words(options), *plugins.as_options()]
+    return shlex.join(["tune-calib", command, str(ledger.out), *words])
 
 
 def _told(found: Found, number: int) -> str:
