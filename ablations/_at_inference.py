@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tune_calib.ladder import Rung
+from tune_calib.spec.ladder import Rung
 
 _EVALUATIONS = {
     "last_mask": "the weights under the last mask",

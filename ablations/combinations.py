@@ -5,8 +5,7 @@ The paper shows the first two. Temperature scaling, which costs seconds, is the 
 
 from collections.abc import Iterator
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 # By their names in print; plain cross entropy first, which has no row there.
 _LOSSES = {

@@ -7,8 +7,7 @@ of one kind, and not found in a store that another machine filled.
 
 from typing import Any
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 
 def _rung(slot: str, method: str, printed: str | None = None) -> Rung:

@@ -6,8 +6,7 @@ heads are retrained by one recipe, that of TST's authors, so that each step chan
 
 from typing import Any
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 # head_recipe below trains these as TST's heads: with another recipe a rung would change two things.
 _LINEAR = {"method": "retrain", "start": "fresh"}

@@ -5,8 +5,7 @@ at +1: samples with large features are smoothed more.
 """
 
 from ablations._plain import PLAIN
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 
 def _network(method: str, **params: str) -> dict[str, dict[str, str]]:

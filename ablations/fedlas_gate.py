@@ -1,8 +1,7 @@
 """Which gate FeDLaS needs: learned, fixed, random, or one that knows what is correct."""
 
 from ablations._plain import PLAIN
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _VARIANTS = {
     "positive": ("always +", "large norms are smoothed more"),

@@ -6,8 +6,7 @@
 from collections.abc import Iterator
 
 from ablations._plain import PLAIN
-from tune_calib.ladder import Kind, Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Kind, Ladder, Rung
 
 _INDICATORS = {
     "norm_l1": "feature norm L1 (NCI)",

@@ -7,8 +7,7 @@ store for both, their networks are trained once.
 from itertools import product
 
 from ablations._fedlas_levels import LEVELS
-from tune_calib.ladder import Kind, Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Kind, Ladder, Rung
 
 
 def _rung(alpha: float | None, beta: float | None) -> Rung:

@@ -2,8 +2,7 @@
 
 from ablations._fedlas_levels import LEVELS
 from ablations._plain import PLAIN
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _MEANS = {
     "alpha": "mean amount of smoothing",

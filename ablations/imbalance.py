@@ -5,8 +5,7 @@ one training set, and says of its own base network whether it is over-confident.
 several factors (docs/pages/ladders.md#class-imbalance).
 """
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 LADDERS.register(
     Ladder(

@@ -4,8 +4,7 @@ Every rung is a setting of the one method ``mac_cal``. Until the sparsity adapts
 The controls, which the paper lacks, retrain the same head without a mask.
 """
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 # q moves by tau0 at most, so that 0 holds it at q0.
 _FIXED = {"method": "mac_cal", "tau0": 0.0}

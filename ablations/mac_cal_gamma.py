@@ -5,8 +5,7 @@ The paper says that the result depends little on it, and does not say what it to
 ``train``, which is what its confidence on ``train`` exceeds what it is right in.
 """
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _GAMMAS = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, "val_ratio")
 

@@ -5,8 +5,7 @@ Last comes the method, which trains a head under masks.
 """
 
 from ablations._at_inference import at_inference
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 # The default, said here so that a setting of the rungs above has nothing to make of it.
 _METHOD = {

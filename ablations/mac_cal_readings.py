@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablations._at_inference import at_inference
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _EVALUATIONS = {
     "dense": "the stored weights",

@@ -4,8 +4,7 @@ The controls retrain a bottleneck of the same width without a mask, so that what
 told from what the width does.
 """
 
-from tune_calib.ladder import Kind, Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Kind, Ladder, Rung
 
 # None is a quarter of the features. Where they are 64 or 512, D/4 and a number are one head.
 _WIDTHS = {None: "D/4", 16: "16", 32: "32", 64: "64", 128: "128", 256: "256", 512: "512"}

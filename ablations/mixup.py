@@ -6,9 +6,8 @@ less sure the network. Read the table with O-ECE and U-ECE: mixing trades the on
 
 from collections.abc import Iterator
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.recipe import Settings
-from tune_calib.registry import LADDERS
+from tune_calib.spec.datasets import Settings
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 # The paper's values are not known; 1 is that of mixup's authors for CIFAR.
 _ALPHAS = (0.1, 0.2, 0.4, 0.7, 1.0)

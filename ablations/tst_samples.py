@@ -6,8 +6,7 @@ of a size are one training each: those that differ in samples alone differ by ev
 
 from typing import Any
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _SIZES = (10, 32, 64, 128, 256, 512)
 _SAMPLES = (1, 2, 5, 20, 50)

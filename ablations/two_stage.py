@@ -4,8 +4,7 @@ It is of Jordahn and Olmos, arXiv 2405.01196. All heads are retrained by the rec
 authors; ``decoupling`` takes the method apart further, and shares these trials.
 """
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _LINEAR = {"method": "retrain", "start": "fresh"}
 

@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, SEVERITIES, foreign_sets
-from tune_calib.places import Place
-from tune_calib.results import read_table
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_table
 
 Floats = NDArray[np.float64]
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tune_calib.registry import Registry
+from tune_calib.results.columns import TableName
 
 if TYPE_CHECKING:  # so that what figures tell can be listed without loading what draws them
     from matplotlib.figure import Figure as Drawing
-
-    from tune_calib.columns import TableName
 
 R = TypeVar("R")
 
@@ -42,7 +43,7 @@ class Figure(Generic[R]):
     caption: Callable[[R], str] = _nothing
     absent: str | Callable[[R], str] = ""
     position: int = 1000
-    tables: "tuple[TableName, ...] | None" = None
+    tables: tuple[TableName, ...] | None = None
 
     def told(self, results: R) -> str:
         """How to read it, and what these results show in it."""
@@ -51,3 +52,11 @@ class Figure(Generic[R]):
     def why_absent(self, results: R) -> str:
         """Why it is not drawn of these results; empty where nobody waits for it."""
         return self.absent if isinstance(self.absent, str) else self.absent(results)
+
+
+LADDER_FIGURES: Registry[Figure[Any]] = Registry(
+    "figure of a ladder", "analysis.ladder.figures", Figure
+)
+SEARCH_FIGURES: Registry[Figure[Any]] = Registry(
+    "figure of a search", "analysis.search.figures", Figure
+)

@@ -11,12 +11,13 @@ import pyarrow.compute as pc
 
 from analysis.draws import Floats, read_draws
 from analysis.shifts import read_shifts
-from tune_calib.columns import TableName
-from tune_calib.folders import no_sweep, sweep_of
-from tune_calib.manifests import RungRecord, SweepManifest
-from tune_calib.names import BASE, BELOW, HEAD_BELOW, STATUSES, column, signed
-from tune_calib.places import Place
-from tune_calib.results import read_table
+from tune_calib.paths import Place
+from tune_calib.results.columns import TableName
+from tune_calib.results.folders import no_sweep, sweep_of
+from tune_calib.results.manifests import RungRecord, SweepManifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.metrics import BASE, column
+from tune_calib.spec.names import BELOW, HEAD_BELOW, STATUSES, signed
 
 # What ranks need of a trial besides its metric: what it is, how it ended, where it counts, and in
 # which regime its network is.

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

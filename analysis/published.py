@@ -10,7 +10,7 @@ from analysis.load import Sweep
 from analysis.printed import NUMBERS, TITLES, overview
 from analysis.tidy import COLUMNS
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, OOD_METRICS
+from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 # Our name of a method, and how each paper prints it where that is more than a matter of case.
 _PRINTED = {

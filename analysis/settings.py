@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from tune_calib.names import SLOTS
+from tune_calib.spec.names import SLOTS
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from tune_calib.names import CORRUPTION_KINDS, NOT_GENERATED
-from tune_calib.places import Place
-from tune_calib.results import read_table
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 
 OOD = "ood"
 MEAN = "mean"

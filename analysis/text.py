@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tune_calib.console import Table
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 # How the best (1) and the second (2) of a column look, by the kind of text.
 MARKS = {
@@ -20,13 +20,6 @@ MARKS = {
     "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
     "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
 }
-
-
-# Without a full stop, as the captions that it ends.
-AT_VALUE = (
-    "Where the interval of a distance ends at the value itself, the true distance is probably "
-    "smaller: chance raises the value, and the interval is extended only as far as to hold it"
-)
 
 
 @dataclass(frozen=True)
@@ -90,17 +83,14 @@ def text_table(rows: Sequence[Mapping[str, str]], **how: Any) -> Table:
 
 def number(metric: str, value: float, signed: bool = False) -> str:
     """A value as printed: fractions in percent with two digits, others with three."""
-    if math.isnan(value):
-        return "-"
-    # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
-    sign = "+z" if signed else "z"
-    return f"{printed_scale(metric) * value:{sign}.{_digits(metric)}f}"
+    return METRICS[metric].format(value, signed)
 
 
 def rounded(metric: str, value: float) -> float:
     """The number that ``number`` prints: what prints alike is equal, and shares a rank."""
     # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 takes the sign off -0.0.
-    return round(float(printed_scale(metric) * value), _digits(metric)) + 0.0
+    record = METRICS[metric]
+    return round(float(record.scale * value), record.digits) + 0.0
 
 
 def number_cell(
@@ -158,21 +148,9 @@ def best_two(values: Iterable[float], direction: str | None) -> dict[float, int]
     return {value: rank for rank, value in enumerate(best, start=1)}
 
 
-def _digits(metric: str) -> int:
-    return 2 if METRICS[metric].unit == "fraction" else 3
-
-
-def printed_scale(metric: str) -> int:
-    """What a value is multiplied by where it is printed: 100 for a fraction, else 1."""
-    return 100 if METRICS[metric].unit == "fraction" else 1
-
-
 def title(metric: str) -> str:
     """Head of a metric's column, with unit and direction."""
-    record = METRICS[metric]
-    unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[record.unit]
-    arrow = {"min": " ↓", "max": " ↑", None: ""}[record.direction]
-    return f"{record.title}{unit}{arrow}"
+    return METRICS[metric].head
 
 
 def capital(text: str) -> str:

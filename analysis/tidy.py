@@ -10,11 +10,11 @@ import pandas as pd
 from analysis.load import Sweep
 from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
-from tune_calib.folders import LOST
-from tune_calib.names import METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
-from tune_calib.registry import nearest
-from tune_calib.results import is_metric_column
-from tune_calib.slots.data import DataSlot
+from tune_calib.results.folders import LOST
+from tune_calib.results.tables import is_metric_column
+from tune_calib.spec.metrics import METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.text import nearest
 
 COLUMNS = (
     "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",

@@ -19,9 +19,9 @@ from analysis.load import Sweep
 from analysis.reproduction.files import Made, is_given
 from analysis.reproduction.overview import LOCK, Stored, overview, read_all
 from analysis.tidy import parted
-from tune_calib.columns import TableName
-from tune_calib.places import place
-from tune_calib.results import read_table, write_file
+from tune_calib.paths import place
+from tune_calib.results.columns import TableName
+from tune_calib.results.tables import read_table, write_file
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "analysis/example/papers"

@@ -1,7 +1,6 @@
 """Spaces of the head methods; all depend on the learning rate of the retrained head."""
 
-from tune_calib.registry import SPACES
-from tune_calib.space import Space, choice, log_uniform, uniform
+from tune_calib.spec.space import SPACES, Space, choice, log_uniform, uniform
 
 # From far below the published .1: the readings of one method are at their best at rates between
 # .001 and .01 (ablations/RESULTS.md).

@@ -1,7 +1,6 @@
 """Spaces of the network methods; the optimiser is searched where a method depends on it."""
 
-from tune_calib.registry import SPACES
-from tune_calib.space import Point, Setting, Space, choice, log_uniform, uniform
+from tune_calib.spec.space import SPACES, Point, Setting, Space, choice, log_uniform, uniform
 
 _LR = {"network.lr": log_uniform(0.01, 0.3)}
 # From Adam's, which the authors use, to that of SGD.

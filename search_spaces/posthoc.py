@@ -1,7 +1,6 @@
 """Spaces of the post-hoc methods that have settings."""
 
-from tune_calib.registry import SPACES
-from tune_calib.space import Space, choice, log_uniform
+from tune_calib.spec.space import SPACES, Space, choice, log_uniform
 
 _PENALTY = log_uniform(1e-2, 1e2)
 # None is chosen within calib; no penalty is a setting to warn by, and none to search.

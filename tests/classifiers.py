@@ -4,10 +4,10 @@ from tests.support import CPU, drive, run_of, small_spec
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.ladder import PlannedTrial
-from tune_calib.registry import METHODS
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.plan import RayTrial
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.plan import RayTrial
 
 HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
 POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]

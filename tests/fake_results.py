@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tune_calib.manifests import (
+from tune_calib.results.manifests import (
     Importance,
     ObjectiveRecord,
     PlannedRecord,
@@ -23,8 +23,8 @@ from tune_calib.manifests import (
     SuggestionRecord,
     SweepManifest,
 )
-from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
-from tune_calib.results import read_table, write_file, write_results, write_table
+from tune_calib.results.tables import read_table, write_file, write_results, write_table
+from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 
 LABELS = ("vanilla", "+ one", "+ two", "control")
 KINDS = ("base", "step", "step", "control")

@@ -14,16 +14,16 @@ from unittest import mock
 import pytest
 import torch
 
-from tune_calib.asked import Asked, Seeds
 from tune_calib.cli import main
-from tune_calib.columns import TableName
-from tune_calib.places import place
-from tune_calib.registry import LADDERS
-from tune_calib.results import read_table
-from tune_calib.spec import TrialSpec
+from tune_calib.paths import place
+from tune_calib.results.columns import TableName
+from tune_calib.results.tables import read_table
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ablate import LadderJob
-from tune_calib.tuning.backend.launch import ray_session
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.tuning.ray.launch import ray_session
+from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.site import Site
 
 CPU = torch.device("cpu")

@@ -7,7 +7,8 @@ import pytest
 
 from tune_calib import caches
 from tune_calib.caches import remembered
-from tune_calib.registry import METHODS, MethodInfo, Registry, told
+from tune_calib.registry import Registry, told
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 NAME = "what a test asks"
 
@@ -127,7 +128,7 @@ def test_all_packages_are_looked_at():
 def test_records_of_others_are_told_and_never_kept(folder):
     own = told(NAME, lambda: list(METHODS))
     kept(folder)
-    registry: Registry[MethodInfo] = Registry("method", "json", "MethodInfo")
+    registry: Registry[MethodInfo] = Registry("method", "json", MethodInfo)
     registry.register(METHODS["ce"])  # outside of a plug-in
     assert registry.has_foreign
     assert told(NAME, lambda: ["another", *METHODS]) == ["another", *own]

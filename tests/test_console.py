@@ -22,8 +22,8 @@ from tune_calib.console import (
     terminal,
 )
 from tune_calib.errors import UserError
-from tune_calib.manifests import VERSION, ReportRecord
-from tune_calib.places import place
+from tune_calib.paths import place
+from tune_calib.results.manifests import VERSION, ReportRecord
 
 WIDTHS = [60, 80, 100, 120, 200]
 

@@ -8,11 +8,11 @@ import pytest
 import tune_calib
 from tests.support import here
 from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
-from tune_calib.slots.data import DataSlot
-from tune_calib.slots.head import HeadSlot
-from tune_calib.slots.network import NetworkSlot
+from tune_calib.experiments.format import SearchOptions, SeedCounts, SweepFile, TrialResources
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.sweep.format import SearchOptions, SeedCounts, SweepFile, TrialResources
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.

@@ -22,11 +22,11 @@ from tests.tuning.search.support import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
-from tune_calib.names import CHANCE, FLAGS
-from tune_calib.results import read_table, write_file
-from tune_calib.slots.posthoc import PostHocSlot
-from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.results.tables import read_table, write_file
+from tune_calib.spec.names import CHANCE, FLAGS
+from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.objective import Objective
 
 pytestmark = pytest.mark.usefixtures("without_figures")

@@ -8,8 +8,8 @@ import pytest
 
 from tests import fake_results
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.folders import sweep_of
-from tune_calib.manifests import (
+from tune_calib.results.folders import sweep_of
+from tune_calib.results.manifests import (
     ForeignFileError,
     Look,
     SearchEvaluated,

@@ -15,8 +15,8 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.places import files, place
-from tune_calib.results import read_table, write_results
+from tune_calib.paths import files, place
+from tune_calib.results.tables import read_table, write_results
 
 ROW = {"schema_version": 1, "spec_hash": "a", "status": "done"}
 

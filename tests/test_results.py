@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.results import SCHEMAS, atomic_write, read_table, write_file, write_results
+from tune_calib.results.tables import SCHEMAS, atomic_write, read_table, write_file, write_results
 
 
 def row(**values):

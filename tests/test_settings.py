@@ -11,29 +11,31 @@ from analysis.ladder import recipes as tables
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.docs.test_pages import blocks, page
-from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
-from tune_calib.manifests import RungRecord, SweepManifest
-from tune_calib.names import SLOTS
-from tune_calib.pipelines import side_by_side
-from tune_calib.recipe import QUICK
-from tune_calib.registry import DATASETS, LADDERS, METHODS, SPACES
-from tune_calib.results import read_table
-from tune_calib.settings import effective, own_recipe
-from tune_calib.slots.base import OptimisedSlot
-from tune_calib.slots.head import HeadSlot
-from tune_calib.slots.network import NetworkSlot
-from tune_calib.spec import TrialSpec, canonical_json
+from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.run import planned_works, question_of
+from tune_calib.results.manifests import RungRecord, SweepManifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.recipe import QUICK
+from tune_calib.spec.settings import effective, own_recipe
+from tune_calib.spec.slots.base import OptimisedSlot
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.space import SPACES
+from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
-from tune_calib.tuning.backend.trainables import trainable
 from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.site import Site
-from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.run import planned_works, question_of
 
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
 
@@ -355,7 +357,7 @@ def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
 def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_path):
     code = next(text for text in blocks(page("index"), "python") if "tune.Tuner" in text)
     code = code.replace("/tmp/own", str(tmp_path)).replace("num_samples=8", "num_samples=2")
-    from tune_calib.tuning.backend.launch import ray_session
+    from tune_calib.tuning.ray.launch import ray_session
 
     with ray_session(None):
         exec(compile(code, "index.md", "exec"), {})

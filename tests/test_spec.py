@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from tune_calib.errors import UserError
-from tune_calib.registry import METHODS
-from tune_calib.settings import own_recipe
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.settings import own_recipe
+from tune_calib.spec.trial import TrialSpec
 
 GOLDEN = {
     "data": {"dataset": "cifar10", "train_fraction": 0.5},
@@ -20,7 +20,7 @@ GOLDEN = {
 
 def test_hash_is_the_same_in_another_process_and_hash_seed():
     program = (
-        "import json,sys; from tune_calib.spec import TrialSpec;"
+        "import json,sys; from tune_calib.spec.trial import TrialSpec;"
         "print(TrialSpec.build(**json.loads(sys.argv[1])).hash)"
     )
     hashes = {
@@ -124,7 +124,7 @@ def test_a_mistake_is_one_line_that_names_it(slots, told):
 
 def test_spec_and_results_need_no_torch():
     program = (
-        "import sys, tune_calib.spec, tune_calib.results, tune_calib.names;"
+        "import sys, tune_calib.spec, tune_calib.results, tune_calib.spec.names;"
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 _LIBRARY = {
-    "calibration_report": "tune_calib.report",
+    "calibration_report": "tune_calib.library.report",
     "RetrainedHead": "tune_calib.library.retrained",
     "load_calibrated": "tune_calib.library.calibrated",
     **dict.fromkeys(

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from tabulate import MIN_PADDING, SEPARATING_LINE, tabulate
 
 from tune_calib.errors import UserError
-from tune_calib.registry import nearest
+from tune_calib.text import nearest
 
 _GAP = 2  # blanks between two columns
 _LINES = 2  # of a cell of words, at most; a longer one needs a wider column

@@ -1,7 +1,6 @@
 """Registries of data sets, backbones, methods, recipes, ladders and so on, a package each."""
 
 import contextlib
-import difflib
 import importlib
 import json
 import pkgutil
@@ -9,24 +8,11 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tune_calib import caches
 from tune_calib.errors import UserError
-from tune_calib.strict import StrictModel
-from tune_calib.wording import shown
-
-if TYPE_CHECKING:  # the records stand above this module, which knows neither torch nor optuna
-    from analysis.figure import Figure
-    from analysis.ladder.results import LadderResults
-    from analysis.search.load import SearchResults
-    from tune_calib.data.base import DatasetInfo
-    from tune_calib.ladder import Ladder
-    from tune_calib.models.base import BackboneInfo
-    from tune_calib.recipe import Recipe
-    from tune_calib.reproduction import Reproduction
-    from tune_calib.space import Space
+from tune_calib.text import nearest, shown
 
 
 class Record(Protocol):
@@ -38,27 +24,6 @@ class Record(Protocol):
 
 
 T = TypeVar("T", bound=Record)
-
-_MOST_NAMES = 8  # that a message suggests
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known.
-
-    Names that start with the given one come first, then names that contain it, then the most
-    similar one.
-    """
-    if not known:
-        return "; there are none"
-    part = name.lower()
-    close = [each for each in known if len(part) >= 2 and each.lower().startswith(part)]
-    close = close or [each for each in known if len(part) >= 3 and part in each.lower()]
-    close = close or difflib.get_close_matches(name, known, n=1)
-    if not close:
-        return f"; known: {', '.join(known)}"
-    *others, last = map(repr, close[:_MOST_NAMES])
-    names = f"{', '.join(others)} or {last}" if others else last
-    return f"; did you mean {names}{', ...' if len(close) > _MOST_NAMES else ''}?"
 
 
 class Registry(Generic[T]):
@@ -72,11 +37,11 @@ class Registry(Generic[T]):
     Args:
         kind: what a record is, for messages.
         package: its modules register the program's own records.
-        record: name of the class of a record, which stands above this module.
+        record: the class of a record.
         parted: its names are ``GROUP/NAME``, as those of the papers' tables.
     """
 
-    def __init__(self, kind: str, package: str, record: str, parted: bool = False) -> None:
+    def __init__(self, kind: str, package: str, record: type[Any], parted: bool = False) -> None:
         self.kind = kind
         self._package = package
         self._record = record
@@ -96,9 +61,8 @@ class Registry(Generic[T]):
             ValueError: the name is none, or is taken.
         """
         origin = self._origin_of_caller(sys._getframe(1).f_globals)
-        # By name: the classes stand above this module, and importing them would close a circle.
-        if self._record not in (kind.__name__ for kind in type(record).__mro__):
-            raise TypeError(f"a {self.kind} is a {self._record}, got {shown(record)}")
+        if not isinstance(record, self._record):
+            raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {shown(record)}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(
                 f"{shown(record.name)} names no {self.kind}: take letters, digits, _.-"
@@ -282,83 +246,3 @@ def loading(origin: str) -> Iterator[None]:
         yield
     finally:
         _loading = before
-
-
-class Params(StrictModel):
-    """Hyper-parameters of a method."""
-
-
-Need = Literal["calib_pass", "two_forward_passes", "stages"]
-NEEDS: dict[Need, str] = {
-    "calib_pass": "a pass over calib after each epoch",
-    "two_forward_passes": "two forward passes a step",
-    "stages": "a backbone that can be run stage by stage",
-}
-
-
-@dataclass(frozen=True)
-class MethodInfo:
-    """What the rest of the program may know of a method without running it.
-
-    Attributes:
-        name: registry key.
-        kind: which slot of a trial spec it fills.
-        title: one-line description.
-        paper: authors and venue.
-        year: year of publication.
-        url: where to read it.
-        formula: LaTeX of the loss or the update, exactly as it is carried out.
-        bibtex: entries to cite, one after the other.
-        params: model of the hyper-parameters, with the defaults of the paper.
-        implementation: the class that carries the method out.
-        needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
-        per_head: hyper-parameters that may differ between the heads of one population.
-        recipe: name of the recipe by which its authors train it; its optimiser is taken where
-            each method's own is asked for. None: as all others.
-        dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
-            (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
-        pairs_by_order: the order of a batch decides which of its samples are paired.
-        trains_own_head: a network method trains the network's linear head, so that a head method
-            can continue from it.
-        keeps_accuracy: of a post-hoc method, whether it never changes which class is first; None
-            of other kinds.
-        classes: the only number of classes that a post-hoc method takes; None: any.
-    """
-
-    name: str
-    kind: Literal["network", "head", "posthoc"]
-    title: str
-    paper: str
-    year: int
-    url: str
-    params: type[Params]
-    implementation: type[Any]
-    formula: str = ""
-    bibtex: str = ""
-    needs: frozenset[Need] = frozenset()
-    per_head: frozenset[str] = frozenset()
-    recipe: str | None = None
-    dataset_defaults: dict[str, dict[str, Any]] | None = None
-    pairs_by_order: bool = False
-    trains_own_head: bool = True
-    keeps_accuracy: bool | None = None
-    classes: int | None = None
-
-
-METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", "MethodInfo")
-DATASETS: Registry["DatasetInfo"] = Registry("data set", "tune_calib.data.datasets", "DatasetInfo")
-BACKBONES: Registry["BackboneInfo"] = Registry(
-    "backbone", "tune_calib.models.backbones", "BackboneInfo"
-)
-RECIPES: Registry["Recipe"] = Registry("recipe", "tune_calib.recipes", "Recipe")
-LADDERS: Registry["Ladder"] = Registry("ladder", "ablations", "Ladder")
-REPRODUCTIONS: Registry["Reproduction"] = Registry(
-    "table of a paper", "ablations.papers", "Reproduction", parted=True
-)
-SPACES: Registry["Space"] = Registry("search space", "search_spaces", "Space")
-LADDER_FIGURES: Registry["Figure[LadderResults]"] = Registry(
-    "figure of a ladder", "analysis.ladder.figures", "Figure"
-)
-SEARCH_FIGURES: Registry["Figure[SearchResults]"] = Registry(
-    "figure of a search", "analysis.search.figures", "Figure"
-)

@@ -1,6 +1,6 @@
 """What tables of MaC-Cal (arXiv 2508.09116) have in common."""
 
-from tune_calib.reproduction import Setting
+from tune_calib.spec.reproduction import Setting
 
 # Losses as printed, and their names here.
 LOSSES = {

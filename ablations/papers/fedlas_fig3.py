@@ -3,8 +3,7 @@
 We have the figure's subject alone, and so it claims nothing here.
 """
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import CPU, REPRODUCTIONS, SMOKE, Reproduction, Run, Setting
 
 REPRODUCTIONS.register(
     Reproduction(

@@ -1,7 +1,14 @@
 """FeDLaS (ECCV 2026): which indicator of confidence it needs."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _OWN = "feature norm L1 (NCI)"
 

@@ -1,7 +1,14 @@
 """FeDLaS (ECCV 2026), table 1: losses on CIFAR and Tiny-ImageNet, ResNet-50 and ResNet-101."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 REPRODUCTIONS.register(
     Reproduction(

@@ -3,8 +3,7 @@
 Claims are what the four printed columns show; where one of them does not, it is said beside.
 """
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import REPRODUCTIONS, SMOKE, Claim, Reproduction, Run, Setting
 
 _DATASETS = ("cub", "aircraft")
 _OWN = (("fedlas_ls", "FeDLaS-LS"), ("fedlas_mbls", "FeDLaS-MbLS"))

@@ -4,10 +4,10 @@ The authors' program prints AUROC by the entropy and by the largest probability;
 table has is not said.
 """
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import (
+from tune_calib.spec.reproduction import (
     CPU,
     FOREIGN_SMOKE,
+    REPRODUCTIONS,
     Claim,
     Reproduction,
     Run,

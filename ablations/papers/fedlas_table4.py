@@ -1,7 +1,14 @@
 """FeDLaS (ECCV 2026), table 4: over- and under-confidence apart, ResNet-50."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _METHODS = ("ce", "ls", "fedlas_ls", "mbls", "fedlas_mbls")
 

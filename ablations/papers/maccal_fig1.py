@@ -1,7 +1,14 @@
 """MaC-Cal (arXiv 2508.09116), figure 1: masks at inference alone, on a network as it is."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU_HEADS, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU_HEADS,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _AVERAGED = tuple(f"at inference, q {q}, mc" for q in (0.9, 0.7, 0.5, 0.3))
 

@@ -4,8 +4,7 @@ We have the figure's subject alone, and so it claims nothing here. It is drawn o
 heads of any shape compare.
 """
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU_HEADS, SMOKE, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import CPU_HEADS, REPRODUCTIONS, SMOKE, Reproduction, Run, Setting
 
 REPRODUCTIONS.register(
     Reproduction(

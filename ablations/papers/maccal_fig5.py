@@ -6,8 +6,15 @@ is drawn for: the method stays below the network it stands on as corruptions gro
 
 from dataclasses import replace
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _SEVERITIES = tuple(f"generated/mean/{severity}/ece" for severity in range(1, 6))
 _SHIFT = ("generated",)

@@ -1,7 +1,14 @@
 """MaC-Cal (arXiv 2508.09116), figure 6: mixup's alpha, over- and under-confidence apart."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 REPRODUCTIONS.register(
     Reproduction(

@@ -1,7 +1,14 @@
 """MaC-Cal (arXiv 2508.09116), figure 7: how much it depends on gamma."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU_HEADS, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU_HEADS,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _OWN = "gamma 0.95"
 _OTHERS = tuple(f"gamma {gamma}" for gamma in (0.7, 0.75, 0.8, 0.85, 0.9, 1.0))

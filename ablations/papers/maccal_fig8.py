@@ -1,7 +1,14 @@
 """MaC-Cal (arXiv 2508.09116), figure 8: sparsity and its largest step tau over stage II."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU_HEADS, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU_HEADS,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _STATIC, _FULL = "+ static adaptive sparsity", "+ decaying adaptive sparsity"
 

@@ -4,10 +4,10 @@ The print has means over SVHN and the other CIFAR, and names neither network nor
 earlier program (BalCAL) takes the largest probability.
 """
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import (
+from tune_calib.spec.reproduction import (
     CPU,
     FOREIGN_SMOKE,
+    REPRODUCTIONS,
     Claim,
     Reproduction,
     Run,

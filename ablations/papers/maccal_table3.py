@@ -1,8 +1,7 @@
 """MaC-Cal (arXiv 2508.09116), table 3: MaC-Cal on networks of other losses, CIFAR averages."""
 
 from ablations.papers._maccal import LOSSES, PAPER
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run
+from tune_calib.spec.reproduction import CPU, REPRODUCTIONS, SMOKE, Claim, Reproduction, Run
 
 REPRODUCTIONS.register(
     Reproduction(

@@ -4,8 +4,15 @@ Seconds of two machines do not compare: what can be held against the print is th
 training. The claims are of what all nine printed columns have.
 """
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 REPRODUCTIONS.register(
     Reproduction(

@@ -2,8 +2,15 @@
 
 from itertools import pairwise
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU_HEADS, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU_HEADS,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _FULL = "+ decaying adaptive sparsity"
 _STEPS = (

@@ -1,7 +1,14 @@
 """TST (Jordahn and Olmos, arXiv 2405.01196): two stages against the same network end to end."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 _TST = "frozen, fresh MLP (TST)"
 

@@ -1,7 +1,14 @@
 """TST (arXiv 2405.01196) as it was reproduced (Khodaverdian et al., TMLR 2025)."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import CPU_HEADS, SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import (
+    CPU_HEADS,
+    REPRODUCTIONS,
+    SMOKE,
+    Claim,
+    Reproduction,
+    Run,
+    Setting,
+)
 
 REPRODUCTIONS.register(
     Reproduction(

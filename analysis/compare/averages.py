@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.compare.ranks import Collected, Gathered, gather, is_published, name, source_of
 from tune_calib.errors import UserError
-from tune_calib.names import legend
+from tune_calib.spec.names import legend
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,9 @@ from analysis.latex import Table as LatexTable
 from analysis.latex import label_of, latex_cell, render
 from analysis.text import Cell, Record, best_two, number_cell, rounded, title
 from tune_calib import console
-from tune_calib.names import METRICS, signed
-from tune_calib.wording import counted
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import signed
+from tune_calib.text import counted
 
 _PARTS = ("o_ece", "u_ece")  # together the ECE
 _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them

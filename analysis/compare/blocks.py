@@ -12,7 +12,7 @@ from analysis.compare.ranks import RankTable, name
 from analysis.compare.regime import regime_of
 from analysis.load import Sweep
 from analysis.tidy import flags_of_methods, incomplete, tidy
-from tune_calib.names import legend, signed
+from tune_calib.spec.names import legend, signed
 
 
 @dataclass(frozen=True, eq=False)

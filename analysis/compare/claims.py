@@ -21,8 +21,8 @@ from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.tidy import parted, tidy
-from tune_calib.names import METRICS, column
-from tune_calib.reproduction import Claim
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.reproduction import Claim
 
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
 

@@ -13,8 +13,8 @@ from analysis.load import Sweep
 from analysis.settings import by_rung
 from analysis.tidy import check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
-from tune_calib.wording import counted
+from tune_calib.spec.metrics import METRICS
+from tune_calib.text import counted
 
 USUAL = ("accuracy", "ece", "nll")
 

@@ -8,7 +8,8 @@ from scipy import stats
 
 from analysis.compare.blocks import Matched
 from analysis.compare.intervals import ALPHA
-from tune_calib.names import METRICS, is_chance
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import is_chance
 
 MIN_BLOCKS = 5
 

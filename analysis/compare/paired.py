@@ -15,8 +15,8 @@ from analysis.compare.intervals import (
     t_interval,
 )
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
-from tune_calib.registry import nearest
+from tune_calib.spec.metrics import METRICS
+from tune_calib.text import nearest
 
 PAIRED_TESTS = ("wilcoxon", "t")
 MIN_PAIRS = 3

@@ -15,7 +15,8 @@ from analysis.latex import Table, label_of, render
 from analysis.latex_text import escape
 from analysis.text import Cell, best_two, cell, decimal_cell, number_cell, title
 from tune_calib import console
-from tune_calib.names import METRICS, signed
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import signed
 
 _TIES = {"competition": "ties share the smallest place", "average": "ties share the mean place"}
 

@@ -24,8 +24,9 @@ from analysis.tidy import (
     tidy,
 )
 from tune_calib.errors import UserError
-from tune_calib.names import CHANCE, METRICS, OOD_METRICS, legend
-from tune_calib.places import Place
+from tune_calib.paths import Place
+from tune_calib.spec.metrics import METRICS, OOD_METRICS
+from tune_calib.spec.names import CHANCE, legend
 
 TIES: dict[str, Literal["min", "average"]] = {"competition": "min", "average": "average"}
 KEY = ["dataset", "variant", "backbone", "split"]

@@ -13,8 +13,8 @@ import pandas as pd
 from analysis.compare.intervals import over_both
 from analysis.load import Sweep
 from analysis.text import number
-from tune_calib.names import BASE, column
-from tune_calib.wording import counted
+from tune_calib.spec.metrics import BASE, column
+from tune_calib.text import counted
 
 PLAIN = "ce"  # the networks that all papers begin with
 _NOT_RECORDED = "The regime of the base network was not recorded"

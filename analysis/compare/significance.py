@@ -15,7 +15,7 @@ from analysis.compare.intervals import t_interval
 from analysis.compare.paired import MIN_PAIRS, PAIRED_TESTS, compare
 from analysis.load import Sweep
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 
 @dataclass(frozen=True, eq=False)

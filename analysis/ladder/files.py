@@ -10,6 +10,7 @@ from analysis import latex
 from analysis.compare import significance_tables
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.significance import are_rivals
+from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.options import Options
@@ -24,11 +25,10 @@ from analysis.published import beside
 from analysis.text import texts
 from tune_calib.console import Text
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, column, metrics_of_trials
-from tune_calib.places import Place
-from tune_calib.registry import LADDER_FIGURES, nearest
-from tune_calib.results import atomic_write
-from tune_calib.wording import counted
+from tune_calib.paths import Place
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
+from tune_calib.text import counted, nearest
 
 
 def write_files(out: Place, options: Options, before: Kept) -> str:

@@ -6,7 +6,8 @@ import pandas as pd
 
 from analysis.ladder.means import ladder_table, table_metrics
 from analysis.load import Sweep
-from analysis.text import AT_VALUE, NOTHING, Cell, Record, number, rounded, title
+from analysis.text import NOTHING, Cell, Record, number, rounded, title
+from tune_calib.spec.metrics import AT_VALUE
 
 
 def ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:

@@ -7,7 +7,8 @@ import pandas as pd
 from analysis.load import Sweep
 from analysis.published import published
 from analysis.tidy import column_in
-from tune_calib.names import METRICS, column, count_flags
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.names import count_flags
 
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 

@@ -17,7 +17,6 @@ from analysis.page.table import Table
 from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.text import (
-    AT_VALUE,
     NOTHING,
     Cell,
     cell,
@@ -28,8 +27,9 @@ from analysis.text import (
     title,
 )
 from analysis.tidy import planned_trials
-from tune_calib.names import BASE, STATUSES, column, legend
-from tune_calib.results import is_metric_column
+from tune_calib.results.tables import is_metric_column
+from tune_calib.spec.metrics import AT_VALUE, BASE, column
+from tune_calib.spec.names import STATUSES, legend
 
 # Splits of the regime, which has columns of its own, and what settings were chosen by.
 _NOT_SHOWN = ("select", "train", BASE)

@@ -11,12 +11,12 @@ from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import NOTHING, Cell, Record, cell, text_table, texts
 from tune_calib import console
-from tune_calib.names import BASE, HEAD_BELOW, column
-from tune_calib.remarks import shown
-from tune_calib.slots.base import Slot
-from tune_calib.slots.head import HeadSlot
-from tune_calib.slots.network import NetworkSlot
-from tune_calib.wording import counted
+from tune_calib.spec.metrics import BASE, column, format_value
+from tune_calib.spec.names import HEAD_BELOW
+from tune_calib.spec.slots.base import Slot
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.text import counted
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
 # What a rung is, not how it was trained: its label and the table of settings tell these.
@@ -89,9 +89,9 @@ def of_heads_below(sweep: Sweep) -> list[str]:
         told = [f"{head} {how[key].text}" for key, head in _HOW.items() if key in how]
         lines.append(
             f"{rung.label}: {len(below)} of {counted(len(rows), 'head')} far below the network "
-            f"under it, {shown('accuracy', own)} accurate on test where the network is "
-            f"{shown('accuracy', base)}; trained by {', '.join(told)}; they may be trained too "
-            "briefly for a comparison of their calibration"
+            f"under it, {format_value('accuracy', own)} accurate on test where the network is "
+            f"{format_value('accuracy', base)}; trained by {', '.join(told)}; they may be trained "
+            "too briefly for a comparison of their calibration"
         )
     return lines
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from analysis.ladder.options import Options
 from analysis.page.kept import basis_of, kept
-from tune_calib.places import Place, folder_to_fill
+from tune_calib.paths import Place, folder_to_fill
 
 
 def write_report(

@@ -15,8 +15,8 @@ from scipy import stats
 from analysis.ladder.means import trials_of_each
 from analysis.load import Sweep
 from analysis.text import NOTHING, Cell, Record, decimal_cell
-from tune_calib.places import Place
-from tune_calib.results import read_files
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_files
 
 QUANTITIES = {
     "over": "gate +1:\nover-confident (%)",

@@ -11,8 +11,8 @@ from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
 from analysis.page.page import Link, Section, render
 from analysis.tidy import complaints
-from tune_calib.names import SEARCH_MANIFEST
-from tune_calib.optimism import EVALUATION
+from tune_calib.results.selection import EVALUATION
+from tune_calib.spec.names import SEARCH_MANIFEST
 
 
 def page(

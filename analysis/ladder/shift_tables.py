@@ -12,7 +12,8 @@ from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.text import NOTHING, Cell, Record, best_two, capital, number_cell, rounded, title
-from tune_calib.names import METRICS, NOT_GENERATED, column, is_chance, legend
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.names import NOT_GENERATED, is_chance, legend
 
 OOD_SHOWN = ("auroc", "aupr_in", "aupr_out", "fpr95", "auroc_entropy", "fpr95_entropy")
 CORRUPTION_SHOWN = ("accuracy", "ece")

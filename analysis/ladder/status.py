@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tune_calib.folders import LOST, no_sweep, sweep_of
-from tune_calib.names import STATUSES
-from tune_calib.places import Place
-from tune_calib.results import read_table
-from tune_calib.wording import counted
+from tune_calib.paths import Place
+from tune_calib.results.folders import LOST, no_sweep, sweep_of
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import STATUSES
+from tune_calib.text import counted
 
 MISSING = "missing"
 

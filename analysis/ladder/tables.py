@@ -13,7 +13,8 @@ from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
 from tune_calib import console
-from tune_calib.names import METRICS, is_chance, legend
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of printed numbers
 _FIRST = ("ece", "accuracy", "nll")  # metrics that matter most, where the screen is narrow

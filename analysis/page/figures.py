@@ -16,9 +16,9 @@ from analysis import style
 from analysis.figure import Figure
 from analysis.page.kept import Kept
 from analysis.page.side_by_side import side_by_side
-from tune_calib.activity import activity
 from tune_calib.errors import DamagedFileError, UserError, traced
-from tune_calib.places import Place
+from tune_calib.paths import Place
+from tune_calib.progress import activity
 from tune_calib.registry import Registry
 
 R = TypeVar("R")

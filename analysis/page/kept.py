@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis.figure import Figure
-from tune_calib import contents
-from tune_calib.columns import COLUMNS
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.manifests import VERSION, DrawnRecord, ReportRecord
-from tune_calib.places import Place
+from tune_calib.paths import Place
+from tune_calib.results import contents
+from tune_calib.results.columns import COLUMNS
+from tune_calib.results.manifests import VERSION, DrawnRecord, ReportRecord
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from tune_calib.places import Place
+from tune_calib.paths import Place
 
 
 def whereabouts(out: Place, names: Sequence[str]) -> list[str]:

@@ -12,9 +12,9 @@ from analysis.reproduction.quantities import QUANTITIES, head, value_cell
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.text import Cell, Record
 from analysis.tidy import parted
-from tune_calib.manifests import RungRecord
-from tune_calib.names import column
-from tune_calib.reproduction import Reproduction, Run
+from tune_calib.results.manifests import RungRecord
+from tune_calib.spec.metrics import column
+from tune_calib.spec.reproduction import Reproduction, Run
 
 Key = tuple[str, str]
 _PRINTED_AS = {FOREIGN_MEAN: "ood/average"}

@@ -10,6 +10,7 @@ from tabulate import tabulate
 from analysis import latex
 from analysis.compare.claims import judge_networks
 from analysis.compare.regime import name_of, regime_of
+from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.environment import environment
@@ -23,10 +24,9 @@ from analysis.shifts import OOD
 from analysis.text import texts
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
-from tune_calib.places import Place
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.reproduction import Reproduction, Run
-from tune_calib.results import atomic_write
+from tune_calib.paths import Place
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec.reproduction import Reproduction, Run
 
 PAGE = "reproduction.html"
 RULE = (

@@ -10,7 +10,7 @@ from analysis.reproduction.quantities import QUANTITIES, head, interval_cell, va
 from analysis.text import Cell, Record, cell
 from analysis.tidy import parted
 from tune_calib.console import Table
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 SEEDS_ALONE = "over seeds alone"
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.compare.regime import name_of, regime_of
+from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.reproduction import beside, judged
@@ -16,9 +17,9 @@ from analysis.reproduction.files import RULE, Made, is_given, markdown, read_mad
 from analysis.reproduction.judged import Judged
 from analysis.text import texts
 from tune_calib.errors import DamagedFileError
-from tune_calib.places import Place
-from tune_calib.registry import LADDER_FIGURES, REPRODUCTIONS
-from tune_calib.results import atomic_write
+from tune_calib.paths import Place
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec.reproduction import REPRODUCTIONS
 
 PAGE = "claims.md"
 LOCK = "lock.json"

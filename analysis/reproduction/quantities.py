@@ -13,8 +13,8 @@ from analysis.ladder.cost import costs
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.text import NOTHING, Cell, decimal_cell, number_cell, span_cell, title
-from tune_calib.names import METRICS
-from tune_calib.results import read_table
+from tune_calib.results.tables import read_table
+from tune_calib.spec.metrics import METRICS
 
 
 @dataclass(frozen=True)

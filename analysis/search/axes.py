@@ -16,8 +16,8 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.interactive.told import tell
 from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, trend
-from analysis.text import number, printed_scale, title
-from tune_calib.names import METRICS
+from analysis.text import number, title
+from tune_calib.spec.metrics import METRICS
 
 _WIDE_FROM = 5  # largest over smallest value of a metric
 
@@ -40,7 +40,7 @@ def draw_against(
         default: the method's own value, which is marked; None for no mark.
         index: of colour and mark.
     """
-    scale = printed_scale(metric)
+    scale = METRICS[metric].scale
     values, has_numbers = list(table["value"]), is_numeric(table["value"])
     positions = values if has_numbers else list(range(len(values)))
     color = style.color(index)
@@ -90,7 +90,7 @@ def draw_heat_map(
         default: the paper's values by setting; the cell that is nearest gets a frame.
     """
     is_less_better = METRICS[metric].is_less_better
-    scale = printed_scale(metric)
+    scale = METRICS[metric].scale
     values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
     # Notes from the plain values, since ``number`` turns them into percent itself.
@@ -135,7 +135,7 @@ def draw_share(
     away = np.sort(distances(table, metric).dropna().to_numpy())
     # Of all fillings: one that diverged is not near the best.
     shares = np.arange(1, len(away) + 1) / len(table)
-    positions = printed_scale(metric) * away
+    positions = METRICS[metric].scale * away
     axis.step(positions, 100 * shares, where="post", color=style.color(index), label=label)
     unit = {"fraction": "points", "nats": "nats", "score": "score"}[METRICS[metric].unit]
     name = METRICS[metric].title
@@ -170,7 +170,7 @@ def draw_tried(
         published: further values that are marked.
         tell_rows: says what each row is, to who points at its mark.
     """
-    scale = printed_scale(metric)
+    scale = METRICS[metric].scale
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
     positions, names = _positions(rows[setting])

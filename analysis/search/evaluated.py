@@ -9,10 +9,17 @@ from analysis.page.page import Link
 from analysis.page.table import Table
 from analysis.search.load import SearchResults
 from analysis.text import Cell, Record, capital, cell, number_cell, title
-from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.names import legend, signed
-from tune_calib.optimism import BASELINE, CHOSEN, DEFAULTS, EVALUATION, OPTIMISM, seen
-from tune_calib.remarks import of_reads
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.selection import (
+    BASELINE,
+    CHOSEN,
+    DEFAULTS,
+    EVALUATION,
+    OPTIMISM,
+    of_reads,
+    seen,
+)
+from tune_calib.spec.names import legend, signed
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from analysis import latex
 from analysis.compare.regime import of_baseline
+from analysis.figure import SEARCH_FIGURES
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
@@ -15,12 +16,11 @@ from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
 from analysis.text import text_table, texts
 from tune_calib.console import Part, Prose, Text
-from tune_calib.names import SEARCH_EVALUATED, legend
-from tune_calib.places import Place
-from tune_calib.registry import SEARCH_FIGURES
-from tune_calib.remarks import of_reads
-from tune_calib.results import atomic_write
-from tune_calib.wording import as_setting
+from tune_calib.paths import Place
+from tune_calib.results.selection import of_reads
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.text import as_setting
 
 
 def write_files(out: Place, before: Kept) -> str:

@@ -10,18 +10,12 @@ import pandas as pd
 from analysis.search.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.folders import search_of
-from tune_calib.manifests import Look, SearchEvaluated, SearchManifest, SearchOutcome
-from tune_calib.names import (
-    METRICS,
-    SEARCH_EVALUATED,
-    SEARCH_OUTCOME,
-    STATUSES,
-    column,
-    is_chance,
-)
-from tune_calib.places import Place
-from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
+from tune_calib.paths import Place
+from tune_calib.results.folders import search_of
+from tune_calib.results.manifests import Look, SearchEvaluated, SearchManifest, SearchOutcome
+from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
 
 _MOST_SHOWN = 6  # settings that figures show
 

@@ -1,7 +1,7 @@
 """The report of a search: made of what its folder holds, told again where nothing changed."""
 
 from analysis.page.kept import basis_of, kept
-from tune_calib.places import Place, folder_to_fill
+from tune_calib.paths import Place, folder_to_fill
 
 
 def write_search_report(out: Place) -> str:

@@ -15,10 +15,10 @@ from analysis.load import with_flags
 from analysis.settings import settings
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, column
-from tune_calib.places import Place
-from tune_calib.registry import nearest
-from tune_calib.results import read_table
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_table
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.text import nearest
 
 MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 _ROUNDING = 1e-9  # a filling at the margin is within it, whatever its last bits

@@ -22,7 +22,8 @@ from analysis.text import (
     texts,
     title,
 )
-from tune_calib.names import METRICS, legend, signed
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import legend, signed
 
 BEST = 10
 _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}

@@ -12,12 +12,12 @@ from analysis.search.tables import best_rows
 from analysis.text import Cell, Record, cell, number_cell, title
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
-from tune_calib.folders import is_search
-from tune_calib.manifests import SearchEvaluated
-from tune_calib.names import SEARCH_EVALUATED, legend
-from tune_calib.places import Place
-from tune_calib.results import atomic_write
-from tune_calib.wording import counted
+from tune_calib.paths import Place
+from tune_calib.results.folders import is_search
+from tune_calib.results.manifests import SearchEvaluated
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.text import counted
 
 PAGE = "report.html"
 SHOWN = ("accuracy", "ece", "nll")

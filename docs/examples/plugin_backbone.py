@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from tune_calib.models.base import BackboneInfo, Init
-from tune_calib.registry import BACKBONES
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 WIDTH = 128
 

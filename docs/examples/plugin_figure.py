@@ -4,9 +4,8 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
-from tune_calib.registry import LADDER_FIGURES
 
 COLUMNS = ["select/ece", "test/ece"]
 

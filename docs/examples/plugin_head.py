@@ -6,9 +6,9 @@ from torch.nn.functional import normalize
 
 from tune_calib.methods import HeadContext, HeadMethod
 from tune_calib.models.heads import init_stack
-from tune_calib.registry import METHODS, SPACES, MethodInfo, Params
-from tune_calib.slots.head import HeadSlot
-from tune_calib.space import Space, log_uniform
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.space import SPACES, Space, log_uniform
 
 
 class CosineParams(Params):

@@ -1,7 +1,6 @@
 """Does label smoothing leave anything for temperature scaling to mend?"""
 
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 SMOOTHED = {"method": "ls", "alpha": 0.1}
 

@@ -4,8 +4,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods import NetworkMethod, label_log_probs
-from tune_calib.registry import METHODS, SPACES, MethodInfo, Params
-from tune_calib.space import Space, uniform
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.space import SPACES, Space, uniform
 
 
 class PolyParams(Params):

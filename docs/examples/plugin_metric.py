@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tune_calib.names import METRICS, Metric
+from tune_calib.spec.metrics import METRICS, Metric
 
 
 def ks_error(logits: Tensor, labels: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tune_calib.registry import RECIPES
+from tune_calib.spec.recipe import RECIPES
 
 FOCAL = RECIPES["focal"]
 

@@ -1,7 +1,6 @@
 """Table 2 of an invented paper: label smoothing beside temperature scaling."""
 
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import SMOKE, Claim, Reproduction, Run, Setting
+from tune_calib.spec.reproduction import REPRODUCTIONS, SMOKE, Claim, Reproduction, Run, Setting
 
 REPRODUCTIONS.register(
     Reproduction(

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from docs.generate.page import table
-from tune_calib.fields import code
-from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES, Registry
+from tune_calib.cli.fields import code
+from tune_calib.registry import Registry
 
 
 def every_figure() -> str:

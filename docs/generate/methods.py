@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from docs.generate.formulas import drawn
 from docs.generate.page import Page, table
-from tune_calib import fields
-from tune_calib.fields import code
-from tune_calib.registry import METHODS, NEEDS, RECIPES, SPACES, MethodInfo
-from tune_calib.wording import as_setting
+from tune_calib.cli import fields
+from tune_calib.cli.fields import code
+from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.space import SPACES
+from tune_calib.text import as_setting
 
 KINDS = {"network": "Network methods", "head": "Head methods", "posthoc": "Post-hoc methods"}
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 
 from docs.generate.page import table
-from tune_calib.fields import code
-from tune_calib.recipe import QUICK, Recipe
-from tune_calib.registry import DATASETS, METHODS, RECIPES
-from tune_calib.spec import SLOTS
-from tune_calib.wording import as_setting
+from tune_calib.cli.fields import code
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
+from tune_calib.spec.trial import SLOTS
+from tune_calib.text import as_setting
 
 Columns = Mapping[str, Mapping[str, Mapping[str, object]]]
 

@@ -2,8 +2,8 @@
 
 from docs.generate.methods import linked
 from docs.generate.page import table
-from tune_calib import fields
-from tune_calib.spec import SLOTS
+from tune_calib.cli import fields
+from tune_calib.spec.trial import SLOTS
 
 
 def of_slots() -> str:

@@ -3,8 +3,8 @@
 from pydantic import BaseModel
 
 from docs.generate.page import table
-from tune_calib.fields import code
-from tune_calib.tuning.sweep.format import (
+from tune_calib.cli.fields import code
+from tune_calib.experiments.format import (
     Entry,
     Method,
     SearchOptions,

@@ -8,16 +8,17 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from docs.generate.page import table
-from tune_calib.columns import COLUMNS
-from tune_calib.fields import code
-from tune_calib.manifests import (
+from tune_calib.cli.fields import code
+from tune_calib.results.columns import COLUMNS
+from tune_calib.results.manifests import (
     ReportRecord,
     SearchEvaluated,
     SearchManifest,
     SearchOutcome,
     SweepManifest,
 )
-from tune_calib.names import FLAGS, METRICS
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import FLAGS
 
 FILES: tuple[type[BaseModel], ...] = (
     SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated, ReportRecord,

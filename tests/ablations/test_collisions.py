@@ -7,14 +7,14 @@ import pytest
 
 from tests import fake_results
 from tests.support import job_in
-from tune_calib.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
-from tune_calib.manifests import VERSION, Look, SearchEvaluated
-from tune_calib.optimism import CHOSEN, DEFAULTS
-from tune_calib.pipelines import side_by_side
-from tune_calib.registry import LADDERS, METHODS
-from tune_calib.results import write_results
+from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.selection import CHOSEN, DEFAULTS
+from tune_calib.results.tables import write_results
+from tune_calib.spec.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.pipelines import side_by_side
 from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.folder import refuse_mended
 from tune_calib.tuning.search.candidates import Candidates

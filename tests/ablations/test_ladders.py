@@ -7,11 +7,13 @@ import pytest
 
 import ablations
 from analysis.published import published
-from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, left_out
-from tune_calib.pipelines import all_of, side_by_side
-from tune_calib.registry import DATASETS, LADDERS, METHODS, RECIPES
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS, expand, left_out
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.pipelines import all_of, side_by_side
+from tune_calib.spec.recipe import RECIPES
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 

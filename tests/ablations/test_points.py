@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tune_calib.asked import Asked
-from tune_calib.ladder import expand
-from tune_calib.registry import DATASETS, LADDERS, METHODS
-from tune_calib.spec import content_hash
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import content_hash
 
 ROOT = Path(__file__).parents[2]
 IMAGES = [name for name in DATASETS if DATASETS[name].quick]

@@ -10,8 +10,8 @@ from analysis.compare.claims import judge
 from analysis.load import load
 from analysis.shifts import FAMILIES
 from tests import fake_results
-from tune_calib.reproduction import Claim
-from tune_calib.results import read_table, write_table
+from tune_calib.results.tables import read_table, write_table
+from tune_calib.spec.reproduction import Claim
 
 COMMON = np.random.default_rng(0).normal(0, 0.02, 200)
 KINDS = FAMILIES["generated"]

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from analysis import style
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.interactive.figure import interactive
 from analysis.interactive.told import tell
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.search.load import load_search
 from tests import fake_results
-from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
 
 POINTS = [
     {**fake_results.DEFAULTS, "head.lr": rate, "head.epochs": epochs}

@@ -10,9 +10,9 @@ from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from tests import fake_results
 from tests.support import Reader
-from tune_calib.manifests import VERSION, Look, SearchEvaluated
-from tune_calib.optimism import BASELINE, CHOSEN, DEFAULTS, EVALUATION
-from tune_calib.results import read_table, write_results
+from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.selection import BASELINE, CHOSEN, DEFAULTS, EVALUATION
+from tune_calib.results.tables import read_table, write_results
 
 POINTS = [{**fake_results.DEFAULTS, "head.lr": rate} for rate in (0.1, 0.05, 0.02)]
 

@@ -13,7 +13,7 @@ from analysis.tidy import check_metric, default_split, parted, tidy
 from tests import fake_results
 from tests.support import here
 from tune_calib.errors import UserError
-from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
+from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_a_mistake_in_a_sweep_file_names_its_line(tmp_path):
 
 
 def test_plug_ins_of_a_call_end_with_it(tmp_path):
-    from tune_calib import plugins
+    from tune_calib.spec import plugins
 
     example = Path(__file__).parents[2] / "docs/examples/plugin_ladder.py"
     with pytest.raises(UserError, match="no_such"):

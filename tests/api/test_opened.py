@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 import tune_calib
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder.tables import markdown
 from analysis.load import load
 from tests import fake_results
 from tests.support import Reader
 from tune_calib.errors import UserError
-from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
 
 POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
 
@@ -83,7 +83,7 @@ def test_a_search_gives_its_suggestions_and_the_choice(folder):
 
 
 def test_what_a_search_chose_is_what_a_comparison_takes(folder):
-    from tune_calib.options import settings
+    from tune_calib.spec.options import settings
 
     chosen = tune_calib.open_results(folder / "tuned").chosen
     given = settings(further=chosen.items())

@@ -23,9 +23,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 
-from tune_calib import results
-from tune_calib.columns import TableName
-from tune_calib.manifests import PlannedRecord, RungRecord, SweepManifest
+from tune_calib.results import tables as results
+from tune_calib.results.columns import TableName
+from tune_calib.results.manifests import PlannedRecord, RungRecord, SweepManifest
 
 METHODS, EPOCHS, POPULATION = 20, 25, 50
 COLUMNS = [(f"data{d}", f"net{b}") for d in range(5) for b in range(4)]

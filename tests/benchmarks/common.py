@@ -11,17 +11,17 @@ from pathlib import Path
 
 import torch
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, TrainedNetwork, ensure_bank, load_network
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
-from tune_calib.ladder import PlannedTrial
-from tune_calib.registry import DATASETS
-from tune_calib.results import read_table
-from tune_calib.slots.head import HeadSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.results.tables import read_table
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import TrialSpec
 
 CPU = torch.device("cpu")
 CORES = os.cpu_count() or 1

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.cache import load_source
-from tune_calib.data.constants import NORMS
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_development_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
@@ -37,9 +36,10 @@ from tune_calib.engine.weights import read
 from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
 from tune_calib.models.build import build_network
-from tune_calib.registry import DATASETS, METHODS
-from tune_calib.slots.head import HeadSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.datasets import DATASETS, NORMS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import TrialSpec
 
 FOLDER = Path("runs/mac_cal-defaults")
 PUBLISHED = CIFAR10_ROOT.parent / "networks" / "cifar10"

@@ -17,8 +17,8 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank
 from tune_calib.engine.network import EVALUATION_BATCH, NetworkTrainer, predict
-from tune_calib.slots.network import Precision
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.slots.network import Precision
+from tune_calib.spec.trial import TrialSpec
 
 CLASSES, SIZE, BATCH = 10, 32, 128
 STEPS = {"small_cnn": 24, "resnet18": 2}

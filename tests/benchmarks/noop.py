@@ -12,8 +12,8 @@ from ray import tune
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.rows import TrialResult
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.search import networks as search_networks
 from tune_calib.tuning.search.driver import search
 

@@ -12,8 +12,8 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.methods._base import NetworkContext
-from tune_calib.registry import METHODS
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 BATCH, CLASSES, STEPS = 128, 10, 9
 CPC_CLASSES, CPC_BATCH = 200, 64

@@ -12,7 +12,7 @@ import time
 import torch
 from tabulate import tabulate
 
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 SETTINGS = [
     ("temperature", {}),

@@ -16,7 +16,7 @@ from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.metrics.summary import evaluate
-from tune_calib.settings import effective, suited_to
+from tune_calib.spec.settings import effective, suited_to
 
 SEEDS = 5
 METRICS = ("accuracy", "ece", "nll")

@@ -10,13 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from tests.benchmarks.common import CPU, Setting, cifar_sized, digits
-from tune_calib.asked import Asked, Seeds
 from tune_calib.data.augment import crop_flip, draw_views, normalise
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.population import PopulationTrainer, population_key
-from tune_calib.ladder import expand
-from tune_calib.registry import LADDERS
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.slots.head import HeadSlot
 
 HEAD_SEEDS = 5
 SAMPLES = 500

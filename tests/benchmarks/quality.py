@@ -19,7 +19,7 @@ from scipy import stats
 
 from tests.benchmarks.search import job
 from tests.benchmarks.studies import HEADS, NOISY, WAYS, history
-from tune_calib.space import Space, uniform
+from tune_calib.spec.space import Space, uniform
 from tune_calib.tuning.search import study as studies
 from tune_calib.tuning.search.driver import search
 from tune_calib.tuning.search.objective import Objective, Standing

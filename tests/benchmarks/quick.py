@@ -18,7 +18,7 @@ from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.metrics.summary import evaluate
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 Candidate = dict[str, Any]
 BASE: Candidate = {

@@ -9,15 +9,15 @@ import optuna
 from ray import tune
 
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
-from tune_calib.asked import Asked, Seeds
-from tune_calib.ladder import PlannedTrial, expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.tuning.backend.feed import run_plan
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.launch import ALL_EPOCHS, Resources, ray_session
-from tune_calib.tuning.backend.plan import HEAD_THREADS, Plan, RayTrial, make_plan
-from tune_calib.tuning.backend.pool import Pool
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import PlannedTrial, expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.tuning.ray.feed import run_plan
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.launch import ALL_EPOCHS, Resources, ray_session
+from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
+from tune_calib.tuning.ray.pool import Pool
+from tune_calib.tuning.ray.rows import Circumstances
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5

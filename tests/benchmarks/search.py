@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
-from tune_calib.asked import Asked
-from tune_calib.recipe import Settings
-from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import Settings
+from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.driver import MIN_SHARE, open_ledger, search
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective

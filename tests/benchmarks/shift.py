@@ -8,7 +8,7 @@ import torch
 
 from tests.benchmarks.common import CPU
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN, SEVERITIES
 from tune_calib.data.shift import opened_set
 from tune_calib.data.splits import Development
@@ -17,7 +17,7 @@ from tune_calib.engine.bank import BankKey, build_bank
 from tune_calib.engine.network import EVALUATION_BATCH, build
 from tune_calib.engine.shifts import ensure_shifted
 from tune_calib.engine.store import Store
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 SAMPLES = 200  # of the test split, and so of every severity of every kind
 BACKBONE = "resnet20_he"
@@ -26,7 +26,7 @@ BACKBONE = "resnet20_he"
 def main() -> None:
     """Print seconds and ratio for all generated kinds and noise, and for each kind alone."""
     spec = TrialSpec.build(data={"dataset": "cifar10"}, network={"backbone": BACKBONE})
-    info = info_of(spec.data)
+    info = spec.data.info
     images = torch.randint(0, 256, (SAMPLES, 3, 32, 32), dtype=torch.uint8)
     split = Split(images, torch.arange(SAMPLES) % 10, torch.arange(SAMPLES))
     network, method = build(spec, SAMPLES)

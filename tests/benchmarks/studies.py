@@ -17,8 +17,8 @@ import numpy as np
 from analysis import style
 from tests.benchmarks.common import CIFAR10_ROOT
 from tests.benchmarks.search import CIFAR10, job
-from tune_calib.recipe import Settings
-from tune_calib.results import read_table
+from tune_calib.results.tables import read_table
+from tune_calib.spec.datasets import Settings
 from tune_calib.tuning.search.driver import Found, search
 from tune_calib.tuning.search.objective import Objective
 

@@ -10,9 +10,9 @@ import torch
 from tests.benchmarks.common import CPU
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
+from tune_calib.determinism import PORTABLE
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.portable import PORTABLE
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 SAMPLES, EPOCHS = 1000, 3
 WAYS = {

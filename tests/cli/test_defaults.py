@@ -109,7 +109,7 @@ def test_a_command_that_goes_on_names_them_as_options(folder, monkeypatch):
 PLANTED = """
 from dataclasses import replace
 from pathlib import Path
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 Path({canary!r}).touch()
 METHODS.register(replace(METHODS["fl"], name="planted"))

@@ -14,11 +14,11 @@ from tests import fake_results
 from tests.support import command_line, run_of, small_spec
 from tune_calib.cli import app, main
 from tune_calib.errors import UserError
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.sweep.entries import works_of
-from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.run import Ended, run_sweep
+from tune_calib.experiments.entries import works_of
+from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.run import Ended, run_sweep
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 
 COMMANDS = typer.main.get_command(app).commands
 OPTIONS = [
@@ -100,14 +100,14 @@ def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monke
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
     import analysis.ladder.status
-    import tune_calib.explained
+    import tune_calib.cli.explained
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
 
         def broken(*_, defect=defect):
             raise defect
 
-        monkeypatch.setattr(tune_calib.explained, "explained", broken)
+        monkeypatch.setattr(tune_calib.cli.explained, "explained", broken)
         with pytest.raises(type(defect)):
             main(["explain", "mac_cal"])
         # A folder may come from anybody: then the line names the line of the program.
@@ -232,12 +232,11 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
 
 
 def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
-    from tune_calib.asked import Asked
-    from tune_calib.ladder import expand
-    from tune_calib.registry import LADDERS
-    from tune_calib.remarks import shown
+    from tune_calib.spec.asked import Asked
+    from tune_calib.spec.ladder import LADDERS, expand
+    from tune_calib.spec.metrics import format_value
+    from tune_calib.text import counted
     from tune_calib.tuning.caption import conditions
-    from tune_calib.wording import counted
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
@@ -245,4 +244,4 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
     assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
-    assert (shown("ece", 0.0312), shown("nll", 0.5)) == ("3.12 %", "0.500")
+    assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")

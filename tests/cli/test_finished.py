@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tune_calib import contents, plugins
 from tune_calib.caches import cache_folder
 from tune_calib.cli.finished import Finished, told_again
+from tune_calib.results import contents
+from tune_calib.spec import plugins
 
 
 @pytest.fixture(autouse=True)
@@ -49,8 +50,8 @@ def more_rows(out):
 
 
 PLUGIN = """
-from tune_calib.recipe import Recipe
-from tune_calib.registry import RECIPES
+from tune_calib.spec.recipe import Recipe
+from tune_calib.spec.recipe import RECIPES
 
 RECIPES.register(Recipe("own", "Own", "", {}, ("digits",)))
 """

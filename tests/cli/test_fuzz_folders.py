@@ -23,10 +23,10 @@ import pytest
 
 from analysis.load import load
 from tests import fake_results
-from tune_calib import plugins
 from tune_calib.cli import main
 from tune_calib.errors import UserError
-from tune_calib.results import read_table
+from tune_calib.results.tables import read_table
+from tune_calib.spec import plugins
 
 COMMANDS = {
     "sweep": [
@@ -53,7 +53,7 @@ NAMES = [
 PLANTED = """
 from dataclasses import replace
 from pathlib import Path
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 Path({canary!r}).touch()
 METHODS.register(replace(METHODS["fl"], name="planted"))

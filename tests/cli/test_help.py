@@ -10,8 +10,8 @@ from typer.core import TyperOption
 from analysis.published import published, published_tables
 from tests.support import here
 from tune_calib.cli import app
-from tune_calib.names import METRICS, OOD_METRICS
-from tune_calib.registry import LADDERS
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 COMMANDS = typer.main.get_command(app).commands
 EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in command.examples]

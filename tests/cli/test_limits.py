@@ -22,9 +22,9 @@ from tests.support import small_spec
 from tune_calib.cli import app
 from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
-from tune_calib.tuning.backend import launch
-from tune_calib.tuning.backend.launch import Resources, ray_session, refuse_here, slots
-from tune_calib.yaml_text import UnfoldedError, value_of
+from tune_calib.experiments.yaml_text import UnfoldedError, value_of
+from tune_calib.tuning.ray import launch
+from tune_calib.tuning.ray.launch import Resources, ray_session, refuse_here, slots
 
 QUICK_S = 30.0
 """Of a refusal, the start of the program included, on a busy machine."""
@@ -264,7 +264,7 @@ def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
     import resource
     import sys
 
-    from tune_calib.tuning.backend.rows import _peak_memory
+    from tune_calib.tuning.ray.rows import _peak_memory
 
     monkeypatch.setattr(sys, "platform", system)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -12,7 +12,9 @@ import pytest
 from tests import fake_results
 from tests.support import here
 from tune_calib.cli.registries import _LISTS
-from tune_calib.registry import BACKBONES, DATASETS, METHODS
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS
 
 ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
 SLOW = ("torch", "ray", "pandas", "matplotlib", "timm", "sklearn", "statsmodels", "torchvision")

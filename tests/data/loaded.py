@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tune_calib.asked import Asked
 from tune_calib.data.splits import Development, load_development
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 
 
 def parts(development: Development):

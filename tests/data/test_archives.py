@@ -13,11 +13,10 @@ from tests.data.archives import (
 from tests.data.loaded import parts, slot_of
 from tune_calib.data import cache as cache_module
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import info_of
 from tune_calib.data.images import LazyImages
-from tune_calib.data.splits import load_development, load_test
-from tune_calib.registry import DATASETS
-from tune_calib.slots.data import DataSlot
+from tune_calib.data.splits import cut_parts, load_development, load_test
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.slots.data import DataSlot
 
 
 def test_every_data_set_has_an_archive():
@@ -39,7 +38,7 @@ def test_each_layout_is_found_below_a_folder_of_its_name(layout, archives, tmp_p
 def test_each_layout_is_read_and_split(layout, archives):
     root = archives(layout)
     slot = slot_of(layout[0])
-    info = info_of(slot)
+    info = slot.info
     development, test = load_development(slot, root), load_test(slot, root)
     stored = info.stored or info.size
     for split in [*parts(development), test]:
@@ -99,7 +98,7 @@ def test_tiny_imagenet_holds_out_a_tenth_of_each_class_in_both_halves(archives):
     development = load_development(slot, archives(("tiny_imagenet", "official")))
     assert development.train.labels.bincount().tolist() == [9] * 200
     labels = torch.arange(200).repeat_interleave(500)
-    cut = info_of(slot).cut(labels, labels)
+    cut = cut_parts(slot.info, labels, labels)
     half = len(cut.validation) // 2
     assert labels[cut.validation[:half]].bincount().tolist() == [25] * 200
     # As the papers' programs draw: one stream, class by class.
@@ -112,7 +111,7 @@ def test_tiny_imagenet_holds_out_a_tenth_of_each_class_in_both_halves(archives):
 
 def test_larger_images_are_resized_and_seen_through_windows(archives):
     slot = DataSlot(dataset="aircraft", resize=40, crop=32)
-    root, info = archives(("aircraft", "official")), info_of(slot)
+    root, info = archives(("aircraft", "official")), slot.info
     test = load_test(slot, root)
     assert test.images.shape == (100, 3, 40, 40)
     with Image.open(root / "fgvc-aircraft-2013b/data/images/1000000.jpg") as image:

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tune_calib.data.augment import crop_flip, draw_views, normalise
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS
 
 
 def naive(images: torch.Tensor, padding: int, flip: bool, seed: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ from scipy import ndimage, stats
 from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, VERSION, corrupted
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.maps import blurred, zoomed
-from tune_calib.names import CORRUPTION_KINDS, NOT_GENERATED
+from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 
 COLOUR = list(KINDS)
 GREY = [name for name in KINDS if not KINDS[name].needs_colour]

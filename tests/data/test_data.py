@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tune_calib.activity import listening
 from tune_calib.caches import content_digest
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
@@ -31,8 +30,9 @@ from tune_calib.data.splits import (
     load_test,
 )
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
-from tune_calib.registry import DATASETS
-from tune_calib.slots.data import DataSlot
+from tune_calib.progress import listening
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.slots.data import DataSlot
 
 REAL_CIFAR10 = Path(__file__).parents[3] / "shared" / "data" / "cifar10"
 

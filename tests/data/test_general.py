@@ -13,10 +13,9 @@ from tests.data.archives import (
     saved,
 )
 from tests.data.loaded import described, parts, refused
-from tune_calib.data.base import info_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 
 @pytest.mark.parametrize("name", GENERAL)
@@ -27,7 +26,7 @@ def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
     found = slot.found
     assert found is not None
     assert (found.classes, found.channels, found.stored, found.size) == (3, 3, 16, 16)
-    info = info_of(slot)
+    info = slot.info
     development = load_development(slot, root, tmp_path / "cache")
     assert len(load_test(slot, root, tmp_path / "cache")) == 12
     assert [len(split) for split in parts(development)] == [54, 3, 3]

@@ -21,7 +21,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.data.splits import load_test
 from tune_calib.data.shift.generated import generated
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 torch.set_num_threads(1)
 root, folder = Path(sys.argv[1]), Path(sys.argv[2])

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from tune_calib.data.base import DatasetInfo, info_of
 from tune_calib.data.rules import held_out_of_test
-from tune_calib.data.splits import load_development, load_test
+from tune_calib.data.splits import cut_parts, load_development, load_test
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 
 # Data set, rule: size of train, its first positions, the first positions of validation.
 PUBLISHED = {
@@ -27,8 +26,8 @@ PUBLISHED = {
 
 
 def cut_of(slot: DataSlot, train: int = 50_000, test: int = 10_000):
-    classes = info_of(slot).classes
-    return info_of(slot).cut(torch.arange(train) % classes, torch.arange(test) % classes)
+    classes = slot.info.classes
+    return cut_parts(slot.info, torch.arange(train) % classes, torch.arange(test) % classes)
 
 
 @pytest.mark.parametrize(("dataset", "rule"), PUBLISHED)
@@ -73,14 +72,14 @@ def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
     further = {} if shares is None else {"holdout_shares": shares}
     slot = DataSlot(dataset=dataset, holdout="test", **further)
     cut = cut_of(slot)
-    labels = torch.arange(10_000) % info_of(slot).classes
+    labels = torch.arange(10_000) % slot.info.classes
     parts = [cut.select, cut.calib, cut.test]
     assert cut.of_test
     assert len(cut.train) == 50_000
     assert sorted(torch.cat(parts).tolist()) == list(range(10_000))
     for part, share in zip(parts, slot.holdout_shares, strict=True):
-        counts = labels[part].bincount(minlength=info_of(slot).classes)
-        assert counts.min() == counts.max() == round(share * 10_000 / info_of(slot).classes)
+        counts = labels[part].bincount(minlength=slot.info.classes)
+        assert counts.min() == counts.max() == round(share * 10_000 / slot.info.classes)
         assert part.tolist() == sorted(part.tolist())
     again = cut_of(slot)
     assert torch.equal(cut.validation, again.validation)
@@ -119,7 +118,7 @@ def test_a_holdout_of_test_goes_with_what_changes_train():
 @pytest.mark.parametrize("dataset", list(DATASETS))
 def test_options_left_alone_leave_data_set_and_hash(dataset: str):
     slot = DataSlot(dataset=dataset)
-    assert info_of(slot) is DATASETS[dataset]
+    assert slot.info is DATASETS[dataset]
     assert set(slot.model_dump()) == {"dataset", "train_fraction", "label_noise", "imbalance"}
 
 
@@ -158,7 +157,7 @@ def test_an_option_that_does_not_fit_is_one_line(slot: dict, message: str):
 
 def test_coarse_labels_and_legacy_constants():
     plain: DatasetInfo = DATASETS["cifar100"]
-    info = info_of(DataSlot(dataset="cifar100", labels="coarse", test_norm="legacy_imagenet"))
+    info = DataSlot(dataset="cifar100", labels="coarse", test_norm="legacy_imagenet").info
     assert info.classes == 20
     assert np.bincount(plain.coarse).tolist() == [5] * 20
     assert info.mean == plain.mean

@@ -10,15 +10,15 @@ from PIL import Image
 from tests.data.archives import LAYOUTS, replaced
 from tests.support import CPU
 from tune_calib import caches
-from tune_calib.data.base import Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN
 from tune_calib.data.shift import opened_set, sets_asked
 from tune_calib.data.shift.foreign import fitted
 from tune_calib.data.shift.published import Published
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS
-from tune_calib.slots.data import DataSlot
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.slots.data import DataSlot
 
 KINDS = ("fog", "gaussian_noise")
 
@@ -83,7 +83,7 @@ def test_a_copy_of_another_order_is_one_line(tmp_path):
 def test_coarse_labels_hold_for_published_files_too(tmp_path):
     shift_set(tmp_path / "CIFAR-100-C", 100)
     slot = DataSlot(dataset="cifar100", labels="coarse")
-    coarse = torch.tensor(info_of(slot).coarse)
+    coarse = torch.tensor(slot.info.coarse)
     test = Split(split_of(100).images, coarse, torch.arange(100))
     assert torch.equal(parts_of("corrupt/fog", slot, tmp_path, test)[0].labels, coarse)
 
@@ -122,7 +122,7 @@ def test_wrong_published_files_are_one_line(what, tmp_path):
 def test_files_of_another_data_set_are_refused(tmp_path):
     folder = shift_set(tmp_path / "C")
     with pytest.raises(UserError, match="not of the 100 classes"):
-        Published.open(folder, info_of(DataSlot(dataset="cifar100")))
+        Published.open(folder, DataSlot(dataset="cifar100").info)
 
 
 def test_words_stand_for_sets_each_once():
@@ -228,7 +228,7 @@ def test_classes_that_are_held_out_are_in_no_split_and_are_foreign(rule):
     whole, slot = DataSlot(**rule), DataSlot(**rule, held_out_classes=[3, 0])
     assert sets_asked(["heldout"], slot, None) == ["ood/heldout"]
     before, after = (load_development(each, None) for each in (whole, slot))
-    assert info_of(slot).classes == 8
+    assert slot.info.classes == 8
     number = {label: place for place, label in enumerate([1, 2, 4, 5, 6, 7, 8, 9])}
     tests = load_test(whole, None), load_test(slot, None)
     for all_, kept in ((before.select, after.select), (before.calib, after.calib), tests):

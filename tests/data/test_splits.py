@@ -13,7 +13,7 @@ from tune_calib.data.splits import (
     load_test,
 )
 from tune_calib.errors import UserError
-from tune_calib.slots.data import DataSlot
+from tune_calib.spec.slots.data import DataSlot
 
 
 def test_the_other_splits_stay_clean():

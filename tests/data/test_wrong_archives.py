@@ -14,8 +14,8 @@ from tests.data.archives import (
 )
 from tests.data.loaded import described, refused
 from tune_calib.errors import UserError
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 
 
 def test_a_class_that_is_missing(archives, tmp_path):

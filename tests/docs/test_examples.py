@@ -16,7 +16,7 @@ import pytest
 import tune_calib
 from tests.docs.test_pages import blocks, commands, page
 from tests.support import here, keep_ray
-from tune_calib.registry import REPRODUCTIONS
+from tune_calib.spec.reproduction import REPRODUCTIONS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
@@ -26,13 +26,13 @@ TOGETHER = """
 import json, sys
 from pathlib import Path
 from tests.support import drive, run_of
-from tune_calib import plugins
+from tune_calib.spec import plugins
 from tune_calib.engine.store import Store
-from tune_calib.asked import Asked
-from tune_calib.ladder import expand
-from tune_calib.registry import LADDERS
-from tune_calib.results import read_table
-from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.results.tables import read_table
+from tune_calib.tuning.ray.trainables import trainable
 
 names = ("ladder", "metric", "dataset", "backbone")
 plugins.load(*(f"docs/examples/plugin_{name}.py" for name in names))
@@ -66,8 +66,8 @@ from pathlib import Path
 from analysis import style
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from tune_calib import plugins
-from tune_calib.registry import LADDER_FIGURES
+from tune_calib.spec import plugins
+from analysis.figure import LADDER_FIGURES
 
 plugins.load("docs/examples/plugin_figure.py")
 figure = LADDER_FIGURES["select_test"]

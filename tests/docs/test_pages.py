@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from docs.generate import INSERTED
 from docs.generate import pages as made_pages
 from tune_calib.cli import app
-from tune_calib.names import METRICS
-from tune_calib.registry import LADDERS, METHODS
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in
@@ -113,7 +114,7 @@ def test_every_made_page_has_a_text_and_a_path_of_its_own():
 
 def test_tables_of_columns_and_metrics_are_whole():
     from docs.generate import tables
-    from tune_calib.results import SCHEMAS
+    from tune_calib.results.tables import SCHEMAS
 
     text = tables.every_column()
     for table, schema in SCHEMAS.items():

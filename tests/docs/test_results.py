@@ -9,8 +9,8 @@ import pytest
 from analysis.reproduction.overview import read_all
 from docs.results import IMAGES, PAGE, ROOT, SHIPPED, page
 from tests.support import here
-from tune_calib.places import place
-from tune_calib.registry import REPRODUCTIONS
+from tune_calib.paths import place
+from tune_calib.spec.reproduction import REPRODUCTIONS
 
 STORED = read_all(place(str(SHIPPED)))
 FOLDERS = [f"{own.made.table.folder}/{sweep.out.name}" for own in STORED

@@ -11,8 +11,8 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.evaluate import evaluate_one, population_logits
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
-from tune_calib.results import read_table, write_results
-from tune_calib.spec import TrialSpec, canonical_json
+from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.pictures import SAMPLES, take_pictures
 
 

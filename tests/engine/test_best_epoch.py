@@ -18,10 +18,10 @@ from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.names import WATCHED
-from tune_calib.registry import METHODS
-from tune_calib.slots.head import HeadSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import WATCHED
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import TrialSpec
 
 RULES = get_args(HeadSlot.model_fields["select"].annotation)
 EPOCHS = 4

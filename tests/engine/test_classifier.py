@@ -17,9 +17,9 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
-from tune_calib.places import RemotePlace
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
+from tune_calib.paths import RemotePlace
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 
 
 def never():

@@ -11,8 +11,9 @@ from tune_calib.engine.evaluate import evaluate_one, network_logits, population_
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, METHODS
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 
 def named(kind):

@@ -7,7 +7,6 @@ from torch import nn
 
 from tests.engine.test_weights import network_of
 from tests.support import CPU
-from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits
@@ -18,8 +17,9 @@ from tune_calib.engine.tensors import TENSORS
 from tune_calib.engine.weights import keep, trained_by, trained_spec
 from tune_calib.errors import UserError
 from tune_calib.models.network import Network
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.taken_in import taken_in
 
 HASH = "0123456789abcdef"

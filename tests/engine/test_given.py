@@ -8,8 +8,6 @@ import torch
 
 from tests.engine.test_weights import network_of, saved
 from tests.support import CPU
-from tune_calib.asked import Asked, Seeds
-from tune_calib.data.base import info_of
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
@@ -18,14 +16,17 @@ from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand, left_out
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.pipelines import side_by_side
-from tune_calib.registry import LADDERS, METHODS, RECIPES, SPACES
-from tune_calib.settings import effective
-from tune_calib.slots.network import OF_TRAINING, NetworkSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, expand, left_out
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.settings import effective
+from tune_calib.spec.slots.network import OF_TRAINING, NetworkSlot
+from tune_calib.spec.space import SPACES
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.caption import conditions, tell_recipe
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.taken_in import taken_in
@@ -196,7 +197,7 @@ def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
         given = {"data": data, "network": {**GIVEN, "weights": str(file)}}
         return taken_in(Asked(given).suited(), None, tmp_path / "store").spec().network_id
 
-    info = info_of(TrialSpec.build(network={}).data)
+    info = TrialSpec.build(network={}).data.info
     assert id_of(files[0], norm="dataset") == id_of(files[0], norm=[info.mean, info.std])
     assert id_of(files[0], norm="dataset") != id_of(files[1], norm="dataset")
     assert id_of(files[0], norm="dataset") != id_of(files[0], norm=[[0.5], [0.5]])
@@ -245,7 +246,7 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     asked = Asked({"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}).suited()
     spec, store = taken_in(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
     assert spec.data.norm == "imagenet"
-    info = info_of(spec.data)
+    info = spec.data.info
     given, method = build(spec, 1)
     start_from(given, spec.network, store)
     test = load_source(info, cifar_root, images).test

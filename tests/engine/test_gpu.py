@@ -6,8 +6,8 @@ import torch
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.registry import METHODS
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 pytestmark = [
     pytest.mark.gpu,

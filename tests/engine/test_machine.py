@@ -11,21 +11,21 @@ import pytest
 import torch
 
 from tests.support import CPU, QUICK, cli, drive, here, small_spec
-from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.determinism import PORTABLE
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.portable import PORTABLE
-from tune_calib.results import read_table, write_file, write_results
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.results.tables import read_table, write_file, write_results
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.resumed import tell_other_machine
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
@@ -139,7 +139,7 @@ import hashlib, sys, torch
 torch.set_num_threads(1)
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 spec = TrialSpec.build(data={"train_fraction": 0.1}, network={"backbone": "small_cnn"})
 trainer = NetworkTrainer(spec, load_development(spec.data, None), torch.device("cpu"))
 next(trainer)

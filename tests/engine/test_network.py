@@ -7,8 +7,8 @@ from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
-from tune_calib.registry import METHODS
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 DEVELOPMENT = {}

@@ -9,8 +9,8 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
-from tune_calib.registry import METHODS
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 HAS_BF16 = bool(torch.cpu.get_capabilities().get("avx512_bf16"))

@@ -12,10 +12,10 @@ from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 from tune_calib.metrics.summary import evaluate, regime
-from tune_calib.names import BASE, REGIME
-from tune_calib.registry import DATASETS
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.metrics import BASE, REGIME
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 
 HEAD = {"method": "retrain", "epochs": 1}
 SLOTS = {

@@ -7,8 +7,8 @@ import torch
 
 from tune_calib.engine.schedule import learning_rate
 from tune_calib.errors import UserError
-from tune_calib.slots.network import NetworkSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 EPOCHS, BATCHES = 10, 20
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tests.support import CPU, small_spec
-from tune_calib.data.base import info_of
 from tune_calib.data.shift import opened_set
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_development, load_test
@@ -76,7 +75,7 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
     assert list(found) == list(parts)
     for label, part in parts.items():
         images = list(part.chunks(97, CPU))
-        wanted = outputs_of(trained.method, trained.network, images, info_of(spec.data))
+        wanted = outputs_of(trained.method, trained.network, images, spec.data.info)
         assert torch.allclose(found[label].features, wanted[0], atol=1e-5)
         assert torch.equal(found[label].labels, part.labels)
 

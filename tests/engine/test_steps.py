@@ -10,7 +10,7 @@ from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.steps import Stopwatch, batches_of
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 ABSENT = ("pydantic", "ray", "optuna", "pandas", "pyarrow", "safetensors", "yaml", "typer")
 

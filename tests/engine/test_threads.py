@@ -6,20 +6,19 @@ import pytest
 import torch
 
 from tests.support import small_spec
-from tune_calib.asked import Asked, Seeds
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.registry import LADDERS
-from tune_calib.results import read_table, write_results
-from tune_calib.spec import TrialSpec, canonical_json
-from tune_calib.tuning.backend.feed import resources_of
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.plan import HEAD_THREADS, make_plan
-from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.dry_run.clock import Clock
+from tune_calib.experiments.forecast.clock import Clock
+from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.tuning.ray.feed import resources_of
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import HEAD_THREADS, make_plan
+from tune_calib.tuning.ray.rows import Circumstances
 
 
 @pytest.mark.parametrize("seeds", [1, 2, 5])

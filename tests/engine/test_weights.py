@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import save_file
 
 from tests.support import CPU, here, rows
-from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
@@ -15,7 +14,8 @@ from tune_calib.engine.store import Store
 from tune_calib.engine.weights import FILE, KIND, keep
 from tune_calib.errors import UserError
 from tune_calib.models.build import build_network
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.taken_in import taken_in
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from tests.support import command_line, rows
-from tune_calib.columns import TableName
+from tune_calib.results.columns import TableName
 
 SWEEP = [
     "mac_cal", "--seeds", "2", "--epochs", "6", "--head-epochs", "8",

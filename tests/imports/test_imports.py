@@ -7,23 +7,22 @@ import torch
 from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
 from tests.support import drive, here, rows, run_of
-from tune_calib.asked import Asked
 from tune_calib.data.given import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.import_files import checked
 from tune_calib.engine.imports import KIND, keep, record_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
 from tune_calib.metrics.summary import regime, regime_in_parts
-from tune_calib.pipelines import side_by_side
-from tune_calib.registry import LADDERS
-from tune_calib.settings import effective
-from tune_calib.slots.data import ImportedData
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.plan import lacking, make_plan
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.settings import effective
+from tune_calib.spec.slots.data import ImportedData
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.taken_in import taken_in
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}

@@ -11,15 +11,15 @@ import torch
 
 from tests.classifiers import classifier_of
 from tests.support import damaged, rows, small_spec
-from tune_calib import plugins
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.network import build
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated, write_calibrated
+from tune_calib.library.export import Wanted, export
 from tune_calib.library.files import FORMAT
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.export import Wanted, export
+from tune_calib.spec import plugins
+from tune_calib.spec.trial import TrialSpec
 
 FRESH = """
 import json, sys

@@ -17,8 +17,8 @@ from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
-from tune_calib.registry import METHODS
-from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.posthoc import PostHocSlot
 
 CPU = torch.device("cpu")
 
@@ -169,7 +169,7 @@ def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
 
 def test_importing_the_package_imports_nothing_heavy():
     code = (
-        "import sys, tune_calib; from tune_calib import plugins, errors;"
+        "import sys, tune_calib; from tune_calib import errors, plugins;"
         "assert not {'torch', 'sklearn', 'ray', 'pandas'} & sys.modules.keys();"
         "tune_calib.TemperatureScaling; tune_calib.RetrainedHead;"
         "assert not {'ray', 'optuna', 'timm'} & sys.modules.keys()"

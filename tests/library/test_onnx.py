@@ -15,10 +15,10 @@ from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
+from tune_calib.library.export import Wanted, export
 from tune_calib.library.onnx_file import CLOSE, write_onnx
 from tune_calib.methods import _curves
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.export import Wanted, export
+from tune_calib.spec.trial import TrialSpec
 
 DRAWN = {"vtst", "mac_cal drawn"}
 SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}

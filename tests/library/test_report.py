@@ -11,7 +11,7 @@ import tune_calib
 from tests.metrics.test_without_bins import case
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])

@@ -1,8 +1,8 @@
 """A driver's work at one moment."""
 
-from tune_calib.activity import Activity
-from tune_calib.live.progress import Progress
-from tune_calib.live.work import TRIALS, Work
+from tune_calib.progress import Activity
+from tune_calib.tuning.progress.progress import Progress
+from tune_calib.tuning.progress.work import TRIALS, Work
 
 METRICS = {"select/accuracy": 0.912, "select/ece": 0.0312, "train/loss": 0.5}
 NAMES = [f"network {n} of 5: + decaying adaptive sparsity, seed {n}" for n in range(1, 6)]

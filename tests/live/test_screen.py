@@ -15,18 +15,19 @@ import pytest
 from tests import fake_results
 from tests.live.support import NAMES, progress
 from tests.support import here
-from tune_calib.activity import Activity, activity
 from tune_calib.errors import DamagedFileError
-from tune_calib.live import file, screen, shown
-from tune_calib.live.screen import at_work, working
-from tune_calib.live.watch import is_dead
+from tune_calib.progress import Activity, activity
+from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
+from tune_calib.tuning.progress import file, screen, shown
+from tune_calib.tuning.progress.screen import at_work, working
+from tune_calib.tuning.progress.watch import is_dead
 
 DRIVER = f"""
 import sys, time
 from pathlib import Path
-from tune_calib.activity import activity
-from tune_calib.live.screen import at_work, screen
+from tune_calib.progress import activity
+from tune_calib.tuning.progress.screen import at_work, screen
 with screen("ablate mac_cal") as shown, at_work(Path(sys.argv[1])):
     activity("reading Digits")
     with shown.phase("networks", 5, "trials", {{"networks": 5}}):
@@ -130,8 +131,8 @@ def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
     file.write(tmp_path, said)
     assert file.read(tmp_path) == said
     for content in ("", "{}", "[1", '{"host": 1}'):
-        (tmp_path / file.PROGRESS).write_text(content)
-        with pytest.raises(DamagedFileError, match=file.PROGRESS):
+        (tmp_path / PROGRESS).write_text(content)
+        with pytest.raises(DamagedFileError, match=PROGRESS):
             file.read(tmp_path)
 
 
@@ -192,7 +193,7 @@ def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
     fake_results.write(tmp_path)
     file.write(tmp_path, progress(host="another"))
     monkeypatch.setattr(
-        "tune_calib.live.watch.time.sleep", lambda _: (tmp_path / file.PROGRESS).unlink()
+        "tune_calib.tuning.progress.watch.time.sleep", lambda _: (tmp_path / PROGRESS).unlink()
     )
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 0

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support import command_line
-from tune_calib.live.file import PROGRESS
+from tune_calib.spec.names import PROGRESS
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(600)]
 

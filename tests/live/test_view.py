@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from tests.live.support import NAMES, at_work, progress
-from tune_calib.live.view import View, clock, line, summary
+from tune_calib.tuning.progress.view import View, clock, line, summary
 
 
 def drawn(record, width=100, height=40) -> list[str]:

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.live.support import at_work
-from tune_calib.activity import Activity, activity, listening
-from tune_calib.live import work as module
-from tune_calib.live.work import TRIALS, Work
+from tune_calib.progress import Activity, activity, listening
+from tune_calib.tuning.progress import work as module
+from tune_calib.tuning.progress.work import TRIALS, Work
 
 
 @pytest.fixture

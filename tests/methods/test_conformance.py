@@ -7,17 +7,18 @@ import pytest
 import torch
 
 from tests.support import drive, here, small_spec
-from tune_calib import plugins
 from tune_calib.conformance import suite
 from tune_calib.conformance.bench import Bench, toy_batch, toy_method, toy_network
 from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
 from tune_calib.conformance.records import record
 from tune_calib.conformance.suite import checks_of, results
 from tune_calib.methods._base import Batch
-from tune_calib.registry import METHODS, SPACES, Params
-from tune_calib.results import read_table
-from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.results.tables import read_table
+from tune_calib.spec import plugins
+from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.space import SPACES
+from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.trainables import trainable
 
 UNSTABLE = ["wall_s", "own_s", "bank_s", "peak_memory_bytes", "actor_resets"]
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
@@ -50,8 +51,9 @@ NETWORK = """
 import random, torch
 from dataclasses import replace
 from tune_calib.methods.ce import CrossEntropy
-from tune_calib.registry import METHODS, SPACES, Params
-from tune_calib.space import Space, uniform
+from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.space import SPACES
+from tune_calib.spec.space import Space, uniform
 
 class Broken(CrossEntropy):
     {body}
@@ -63,7 +65,7 @@ HEAD = """
 import torch
 from dataclasses import replace
 from tune_calib.methods.retrain import Retrain
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 class Broken(Retrain):
     {body}
@@ -73,7 +75,7 @@ METHODS.register(replace(METHODS["retrain"], name="broken", implementation=Broke
 POSTHOC = """
 from dataclasses import replace
 from tune_calib.methods.temperature import TemperatureScaling
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 class Broken(TemperatureScaling):
     {body}

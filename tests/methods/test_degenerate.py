@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.results import read_table, write_results
+from tune_calib.results.tables import read_table, write_results
 
 RIVALS = ("base", "variant", "variant", "variant")
 COMMANDS = {

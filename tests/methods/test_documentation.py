@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from docs.generate.formulas import drawn
 from tune_calib.cli import app
-from tune_calib.registry import METHODS
-from tune_calib.slots.data import DataSlot
-from tune_calib.slots.head import HeadSlot
-from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
 
 FIELDS = {
     (name, key): field

@@ -5,7 +5,7 @@ import torch
 
 from tune_calib.conformance.bench import toy_batch, toy_method, toy_network
 from tune_calib.methods._base import log_mean_exp
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 
 def methods(**settings):

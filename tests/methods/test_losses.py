@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods import cpc
 from tune_calib.methods._base import EpochFeedback, NetworkContext
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 NAMES = [
     *("mbls", "acls", "fl", "flsd", "dfl", "brier", "ecp", "cpc", "mmce", "mmce_weighted"),

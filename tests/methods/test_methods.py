@@ -10,8 +10,9 @@ import torch
 import tune_calib.methods
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
-from tune_calib.registry import METHODS, MethodInfo, Registry
-from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.registry import Registry
+from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.slots.posthoc import PostHocSlot
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -29,7 +30,7 @@ def test_every_file_of_methods_registers_something():
 
 
 def test_a_name_is_registered_once():
-    registry: Registry[MethodInfo] = Registry("method", "tests", "MethodInfo")
+    registry: Registry[MethodInfo] = Registry("method", "tests", MethodInfo)
     record = replace(METHODS["ce"], name="x")
     registry.register(record)
     with pytest.raises(ValueError, match="already"):

@@ -15,7 +15,7 @@ import pytest
 
 import tests.parity_compare
 from tests.parity_compare.metrics import COMPARERS as METRIC_COMPARERS
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 OPEN = Path(__file__).parents[1] / "parity"
 DIRECTORIES = [OPEN, *map(Path, filter(None, os.environ.get("PARITY_DIR", "").split(os.pathsep)))]

@@ -7,10 +7,11 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
 from tune_calib.methods._posthoc import FittedAlone, folds, losses
-from tune_calib.names import FLAGS
-from tune_calib.registry import METHODS, SPACES
-from tune_calib.slots.posthoc import PostHocSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import FLAGS
+from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.space import SPACES
+from tune_calib.spec.trial import TrialSpec
 
 NAMES = [name for name in METHODS if METHODS[name].kind == "posthoc"]
 SETTINGS = [

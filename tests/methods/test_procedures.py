@@ -23,8 +23,9 @@ from tune_calib.methods.balcal import (
 )
 from tune_calib.methods.plp import GROUPS, PUBLISHED, block_ends, derive_boundaries, schedule
 from tune_calib.models.network import Network
-from tune_calib.registry import BACKBONES, METHODS
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.trial import TrialSpec
 
 DEVELOPMENT = {}
 

@@ -10,7 +10,7 @@ from tune_calib.metrics.conformal import threshold
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled
 from tune_calib.metrics.summary import evaluate
-from tune_calib.names import METRICS, Metric, metrics_of_trials
+from tune_calib.spec.metrics import METRICS, Metric, metrics_of_trials
 
 
 def as_drawn(drawn):

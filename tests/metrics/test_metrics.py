@@ -7,7 +7,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.summary import evaluate
-from tune_calib.names import METRICS, metrics_of_trials, searchable_metrics
+from tune_calib.spec.metrics import METRICS, metrics_of_trials, searchable_metrics
 
 
 def random_case(samples=400, classes=7, heads=3, scale=3.0, dtype=torch.float64):

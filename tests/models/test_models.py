@@ -11,8 +11,8 @@ from tune_calib.errors import UserError
 from tune_calib.models.backbones.narrow_resnet import DEPTHS
 from tune_calib.models.build import build_network
 from tune_calib.models.network import Network, Output
-from tune_calib.registry import BACKBONES
-from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.slots.network import NetworkSlot
 
 
 def parameters(module: nn.Module) -> int:
@@ -228,7 +228,7 @@ def test_unknown_backbones_are_refused(name: str):
 
 def test_the_registry_does_not_import_timm():
     code = (
-        "import sys; from tune_calib.registry import BACKBONES; BACKBONES['resnet8']; "
+        "import sys; from tune_calib.spec.backbones import BACKBONES; BACKBONES['resnet8']; "
         "sys.exit('timm' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

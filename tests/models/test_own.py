@@ -7,17 +7,17 @@ import torch
 from safetensors.torch import save_file
 
 from tests.support import CPU, here, rows
-from tune_calib import plugins
-from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.registry import BACKBONES
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.trainables import trainable
-from tune_calib.tuning.dry_run.cost import made
+from tune_calib.experiments.forecast.cost import made
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.taken_in import taken_in
 
 FILE = """

@@ -14,7 +14,7 @@ from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods.adafocal import AdaFocalParams, update
 from tune_calib.methods.mdca import ls_wrong_only
 from tune_calib.metrics.calibration import aece
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 DTYPE = torch.float64
 

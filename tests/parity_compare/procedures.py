@@ -25,8 +25,8 @@ from tune_calib.methods.mixup import mixup_loss
 from tune_calib.methods.plp import PUBLISHED, Plp, PlpParams, schedule
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.models.heads import apply_stack
-from tune_calib.registry import METHODS
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.head import HeadSlot
 
 DTYPE = torch.float64
 

@@ -11,13 +11,13 @@ import pytest
 import tune_calib
 from tests import fake_results
 from tests.support import here
-from tune_calib import plugins
 from tune_calib.errors import UserError
+from tune_calib.spec import plugins
 
 MARK = """
 from dataclasses import replace
 from pathlib import Path
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 Path({canary!r}).touch()
 METHODS.register(replace(METHODS["fl"], name="planted"))

@@ -8,27 +8,29 @@ from pathlib import Path
 import pytest
 
 from tests.support import CPU, drive, here, rows, run_of
-from tune_calib import plugins
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.plugins import Plugin
-from tune_calib.registry import DATASETS, METHODS, REGISTRIES
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.registry import REGISTRIES
+from tune_calib.spec import plugins
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.rows import Circumstances
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 GOOD = """
 from dataclasses import replace
-from tune_calib.registry import METHODS
+from tune_calib.spec.methods import METHODS
 
 METHODS.register(replace(METHODS["fl"], name="mine"))
 """
 METRIC = """
-from tune_calib.names import METRICS, Metric
+from tune_calib.spec.metrics import METRICS, Metric
 
 METRICS.register(Metric("x", "X", "min", "score"))
 """
@@ -44,18 +46,18 @@ BROKEN = {
         " line 5: ValueError: method 'ls' is registered already",
     ),
     "taken early": (
-        "from tune_calib.registry import METHODS\nfrom tune_calib.methods import fl\n"
+        "from tune_calib.spec.methods import METHODS\nfrom tune_calib.methods import fl\n"
         "METHODS.register(METHODS['fl'])\n",
         " line 3: ValueError: method 'fl' is registered already",
     ),
     "taken of a family": (
-        "from dataclasses import replace\nfrom tune_calib.registry import BACKBONES as B\n"
+        "from dataclasses import replace\nfrom tune_calib.spec.backbones import BACKBONES as B\n"
         "B.register(replace(B['small_cnn'], name='resnet18'))\n",
         " line 3: ValueError: backbone 'resnet18' is registered already",
     ),
     "nothing": ("x = 1\n", ": it registers nothing"),
     "a text": (
-        "from tune_calib.registry import LADDERS\nLADDERS.register('x')\n",
+        "from tune_calib.spec.ladder import LADDERS\nLADDERS.register('x')\n",
         " line 2: TypeError: a ladder is a Ladder, got 'x'",
     ),
     "a wrong record": (
@@ -120,7 +122,7 @@ def test_two_of_one_name_are_refused(tmp_path):
 def test_one_of_before_finds_the_head_slot_where_it_was(tmp_path):
     """The example of an earlier documentation, by which plug-ins were written."""
     text = (EXAMPLES / "plugin_head.py").read_text()
-    old = text.replace("tune_calib.slots.head import", "tune_calib.spec import")
+    old = text.replace("tune_calib.spec.slots.head import", "tune_calib.spec import")
     assert old != text
     plugins.load(written(tmp_path / "lab.py", old))
     assert "cosine" in METHODS
@@ -130,7 +132,7 @@ def test_what_it_makes_python_import_stays_the_programs(tmp_path):
     """In a process that has looked nothing up yet."""
     text = "from tune_calib.methods import fl\n" + GOOD
     program = (
-        "from tune_calib import plugins; from tune_calib.registry import METHODS\n"
+        "from tune_calib.spec import plugins; from tune_calib.spec.methods import METHODS\n"
         f"plugins.load({written(tmp_path / 'lab.py', text)!r})\n"
         "plugins.use([]); assert 'fl' in METHODS and 'mine' not in METHODS"
     )

@@ -12,8 +12,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.support import QUICK, cli, command_line, here, rows
-from tune_calib import plugins
-from tune_calib.registry import METHODS
+from tune_calib.spec import plugins
+from tune_calib.spec.methods import METHODS
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 NAMES = ("loss", "head", "metric")

@@ -2,11 +2,12 @@
 
 from itertools import product
 
-from tune_calib.asked import Asked
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.recipe import fitting
-from tune_calib.registry import DATASETS, METHODS, RECIPES
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.recipe import RECIPES, fitting
 
 BOTH = [(dataset, name) for dataset, name in product(DATASETS, RECIPES)]
 FITTING = [(dataset, name) for dataset in DATASETS for name in fitting(dataset)]

@@ -7,14 +7,14 @@ import pytest
 
 from tests.recipes.asked import WEIGHTS, asked_of
 from tests.support import here
-from tune_calib import contents
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.recipe import QUICK, Quick, Recipe
-from tune_calib.registry import DATASETS, RECIPES
+from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.run import planned_works
+from tune_calib.results import contents
+from tune_calib.spec.datasets import DATASETS, Quick
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
 from tune_calib.tuning.caption import conditions, tell_recipe
-from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.run import planned_works
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ import pytest
 
 from tests.recipes.asked import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.recipe import QUICK, fitting
-from tune_calib.registry import BACKBONES, DATASETS, RECIPES
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.recipe import QUICK, RECIPES, fitting
 
 
 @pytest.mark.parametrize(("dataset", "name"), BOTH)

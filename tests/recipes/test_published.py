@@ -3,9 +3,8 @@
 import pytest
 
 from tests.recipes.asked import FITTING, needs_stages, spec_of
-from tune_calib.data.base import info_of
-from tune_calib.data.constants import NORMS
-from tune_calib.recipe import QUICK, fitting
+from tune_calib.spec.datasets import NORMS
+from tune_calib.spec.recipe import QUICK, fitting
 
 # What their authors wrote: optimiser, rate, decay, epochs, drops, batch, loss, clip, epoch kept.
 SGD, ADAM = ("sgd", 0.1, 5e-4), ("adam", 1e-4, 0.0)
@@ -83,7 +82,7 @@ DATA = {
 @pytest.mark.parametrize(("name", "dataset"), list(DATA))
 def test_images_are_cut_normalised_and_resized_as_published(name, dataset):
     slot = spec_of(dataset, name).data
-    info = info_of(slot)
+    info = slot.info
     split, norm, stored, size = DATA[name, dataset]
     assert (slot.split, info.mean, info.std) == (split, *NORMS[norm])
     assert (info.stored or info.size, info.size) == (stored, size)

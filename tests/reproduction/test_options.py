@@ -12,12 +12,13 @@ import pytest
 
 from tests import fake_results
 from tests.support import cli, command_line, here, rows
-from tune_calib.places import place
-from tune_calib.registry import DATASETS, RECIPES, REPRODUCTIONS
-from tune_calib.reproduction import GIVEN
-from tune_calib.tuning.sweep.entries import Work
-from tune_calib.tuning.sweep.lock import LOCK, read_lock
-from tune_calib.tuning.sweep.reproduced import Ask, keep_lock, sweep_file
+from tune_calib.experiments.entries import Work
+from tune_calib.experiments.lock import LOCK, read_lock
+from tune_calib.experiments.reproduced import Ask, keep_lock, sweep_file
+from tune_calib.paths import place
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.reproduction import GIVEN, REPRODUCTIONS
 
 TABLE = "maccal/table5"
 FOLDER = REPRODUCTIONS[TABLE].folder

@@ -13,10 +13,9 @@ from analysis.reproduction.overview import PAGE as OVERVIEW
 from tests import fake_results
 from tests.support import Reader, here, keep_ray
 from tune_calib.console import shown
-from tune_calib.registry import REPRODUCTIONS
-from tune_calib.reproduction import Claim, Reproduction, Run
-from tune_calib.results import read_table
-from tune_calib.tuning.sweep.lock import LOCK
+from tune_calib.experiments.lock import LOCK
+from tune_calib.results.tables import read_table
+from tune_calib.spec.reproduction import REPRODUCTIONS, Claim, Reproduction, Run
 
 TABLE = Reproduction(
     name="maccal/table5",

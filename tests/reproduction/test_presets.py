@@ -7,23 +7,17 @@ import pytest
 import torch
 
 import ablations.papers
+from analysis.figure import LADDER_FIGURES
 from analysis.published import published
 from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
 from tests.support import here
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
-from tune_calib.places import place
-from tune_calib.registry import LADDER_FIGURES, REPRODUCTIONS
-from tune_calib.reproduction import GIVEN, SCALES
-from tune_calib.tuning.sweep.reproduced import (
-    Ask,
-    lacking,
-    refuse_lacking,
-    run_of_entry,
-    sweep_file,
-)
-from tune_calib.tuning.sweep.run import planned_works
+from tune_calib.experiments.reproduced import Ask, lacking, refuse_lacking, run_of_entry, sweep_file
+from tune_calib.experiments.run import planned_works
+from tune_calib.paths import place
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.reproduction import GIVEN, REPRODUCTIONS, SCALES
 
 AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].scales]
 

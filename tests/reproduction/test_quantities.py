@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.reproduction.beside import beside_print
@@ -11,10 +12,9 @@ from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.judged import SEEDS_ALONE
 from analysis.reproduction.quantities import QUANTITIES, head, value_cell, with_quantities
 from tests import fake_results
-from tune_calib.names import METRICS
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.reproduction import Claim, Reproduction, Run
-from tune_calib.results import write_table
+from tune_calib.results.tables import write_table
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.reproduction import Claim, Reproduction, Run
 
 TABLE = Reproduction(
     name="maccal/table4",

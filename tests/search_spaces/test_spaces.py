@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support import here
-from tune_calib.asked import Asked
-from tune_calib.recipe import fitting
-from tune_calib.registry import DATASETS, METHODS, RECIPES, SPACES
-from tune_calib.space import Space, choice, uniform
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.recipe import RECIPES, fitting
+from tune_calib.spec.space import SPACES, Space, choice, uniform
 from tune_calib.tuning.search.candidates import Candidates
 
 WITHOUT = {"vector", "isotonic", "irm", "beta"}  # post-hoc methods without settings

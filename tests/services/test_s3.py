@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.common import result, run, start, wait_until
 from tests.support import cli
-from tune_calib.places import files, place
+from tune_calib.paths import files, place
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 

@@ -22,12 +22,12 @@ from tests.support import (
     run_of,
     small_spec,
 )
-from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.launch import ray_session
-from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.spec.asked import Asked
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.launch import ray_session
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.trainables import trainable
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +258,8 @@ def test_what_is_registered_is_listed(what):
 
 
 def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
-    from tune_calib.asked import Seeds
-    from tune_calib.ladder import expand
-    from tune_calib.registry import LADDERS
+    from tune_calib.spec.asked import Seeds
+    from tune_calib.spec.ladder import LADDERS, expand
 
     planned = expand(
         LADDERS["mac_cal"], Asked(seeds=Seeds((0,), tuple(range(5)), False), controls=True)
@@ -274,8 +273,7 @@ def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
 
 
 def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
-    from tune_calib.ladder import expand
-    from tune_calib.registry import LADDERS
+    from tune_calib.spec.ladder import LADDERS, expand
 
     planned = expand(LADDERS["mac_cal"], Asked({"head": {"tau0": 0.02}}))
     taus = [trial.spec.head.params.tau0 for trial in planned if trial.spec.head]

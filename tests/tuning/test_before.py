@@ -6,16 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.support import CPU, here, job_in
+from tune_calib.cli.explained import explained
+from tune_calib.cli.fields import shown
 from tune_calib.engine.store import Store
-from tune_calib.explained import explained
-from tune_calib.fields import shown
-from tune_calib.pipelines import side_by_side
-from tune_calib.registry import LADDERS, METHODS
-from tune_calib.results import write_results
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.rows import Circumstances, TrialResult, trial_row
-from tune_calib.tuning.dry_run.clock import Clock
-from tune_calib.tuning.dry_run.forecast import (
+from tune_calib.experiments.forecast.clock import Clock
+from tune_calib.experiments.forecast.forecast import (
     CREW_S,
     EVALUATION,
     HEADS,
@@ -26,9 +21,15 @@ from tune_calib.tuning.dry_run.forecast import (
     REPORT_S,
     STARTS,
 )
-from tune_calib.tuning.dry_run.needs import needs_of
-from tune_calib.tuning.dry_run.told import _sums, before, duration
+from tune_calib.experiments.forecast.needs import needs_of
+from tune_calib.experiments.forecast.told import _sums, before, duration
+from tune_calib.results.tables import write_results
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.ray.rows import Circumstances, TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
 COMMANDS = {

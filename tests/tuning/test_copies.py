@@ -8,20 +8,20 @@ import pytest
 
 from tests.data.archives import both_parts, parquet, pixels_of
 from tests.support import here, rows
-from tune_calib.asked import Asked, Seeds
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.results import NUMBERS, SCHEMAS, read_table, write_results
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import canonical_json
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.shared import take
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}

@@ -11,9 +11,9 @@ import pytest
 from tests import fake_results
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
-from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.results import read_table, write_results
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning import ablate
 from tune_calib.tuning.search import driver as search
 

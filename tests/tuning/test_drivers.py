@@ -4,9 +4,9 @@ import pytest
 
 from tests import fake_results
 from tests.support import job_in
-from tune_calib.asked import Asked
 from tune_calib.cli import main
-from tune_calib.manifests import SWEEP_MANIFEST
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.spec.asked import Asked
 from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.search.job import Question, SearchJob

@@ -18,14 +18,14 @@ from tune_calib.engine.imports import keep
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated
+from tune_calib.library.export import Wanted, _chosen, export
 from tune_calib.library.onnx_file import CLOSE
-from tune_calib.manifests import RungRecord, SearchOutcome, SweepManifest
 from tune_calib.metrics.summary import evaluate
-from tune_calib.results import write_results
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.export import Wanted, _chosen, export
+from tune_calib.results.manifests import RungRecord, SearchOutcome, SweepManifest
+from tune_calib.results.tables import write_results
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 
 # Trained until it is better than chance.
 HEAD = partial(spec_of, "retrain", epochs=30, lr=0.5)

@@ -19,13 +19,13 @@ from tune_calib.engine.imports import keep
 from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS
-from tune_calib.registry import DATASETS
-from tune_calib.results import read_table, write_table
-from tune_calib.settings import effective
-from tune_calib.slots.data import DataSlot
-from tune_calib.tuning.backend.look import LookTrainable
+from tune_calib.results.tables import read_table, write_table
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
+from tune_calib.spec.settings import effective
+from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.look import CloserLook, lacking
+from tune_calib.tuning.ray.look import LookTrainable
 
 TRIALS = planned(
     {},

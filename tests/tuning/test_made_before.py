@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import CIRCUMSTANCES, here
-from tune_calib.results import read_table
+from tune_calib.results.tables import read_table
 
 ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
 QUICK = [

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from tests import fake_results
-from tune_calib.asked import Asked, Seeds
 from tune_calib.engine.store import Store
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.results import SCHEMAS, read_table, write_results, write_table
+from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_table
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.pipelines import side_by_side
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.shared import elsewhere, take

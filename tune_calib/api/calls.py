@@ -13,21 +13,21 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tune_calib import plugins
 from tune_calib.api.checked import checked
 from tune_calib.api.command import command_of, plain
 from tune_calib.api.logged import logged
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
-from tune_calib.asked import Asked
 from tune_calib.errors import UserError, as_key
-from tune_calib.ladder import Ladder, refuse_unused
-from tune_calib.live.screen import screen
-from tune_calib.names import CRASHES
-from tune_calib.options import chosen_seeds, settings
-from tune_calib.pipelines import all_of, side_by_side
-from tune_calib.places import place
-from tune_calib.registry import LADDERS, METHODS
-from tune_calib.wording import counted
+from tune_calib.paths import place
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.ladder import LADDERS, Ladder, refuse_unused
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import CRASHES
+from tune_calib.spec.options import chosen_seeds, settings
+from tune_calib.spec.pipelines import all_of, side_by_side
+from tune_calib.text import counted
+from tune_calib.tuning.progress.screen import screen
 
 if TYPE_CHECKING:
     from tune_calib.tuning.site import Site
@@ -189,7 +189,7 @@ def search(
         METHODS.require(method)
         chosen, pairs = _settings(given), _seeds(given)
 
-        from tune_calib.tuning.dry_run.told import tell_settings
+        from tune_calib.experiments.forecast.told import tell_settings
         from tune_calib.tuning.search.driver import search as run_search
         from tune_calib.tuning.search.job import Question, SearchJob
         from tune_calib.tuning.search.objective import Objective
@@ -246,7 +246,7 @@ def evaluate(
     if seeds < 1:
         raise UserError(f"`seeds` must be at least 1, got {seeds}")
     with _begun(evaluate, given):
-        from tune_calib.tuning.dry_run.told import tell_settings
+        from tune_calib.experiments.forecast.told import tell_settings
         from tune_calib.tuning.look import CloserLook
         from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
@@ -281,10 +281,10 @@ def run(
     """
     given = locals()
     with _begun(run, given):
-        from tune_calib.tuning.dry_run.told import tell_settings
+        from tune_calib.experiments.file import read_sweep_file
+        from tune_calib.experiments.forecast.told import tell_settings
+        from tune_calib.experiments.run import planned_works, run_sweep
         from tune_calib.tuning.search.summary import summarise
-        from tune_calib.tuning.sweep.file import read_sweep_file
-        from tune_calib.tuning.sweep.run import planned_works, run_sweep
 
         command = command_of(run, {**given, "retry": None})
         try:
@@ -331,9 +331,9 @@ def _carried_out(record: Ladder, name: str, given: Mapping[str, Any], command: s
     flags = {flag: given[flag] for flag in ("controls", "own_recipes") if flag in given}
     asked = Asked(chosen, _seeds(given), **flags).suited(given["recipe"])
 
+    from tune_calib.experiments.forecast.told import tell_settings
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.ablate import ablate as run_ladder
-    from tune_calib.tuning.dry_run.told import tell_settings
     from tune_calib.tuning.look import CloserLook
     from tune_calib.tuning.taken_in import taken_in
 

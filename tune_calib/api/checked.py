@@ -8,8 +8,7 @@ from typing import Any, ParamSpec, TypeVar, get_type_hints
 from pydantic import ConfigDict, ValidationError, create_model
 
 from tune_calib.errors import UserError
-from tune_calib.registry import nearest
-from tune_calib.wording import complaint, shown
+from tune_calib.text import complaint, nearest, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")

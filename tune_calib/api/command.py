@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.wording import command_line, shown, typed
+from tune_calib.text import command_line, shown, typed
 
 
 def command_of(call: Callable[..., Any], given: Mapping[str, Any]) -> str:

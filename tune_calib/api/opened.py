@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import page_tables, tables
 from analysis.ladder.files import sweep_of
 from analysis.ladder.options import Options
@@ -21,13 +22,12 @@ from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
-from tune_calib import plugins
-from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.folders import entries, is_search
-from tune_calib.places import Place
-from tune_calib.plugin_folders import describe_unloaded, records_of
-from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
+from tune_calib.paths import Place
+from tune_calib.results.folders import entries, is_search
+from tune_calib.results.plugin_folders import describe_unloaded, records_of
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

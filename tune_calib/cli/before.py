@@ -8,7 +8,7 @@ from tune_calib.cli.panels import WHERE
 from tune_calib.console import echo
 
 if TYPE_CHECKING:
-    from tune_calib.tuning.dry_run.needs import Job
+    from tune_calib.experiments.forecast.needs import Job
 
 DryRun = Annotated[
     bool,
@@ -18,7 +18,7 @@ DryRun = Annotated[
 
 def tell_settings(job: "Job") -> None:
     """Say on stderr what is about to be done."""
-    from tune_calib.tuning.dry_run.told import tell_settings as tell
+    from tune_calib.experiments.forecast.told import tell_settings as tell
 
     tell(job)
 
@@ -29,8 +29,8 @@ def tell_plan(job: "Job") -> None:
     Raises:
         UserError: it would be refused.
     """
-    from tune_calib.tuning.dry_run.needs import refuse
-    from tune_calib.tuning.dry_run.told import dry_run
+    from tune_calib.experiments.forecast.needs import refuse
+    from tune_calib.experiments.forecast.told import dry_run
 
     refuse(job)
     echo(dry_run(job))

@@ -17,7 +17,7 @@ def check_method(
     Examples:
         tune-calib check-method mine --plugin mine.py
     """
-    from tune_calib.registry import METHODS
+    from tune_calib.spec.methods import METHODS
 
     METHODS.require(name)
 

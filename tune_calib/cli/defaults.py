@@ -16,8 +16,7 @@ from typer.core import TyperOption
 
 from tune_calib.cli.plugged import trains
 from tune_calib.errors import UserError
-from tune_calib.registry import nearest
-from tune_calib.wording import mask_url
+from tune_calib.text import mask_url, nearest
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 

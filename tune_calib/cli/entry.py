@@ -13,9 +13,9 @@ import typer
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
-from tune_calib.activity import activity
 from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option, told, traced
+from tune_calib.progress import activity
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
@@ -121,7 +121,7 @@ class LiveCommand(OnceCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Carry the command out under a screen."""
-        from tune_calib.live.screen import screen
+        from tune_calib.tuning.progress.screen import screen
 
         named = [ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"]
         words = [word for each in named if each for word in _listed(each)]

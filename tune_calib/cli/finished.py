@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tune_calib import contents
 from tune_calib.caches import cache_folder
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, as_option
-from tune_calib.manifests import VERSION, FinishedRecord, SaidRecord
-from tune_calib.places import Place, remove_folder
-from tune_calib.recipe import Settings
+from tune_calib.paths import Place, remove_folder
+from tune_calib.results import contents
+from tune_calib.results.manifests import VERSION, FinishedRecord, SaidRecord
+from tune_calib.spec.datasets import Settings
 
 KEPT_S = 30 * 24 * 3600.0
 

@@ -7,9 +7,9 @@ import typer
 from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
-from tune_calib.folders import entries, refuse_empty
-from tune_calib.places import Place, place
-from tune_calib.plugin_folders import describe_unloaded, require_loaded
+from tune_calib.paths import Place, place
+from tune_calib.results.folders import entries, refuse_empty
+from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 
 
 def overview(folder: Place) -> list[str]:

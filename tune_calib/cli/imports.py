@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.console import echo
-from tune_calib.wording import counted
+from tune_calib.text import counted
 
 if TYPE_CHECKING:
-    from tune_calib.slots.data import ImportedData
+    from tune_calib.spec.slots.data import ImportedData
 
 _FILES = "[ROLE=]FILE[:KEY], of npz, npy, safetensors, Parquet or HDF5"
 
@@ -48,7 +48,7 @@ def import_(
     from tune_calib.engine.import_files import checked
     from tune_calib.engine.imports import keep, refuse_name
     from tune_calib.engine.store import Store
-    from tune_calib.places import place
+    from tune_calib.paths import place
 
     refuse_name(name)
     given = checked(train or (), select or (), calib or (), test or (), head or ())

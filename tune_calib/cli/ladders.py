@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
 from tune_calib.cli.finished import Finished
@@ -43,10 +42,11 @@ from tune_calib.cli.options import (
 from tune_calib.cli.results import report
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.ladder import Ladder, refuse_unused
-from tune_calib.options import chosen_seeds
-from tune_calib.pipelines import all_of, require_kind, require_methods, side_by_side
-from tune_calib.registry import LADDERS, METHODS
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.ladder import LADDERS, Ladder, refuse_unused
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.options import chosen_seeds
+from tune_calib.spec.pipelines import all_of, require_kind, require_methods, side_by_side
 
 if TYPE_CHECKING:
     from tune_calib.tuning.site import Site

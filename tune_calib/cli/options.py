@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import yaml
 
-from tune_calib import options
 from tune_calib.cli import defaults
 from tune_calib.cli.completion import names as names_of
 from tune_calib.cli.panels import DATA, LOOKS, SEEDS, TRAINING, WHERE
 from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option
-from tune_calib.names import CRASHES, SLOTS
-from tune_calib.registry import BACKBONES, DATASETS, RECIPES, nearest
-from tune_calib.wording import command_line, counted
-from tune_calib.yaml_text import UnfoldedError, value_of
+from tune_calib.experiments.yaml_text import UnfoldedError, value_of
+from tune_calib.spec import options
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.names import CRASHES, SLOTS
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.text import command_line, counted, nearest
 
 if TYPE_CHECKING:
     from tune_calib.tuning.site import Site
@@ -274,7 +276,7 @@ def typed_of(context: typer.Context, argument: str, *without: str) -> str:
 
 def stoppable(again: str, work: Callable[[], Any]) -> Any:
     """Do some work; a signal that stops it is one line that says how to go on."""
-    from tune_calib.tuning.backend.stop import stop_signals
+    from tune_calib.tuning.ray.stop import stop_signals
 
     def tell(name: str) -> None:
         echo(f"stopped by {name}; go on with: {again}", err=True)

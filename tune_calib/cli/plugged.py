@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tune_calib import plugins
 from tune_calib.cli.added import with_options
 from tune_calib.cli.panels import EVERY
+from tune_calib.spec import plugins
 
 _Plugin = Annotated[
     list[str] | None,

@@ -9,36 +9,29 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 import typer
 
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from tune_calib import console
 from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, Metric
-from tune_calib.recipe import fitting
-from tune_calib.registry import (
-    BACKBONES,
-    DATASETS,
-    LADDER_FIGURES,
-    LADDERS,
-    METHODS,
-    RECIPES,
-    SEARCH_FIGURES,
-    SPACES,
-    MethodInfo,
-    Registry,
-    T,
-    nearest,
-    told,
-)
+from tune_calib.registry import Registry, T, told
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.metrics import METRICS, Metric
+from tune_calib.spec.recipe import RECIPES, fitting
+from tune_calib.spec.space import SPACES
+from tune_calib.text import nearest
 
 if TYPE_CHECKING:
     from analysis.figure import Figure
-    from tune_calib.data.base import DatasetInfo
-    from tune_calib.ladder import Ladder
-    from tune_calib.models.base import BackboneInfo
-    from tune_calib.recipe import Recipe
-    from tune_calib.space import Space
+    from tune_calib.spec.backbones import BackboneInfo
+    from tune_calib.spec.datasets import DatasetInfo
+    from tune_calib.spec.ladder import Ladder
+    from tune_calib.spec.recipe import Recipe
+    from tune_calib.spec.space import Space
 
 Entry = dict[str, Any]
 
@@ -219,7 +212,7 @@ def explain(
         tune-calib explain mac_cal
         tune-calib explain decoupling
     """
-    from tune_calib.explained import explained
+    from tune_calib.cli.explained import explained
 
     console.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
 

@@ -14,17 +14,17 @@ from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed, t
 from tune_calib.cli.panels import FORMATS, WHERE
 from tune_calib.cli.sweep_files import GpuModel
 from tune_calib.errors import UserError, as_option
-from tune_calib.registry import REPRODUCTIONS, told
-from tune_calib.reproduction import SCALES, Scale
+from tune_calib.registry import told
+from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, Scale
 
 if TYPE_CHECKING:
-    from tune_calib.places import Place
-    from tune_calib.reproduction import Reproduction
+    from tune_calib.experiments.entries import Work
+    from tune_calib.experiments.file import ReadFile
+    from tune_calib.experiments.reproduced import Ask
+    from tune_calib.paths import Place
+    from tune_calib.spec.reproduction import Reproduction
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.search.job import SearchJob
-    from tune_calib.tuning.sweep.entries import Work
-    from tune_calib.tuning.sweep.file import ReadFile
-    from tune_calib.tuning.sweep.reproduced import Ask
 
 
 def reproduce(
@@ -94,8 +94,8 @@ def reproduce(
         REPRODUCTIONS.require(name)
     asked = dict.fromkeys(tables or _every(own))
 
-    from tune_calib.places import place
-    from tune_calib.tuning.sweep.reproduced import Ask, refuse_lacking
+    from tune_calib.experiments.reproduced import Ask, refuse_lacking
+    from tune_calib.paths import place
 
     folder = place(out or f"runs/reproduce-{scale}")
     asks = [
@@ -147,8 +147,8 @@ class _Plan:
 
 
 def _plan(ask: "Ask", command: str, is_dry: bool) -> _Plan:
-    from tune_calib.tuning.sweep.reproduced import refuse_other, sweep_file
-    from tune_calib.tuning.sweep.run import planned_works
+    from tune_calib.experiments.reproduced import refuse_other, sweep_file
+    from tune_calib.experiments.run import planned_works
 
     file = sweep_file(ask)
     works = planned_works(file, ask.gpu_model is None, is_dry)
@@ -162,7 +162,7 @@ def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
     Returns:
         A line for each trial that crashed; they are told.
     """
-    from tune_calib.tuning.dry_run.told import forecast
+    from tune_calib.experiments.forecast.told import forecast
 
     if left_out := plan.ask.left_out:
         console.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
@@ -177,8 +177,8 @@ def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
 
 def _run(plan: _Plan) -> list[str]:
     from analysis.ladder.report import write_report
-    from tune_calib.tuning.sweep.reproduced import keep_lock, keep_logits
-    from tune_calib.tuning.sweep.run import run_sweep
+    from tune_calib.experiments.reproduced import keep_lock, keep_logits
+    from tune_calib.experiments.run import run_sweep
 
     def begin(job: "LadderJob | SearchJob") -> None:
         # Before its first trial: what is stopped tells of which scale it is.
@@ -200,7 +200,7 @@ def _run(plan: _Plan) -> list[str]:
 def _report(plan: _Plan, done: "list[Place]") -> None:
     """Write what a reader of the paper asks for beside the results, and tell it."""
     from analysis.reproduction.files import write_reproduction
-    from tune_calib.tuning.sweep.reproduced import keep_lock
+    from tune_calib.experiments.reproduced import keep_lock
 
     runs, command = keep_lock(plan.ask, plan.file, plan.works, done, plan.command)
     console.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))

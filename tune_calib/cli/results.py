@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib import plugins
 from tune_calib.cli import searches
 from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import DataRoot, StoreRoot
 from tune_calib.cli.panels import TABLES
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.names import metrics_of_trials, rankable_metrics
+from tune_calib.spec import plugins
+from tune_calib.spec.metrics import metrics_of_trials, rankable_metrics
 
 if TYPE_CHECKING:
-    from tune_calib.places import Place
+    from tune_calib.paths import Place
 
 
 def report(
@@ -74,8 +74,8 @@ def report(
         tune-calib report runs/demo --published maccal/table5 --regime --wide
     """
     from tune_calib.cli.folders import overview, tell
-    from tune_calib.folders import is_search
-    from tune_calib.places import place
+    from tune_calib.paths import place
+    from tune_calib.results.folders import is_search
 
     def written(folder: "Place") -> str:
         if not is_search(folder):
@@ -113,9 +113,9 @@ def as_trials_ran(
     Raises:
         typer.Exit: another process did it.
     """
-    from tune_calib.live.screen import screen
-    from tune_calib.portable import PORTABLE, is_portable_process
-    from tune_calib.results import read_table
+    from tune_calib.determinism import PORTABLE, is_portable_process
+    from tune_calib.results.tables import read_table
+    from tune_calib.tuning.progress.screen import screen
 
     slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
     if is_portable_process() or not any(json.loads(each).get("portable") for each in slots if each):
@@ -148,7 +148,7 @@ def pictures(
             "again with --shift corruptions"
         )
     from tune_calib.cli.folders import opened
-    from tune_calib.places import place
+    from tune_calib.paths import place
 
     folder = opened(out, runs_plugins=True)
     as_trials_ran(folder, ["pictures", out], store, data_root)
@@ -185,8 +185,8 @@ def export(
         tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
     """
     from tune_calib.cli.folders import opened
-    from tune_calib.folders import entries, is_search, search_of
-    from tune_calib.places import place
+    from tune_calib.paths import place
+    from tune_calib.results.folders import entries, is_search, search_of
 
     folder = opened(out, runs_plugins=True)
     if below := entries(folder):
@@ -194,8 +194,8 @@ def export(
     command = ["export", out, file, *(["--onnx"] if onnx else [])]
     as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best})
 
-    from tune_calib.tuning.export import Wanted
-    from tune_calib.tuning.export import export as write
+    from tune_calib.library.export import Wanted
+    from tune_calib.library.export import export as write
 
     named = search_of(folder).store if is_search(folder) and store is None else store
     artifacts = place(named) if named else folder / "store"
@@ -214,10 +214,10 @@ def status(
         tune-calib status runs/demo --watch
     """
     from tune_calib.cli.folders import tell
-    from tune_calib.folders import is_search
-    from tune_calib.live.watch import told_of_driver
-    from tune_calib.live.watch import watch as watched
-    from tune_calib.places import place
+    from tune_calib.paths import place
+    from tune_calib.results.folders import is_search
+    from tune_calib.tuning.progress.watch import told_of_driver
+    from tune_calib.tuning.progress.watch import watch as watched
 
     def described(folder: "Place") -> str:
         if not is_search(folder):

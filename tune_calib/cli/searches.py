@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib import plugins
-from tune_calib.asked import Asked
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
 from tune_calib.cli.completion import names
 from tune_calib.cli.finished import Finished
@@ -45,12 +43,15 @@ from tune_calib.cli.options import (
 from tune_calib.cli.panels import SEARCHING, SEEDS, WHERE
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.names import searchable_metrics
-from tune_calib.options import chosen_seeds
-from tune_calib.registry import METHODS, SPACES
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import searchable_metrics
+from tune_calib.spec.options import chosen_seeds
+from tune_calib.spec.space import SPACES
 
 if TYPE_CHECKING:
-    from tune_calib.places import Place
+    from tune_calib.paths import Place
     from tune_calib.tuning.search.job import SearchJob
 
 SAMPLERS = ("tpe", "random", "nsga2", "grid")
@@ -262,8 +263,8 @@ def evaluate(
 
 def _opened(out: str) -> "Place":
     """The folder of a search, refused before what takes seconds is imported if it is none."""
-    from tune_calib.folders import search_of
-    from tune_calib.places import place
+    from tune_calib.paths import place
+    from tune_calib.results.folders import search_of
 
     folder = place(out)
     search_of(folder)

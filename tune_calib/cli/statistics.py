@@ -10,10 +10,10 @@ from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
-from tune_calib.names import rankable_metrics
+from tune_calib.spec.metrics import rankable_metrics
 
 if TYPE_CHECKING:
-    from tune_calib.places import Place
+    from tune_calib.paths import Place
 
 Metric = Annotated[
     str,
@@ -201,7 +201,7 @@ def significance(
 def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
     """Folders of sweeps, refused before what takes seconds is imported if one is none."""
     from tune_calib.cli.folders import opened
-    from tune_calib.places import place
+    from tune_calib.paths import place
 
     # Folders beside a published table are another mistake.
     return [opened(each) if published is None else place(each) for each in dirs or []]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tune_calib import plugins
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
 from tune_calib.cli.finished import Finished
@@ -17,12 +16,13 @@ from tune_calib.cli.options import known, stoppable
 from tune_calib.cli.panels import WHERE
 from tune_calib.cli.searches import Retry
 from tune_calib.console import echo
-from tune_calib.gpus import GPUS
+from tune_calib.experiments.gpus import GPUS
 from tune_calib.registry import told
+from tune_calib.spec import plugins
 
 if TYPE_CHECKING:
-    from tune_calib.places import Place
-    from tune_calib.tuning.sweep.run import Ended
+    from tune_calib.experiments.run import Ended
+    from tune_calib.paths import Place
 
 GpuModel = Annotated[
     str | None,
@@ -57,8 +57,8 @@ def run(
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
-    from tune_calib.tuning.sweep.entries import refuse_misfits
-    from tune_calib.tuning.sweep.file import read_sweep_file
+    from tune_calib.experiments.entries import refuse_misfits
+    from tune_calib.experiments.file import read_sweep_file
 
     again = _again(file, address)
     with _in_keys():
@@ -70,8 +70,8 @@ def run(
         refuse_misfits(read)
 
         from tune_calib.console import shown
-        from tune_calib.tuning.dry_run.told import forecast
-        from tune_calib.tuning.sweep.run import planned_works, run_sweep
+        from tune_calib.experiments.forecast.told import forecast
+        from tune_calib.experiments.run import planned_works, run_sweep
 
         needs_data = not (dry_run and read.content.gpu_model)
         works = planned_works(read, needs_data, dry_run)
@@ -115,7 +115,7 @@ def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
     """
     from tune_calib.cli.folders import overview
     from tune_calib.console import shown
-    from tune_calib.results import atomic_write
+    from tune_calib.results.tables import atomic_write
     from tune_calib.tuning.search.summary import summarise
 
     parts = [(f"== {one.name} ==", _told(one), one) for one in ended]
@@ -160,6 +160,6 @@ def schema() -> None:
 
 
 def _schema() -> dict[str, Any]:
-    from tune_calib.tuning.sweep.format import SweepFile
+    from tune_calib.experiments.format import SweepFile
 
     return SweepFile.model_json_schema()

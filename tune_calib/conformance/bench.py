@@ -12,8 +12,8 @@ from tune_calib.engine.store import Store
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
 from tune_calib.models.base import declare_stages
 from tune_calib.models.network import Network
-from tune_calib.registry import MethodInfo, Params
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import MethodInfo, Params
+from tune_calib.spec.trial import TrialSpec
 
 CPU = torch.device("cpu")
 # Wider than the 100 classes of a check: BalCal needs as many features as classes.

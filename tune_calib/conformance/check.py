@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tune_calib.conformance.bench import Bench
-from tune_calib.registry import MethodInfo
+from tune_calib.spec.methods import MethodInfo
 
 
 class FailedCheckError(AssertionError):

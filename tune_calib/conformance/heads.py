@@ -12,10 +12,10 @@ from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench
 from tune_calib.conformance.check import Check, require
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import PopulationTrainer
-from tune_calib.registry import MethodInfo
-from tune_calib.settings import own_recipe
-from tune_calib.slots.head import HeadSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import MethodInfo
+from tune_calib.spec.settings import own_recipe
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import TrialSpec
 
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:

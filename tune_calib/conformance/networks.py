@@ -21,8 +21,8 @@ from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkMethod
 from tune_calib.models.network import Network
-from tune_calib.registry import MethodInfo, Params
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import MethodInfo, Params
+from tune_calib.spec.trial import TrialSpec
 
 
 def trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:

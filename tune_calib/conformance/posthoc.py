@@ -6,8 +6,8 @@ from torch import Tensor
 from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.check import Check, NotApplicableError, require
 from tune_calib.methods._base import PostHocMethod
-from tune_calib.names import FLAGS
-from tune_calib.registry import MethodInfo, Params
+from tune_calib.spec.methods import MethodInfo, Params
+from tune_calib.spec.names import FLAGS
 
 SCALES = (0.2, 1.0, 30.0)  # from under-confident to saturated
 

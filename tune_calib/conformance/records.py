@@ -9,11 +9,12 @@ from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.check import Check, NotApplicableError, require
 from tune_calib.errors import DivergedError, UserError
 from tune_calib.methods._base import HeadMethod, NetworkMethod, PostHocMethod
-from tune_calib.names import NOT_SETTINGS
-from tune_calib.registry import NEEDS, RECIPES, SPACES, MethodInfo
-from tune_calib.settings import effective, own_recipe
-from tune_calib.space import Point, Space
-from tune_calib.spec import SLOTS, TrialSpec
+from tune_calib.spec.methods import NEEDS, MethodInfo
+from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.settings import effective, own_recipe
+from tune_calib.spec.space import SPACES, Point, Space
+from tune_calib.spec.trial import SLOTS, TrialSpec
 
 _CLASSES = {"network": NetworkMethod, "head": HeadMethod, "posthoc": PostHocMethod}
 LARGEST_GRID = 300

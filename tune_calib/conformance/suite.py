@@ -8,7 +8,7 @@ from tune_calib.conformance import heads, networks, posthoc, records
 from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
 from tune_calib.errors import traced
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 _OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc.CHECKS}
 

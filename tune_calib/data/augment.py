@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:  # the inner loop of a training knows torch alone
-    from tune_calib.data.base import DatasetInfo
+    from tune_calib.spec.datasets import DatasetInfo
 
 
 def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:

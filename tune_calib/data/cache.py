@@ -22,13 +22,13 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.activity import activity
 from tune_calib.caches import content_digest
-from tune_calib.data.base import DatasetInfo, Source, Split
+from tune_calib.data.base import Source, Split
 from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.data.tally import Summary, Tally
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.registry import DATASETS
+from tune_calib.progress import activity
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
 # Raise it when a loader gives other pixels for the same files, or the file has another layout.
 CACHE_VERSION = 2

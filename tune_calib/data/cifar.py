@@ -11,7 +11,7 @@ from tune_calib.data.decode import Format
 from tune_calib.data.find import require_files, unpacked
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError
-from tune_calib.recipe import Quick
+from tune_calib.spec.datasets import Quick
 
 CHANNELS, SIZE = 3, 32
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo, Source, Split, refuse_crop
+from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import open_source
 from tune_calib.data.decode import Format
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, DatasetInfo, refuse_crop
 
 if TYPE_CHECKING:
-    from tune_calib.slots.data import DataSlot
+    from tune_calib.spec.slots.data import DataSlot
 
 SMALL = 96
 """Images of one size up to this are kept as they are; larger ones are resized."""

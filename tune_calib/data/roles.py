@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tune_calib.data.arrays import Array, arrays_in
 from tune_calib.errors import UserError
-from tune_calib.places import own_path
+from tune_calib.paths import own_path
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "logits": ("logits", "logit"),

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.errors import UserError
-
-DEFAULT = "default"
+from tune_calib.spec.datasets import GENERAL_RULES
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +207,7 @@ def _first_out(order: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 # Every data set has these; its own stand in its record.
-GENERAL: dict[str, Rule] = {"whole": whole, "val_is_test": val_is_test}
+GENERAL: dict[str, Rule] = dict(zip(GENERAL_RULES, (whole, val_is_test), strict=True))
 
 CIFAR10: dict[str, Rule] = {"tst": partial(tst, 0.2), "plp": plp, "mdca": mdca}
 CIFAR100: dict[str, Rule] = {"tst": partial(tst, 0.05), "plp": plp, "mdca": mdca}

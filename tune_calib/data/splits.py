@@ -12,12 +12,15 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from tune_calib.data.base import HELD_OUT, DatasetInfo, Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.cache import load_opened, load_source, settled
+from tune_calib.data.rules import GENERAL, Cut, held_out_of_test
+from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.seeds import child_seed
-from tune_calib.slots.data import DataSlot
+from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
+from tune_calib.spec.slots.data import DataSlot
 
 Counts = NDArray[np.int64]
 
@@ -63,13 +66,31 @@ class Sizes:
     test: int
 
 
+def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
+    """Cut the published parts of a data set by the rule in force.
+
+    Args:
+        info: the data set.
+        train: labels of the training part, (N,) int64.
+        test: labels of the test part, (N,) int64.
+    """
+    if info.holdout_shares is not None:
+        return held_out_of_test(info.holdout_shares, train, test)
+    rules = {**GENERAL, **info.rules}
+    if info.rule in rules:
+        cut: Cut = rules[info.rule](train, test)
+        return cut
+    assert info.split is not None
+    return Cut(*info.split(len(train)))
+
+
 def published_sizes(slot: DataSlot) -> Sizes:
     """Images of each split, without the files: by the published sizes, all classes alike.
 
     Raises:
         UserError: each copy of the data set has a number of its own.
     """
-    info = info_of(slot)
+    info = slot.info
     if info.published is None:
         raise UserError(
             "the hours on a named GPU are reckoned from the published size of a data set, and "
@@ -80,7 +101,7 @@ def published_sizes(slot: DataSlot) -> Sizes:
     if info.relabel is not None:
         share = sum(label != HELD_OUT for label in info.relabel) / len(info.relabel)
     train, test = (torch.arange(round(share * count)) % info.classes for count in info.published)
-    cut = info.cut(train, test)
+    cut = cut_parts(info, train, test)
     counts = np.bincount(train[cut.train].numpy(), minlength=info.classes).astype(np.int64)
     if slot.train_fraction < 1:
         counts = fraction_counts(counts, slot.train_fraction)
@@ -106,10 +127,10 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         DamagedFileError: a file is damaged, or holds too few images to split.
         UserError: a class would be left without a training sample.
     """
-    info = info_of(slot)
+    info = slot.info
     opened = load_opened(info, root, cache)
     source = opened.source
-    cut = info.cut(source.train.labels, source.test.labels)
+    cut = cut_parts(info, source.train.labels, source.test.labels)
     held_out = source.test if cut.of_test else source.train
     if len(cut.select) == 0:
         raise DamagedFileError(
@@ -162,9 +183,9 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
     """The test images that the rule in force leaves, labels as they are stored; the data set."""
-    info = info_of(slot)
+    info = slot.info
     source = load_source(info, root, cache)
-    places = info.cut(source.train.labels, source.test.labels).test
+    places = cut_parts(info, source.train.labels, source.test.labels).test
     test = source.test if places is None else source.test.take(places)
     return settled(test, source), info
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tune_calib.data.base import DatasetInfo, Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork, load_network
 from tune_calib.engine.bank import FeatureSplit, bank_key, train_outputs
@@ -17,7 +17,8 @@ from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.trial import TrialSpec
 
 
 class FinishedTrial:
@@ -37,7 +38,7 @@ class FinishedTrial:
         self, spec: TrialSpec, store: Store, development: Development, device: torch.device
     ) -> None:
         self.spec, self.development = spec, development
-        self.info: DatasetInfo = info_of(spec.data)
+        self.info: DatasetInfo = spec.data.info
         self.trained = network_behind(spec, store, lambda: development, device)
         self.classifier = load_classifier(spec, store, lambda: development, device)
 
@@ -76,9 +77,7 @@ def network_behind(
     # predicted with those that the views of train had moved.
     if key.bn_mode == "train":
         train = development().train.to(device)
-        for outputs in train_outputs(
-            key, trained.method, trained.network, info_of(spec.data), train
-        ):
+        for outputs in train_outputs(key, trained.method, trained.network, spec.data.info, train):
             for _ in outputs:
                 pass
     return trained

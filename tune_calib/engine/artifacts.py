@@ -10,8 +10,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from tune_calib.activity import activity
-from tune_calib.data.base import Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
 from tune_calib.engine.imports import bank_of_import
@@ -26,8 +25,9 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
-from tune_calib.places import Place, remove_folder
-from tune_calib.spec import TrialSpec
+from tune_calib.paths import Place, remove_folder
+from tune_calib.progress import activity
+from tune_calib.spec.trial import TrialSpec
 
 
 class NetworkTraining:
@@ -295,7 +295,7 @@ def _build(
         key,
         trained.method,
         trained.network,
-        info_of(spec.data),
+        spec.data.info,
         development.to(device),
         test.to(device) if test is not None else None,
         {**copied, "key": key.model_dump()},

@@ -16,20 +16,21 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tune_calib.activity import activity
 from tune_calib.data.augment import crop_flip, draw_views
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
+from tune_calib.determinism import child_seed
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import opened, write_folder
 from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
-from tune_calib.places import Place
-from tune_calib.registry import Params
-from tune_calib.seeds import child_seed
-from tune_calib.slots.head import HeadSlot
-from tune_calib.spec import TrialSpec, content_hash
+from tune_calib.paths import Place
+from tune_calib.progress import activity
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.methods import Params
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import TrialSpec, content_hash
 
 TEST = "test"
 

@@ -30,11 +30,11 @@ from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import HeadContext, HeadMethod, PostHocMethod
 from tune_calib.metrics.summary import evaluate
-from tune_calib.names import column
-from tune_calib.registry import METHODS
-from tune_calib.slots.head import HeadSlot
-from tune_calib.slots.posthoc import PostHocSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import column
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.trial import TrialSpec
 
 KIND = "classifiers"
 

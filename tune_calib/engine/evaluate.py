@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureSplit
@@ -19,9 +19,11 @@ from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.metrics.summary import evaluate, regime
-from tune_calib.names import BASE, CHANCE, column
-from tune_calib.registry import METHODS
-from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import BASE, column
+from tune_calib.spec.names import CHANCE
+from tune_calib.spec.slots.posthoc import PostHocSlot
 
 REPORTED = ("select", "test")
 

@@ -14,7 +14,7 @@ from tune_calib.engine.tensors import unnest
 from tune_calib.errors import UserError
 from tune_calib.models.base import last_layer_of
 from tune_calib.models.network import Network
-from tune_calib.wording import counted
+from tune_calib.text import counted
 
 # What programs put before all names, and how they call the last layer.
 _PREFIX = re.compile(r"^((module|model|network|_orig_mod|net)\.)+")

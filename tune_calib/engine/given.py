@@ -3,15 +3,14 @@
 from collections.abc import Mapping
 from statistics import NormalDist
 
-from tune_calib.data.base import info_of
 from tune_calib.engine.evaluate import SplitLogits
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.metrics.scoring import accuracy
-from tune_calib.registry import METHODS
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 
 CHANCE = 1e-6
 """Probability with which a network that did not see the hold-out is taken for one that did."""
@@ -48,7 +47,7 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
 
 
 def _is_same(one: DataSlot, other: DataSlot) -> bool:
-    return (one.dataset, info_of(one).digest) == (other.dataset, info_of(other).digest)
+    return (one.dataset, one.info.digest) == (other.dataset, other.info.digest)
 
 
 def _cut(data: DataSlot) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tune_calib.data.given import GivenSplit, OwnHead, halves, head_of, refuse_unequal, split_of
 from tune_calib.errors import UserError
-from tune_calib.slots.data import ImportedData
+from tune_calib.spec.slots.data import ImportedData
 
 LAYOUT = 2
 """Of what an import keeps; part of the digest."""

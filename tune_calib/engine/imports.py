@@ -23,9 +23,9 @@ from tune_calib.engine.store import (
 )
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
-from tune_calib.places import require_writable
-from tune_calib.slots.data import ImportedData
-from tune_calib.wording import shown
+from tune_calib.paths import require_writable
+from tune_calib.spec.slots.data import ImportedData
+from tune_calib.text import shown
 
 KIND, NAMES = "imports", "import_names"
 

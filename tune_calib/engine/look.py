@@ -15,6 +15,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.shift import opened_set
 from tune_calib.data.splits import Development, load_development, load_test
+from tune_calib.determinism import child_seed
 from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
 from tune_calib.engine.bank import FeatureBank, FeatureSplit
@@ -26,9 +27,8 @@ from tune_calib.metrics.bootstrap import bootstrap, draw
 from tune_calib.metrics.drawn_ood import drawn_detection
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
-from tune_calib.names import CORRUPTION_METRICS, OOD_METRICS, column
-from tune_calib.seeds import child_seed
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
+from tune_calib.spec.trial import TrialSpec
 
 Row = dict[str, Any]
 

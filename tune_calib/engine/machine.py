@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
+from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
-from tune_calib.portable import PORTABLE, is_portable_process
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 # Without it torch refuses products on a GPU under deterministic algorithms.
 _STRICT_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}

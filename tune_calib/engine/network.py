@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import DatasetInfo, Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
+from tune_calib.determinism import child_seed
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.schedule import learning_rate
 from tune_calib.engine.steps import (
@@ -39,10 +40,10 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.models.build import build_network
 from tune_calib.models.network import Network
-from tune_calib.registry import METHODS
-from tune_calib.seeds import child_seed
-from tune_calib.slots.network import NetworkSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 # Not free to change: the views of a bank are drawn so many images at a time, and batch
 # normalisation in train mode takes its statistics over so many.
@@ -72,7 +73,7 @@ class NetworkTrainer:
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
-        self.info: DatasetInfo = info_of(spec.data)
+        self.info: DatasetInfo = spec.data.info
         self.device = device
         self.train = development.train.to(device)
         self.select = development.select.to(device)
@@ -266,7 +267,7 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
         spec: data and network slots are read.
         samples: size of the training split.
     """
-    info = info_of(spec.data)
+    info = spec.data.info
     slot = spec.network
     network = build_network(
         slot.backbone,

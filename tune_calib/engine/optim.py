@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:  # what is left is torch alone, for the benchmark on a bare machine
-    from tune_calib.slots.head import HeadSlot
+    from tune_calib.spec.slots.head import HeadSlot
 
 CACHE_BYTES = 2**20
 """What a processor core has of fast memory, at least about."""

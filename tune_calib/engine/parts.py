@@ -8,8 +8,8 @@ import torch
 from tune_calib.engine.bank import DevelopmentBank
 from tune_calib.engine.population import PASS_BATCH, head_context
 from tune_calib.methods._base import HeadMethod
-from tune_calib.registry import METHODS
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.head import HeadSlot
 
 POPULATION_BYTES = 2**31
 """What one population may take; a node trains one on each core."""

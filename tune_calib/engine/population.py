@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.tensors import generator, nest, unnest
@@ -15,9 +16,8 @@ from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.registry import METHODS
-from tune_calib.seeds import child_seed
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.head import HeadSlot
 
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from tune_calib.errors import UserError
-from tune_calib.slots.network import NetworkSlot, Precision
+from tune_calib.spec.slots.network import NetworkSlot, Precision
 
 AMPERE = (8, 0)
 """Compute capability from which on a GPU has bfloat16 and TF32."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tune_calib.engine.store import Store
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
-from tune_calib.results import SCHEMAS
+from tune_calib.results.tables import SCHEMAS
 
 KIND = "samples"
 

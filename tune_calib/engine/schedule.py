@@ -2,7 +2,7 @@
 
 import math
 
-from tune_calib.slots.network import NetworkSlot
+from tune_calib.spec.slots.network import NetworkSlot
 
 # Of torch's OneCycleLR: where it starts, and what it ends at.
 _ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import torch
 
-from tune_calib.data.base import info_of
 from tune_calib.data.shift.parts import ShiftSet
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, read_split, write_split
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import Store, opened, read_or_remove, write_folder
 from tune_calib.errors import DamagedFileError
-from tune_calib.places import Place
-from tune_calib.registry import Params
-from tune_calib.spec import TrialSpec, content_hash
+from tune_calib.paths import Place
+from tune_calib.spec.methods import Params
+from tune_calib.spec.trial import TrialSpec, content_hash
 
 
 class ShiftKey(Params):
@@ -113,7 +112,7 @@ def _build(
     trained: TrainedNetwork,
     device: torch.device,
 ) -> None:
-    info, parts = info_of(spec.data).of_test(), shift.parts()
+    info, parts = spec.data.info.of_test(), shift.parts()
 
     def fill(path: Path) -> None:
         for part in parts:

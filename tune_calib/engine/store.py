@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 
 from tune_calib.caches import cache_folder
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.places import (
+from tune_calib.paths import (
     Place,
     RemotePlace,
     is_file_name,

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tune_calib.engine.store import opened, write_folder
-from tune_calib.places import Place
+from tune_calib.paths import Place
 
 TENSORS = "tensors.safetensors"
 

@@ -26,8 +26,8 @@ from tune_calib.engine.store import (
 )
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.models.network import Network
-from tune_calib.slots.network import NetworkSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 KIND, FILE = "weights", "weights.safetensors"
 

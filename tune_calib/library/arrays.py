@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
-from tune_calib.registry import nearest
+from tune_calib.text import nearest
 
 
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,8 +12,6 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tune_calib import plugins
-from tune_calib.data.base import DatasetInfo, info_of
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import build, evaluation_batch, outputs_of
@@ -30,8 +28,10 @@ from tune_calib.library.files import (
 )
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
-from tune_calib.results import atomic_write
-from tune_calib.spec import TrialSpec
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec import plugins
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.trial import TrialSpec
 
 
 class CalibratedNetwork(nn.Module):
@@ -57,7 +57,7 @@ class CalibratedNetwork(nn.Module):
         self.spec, self.classifier = spec, classifier
         self.network = trained.network if trained else None
         self.method = trained.method if trained else None
-        self.info: DatasetInfo = info_of(spec.data).of_test()
+        self.info: DatasetInfo = spec.data.info.of_test()
         self.eval()
 
     def train(self, mode: bool = True) -> "CalibratedNetwork":
@@ -181,7 +181,7 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
         width=head.tensors["context.weight"].shape[1] if head else None,
-        images=InputRecord.of(info_of(network.spec.data)) if has_images else None,
+        images=InputRecord.of(network.spec.data.info) if has_images else None,
         **about,
     )
     text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
@@ -220,7 +220,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     # Of another reading of the same tensors nothing else would tell.
     if spec.hash != about.trial:
         raise DamagedFileError(f"{files.about} is damaged: its spec is not that of {about.trial}")
-    info = info_of(spec.data)
+    info = spec.data.info
     if about.images is not None and about.images != InputRecord.of(info):
         raise UserError(
             f"{files.about}: {info.name} has other sizes or constants than in this version of "

@@ -22,9 +22,10 @@ from tune_calib.library.arrays import (
     refuse_unknown,
 )
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
-from tune_calib.names import FLAGS
-from tune_calib.registry import METHODS, MethodInfo, nearest
-from tune_calib.slots.posthoc import PostHocSlot
+from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.names import FLAGS
+from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.text import nearest
 
 
 class PostHocEstimator(Estimator):

@@ -13,11 +13,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from tune_calib import plugins
-from tune_calib.data.base import DatasetInfo
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.places import own_path
-from tune_calib.wording import shown
+from tune_calib.paths import own_path
+from tune_calib.spec import plugins
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.text import shown
 
 FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
 VERSION: Literal[1] = 1

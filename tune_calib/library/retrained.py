@@ -13,8 +13,8 @@ from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.precision import on_threads
 from tune_calib.errors import UserError
 from tune_calib.library.arrays import Estimator, as_given, labels_of, refuse_unknown, rows_of
-from tune_calib.registry import METHODS
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.head import HeadSlot
 
 # What is said of images stands in the features already.
 _OF_IMAGES = {"views", "bn_mode", "augment"}

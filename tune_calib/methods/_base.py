@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tune_calib.registry import Params
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import Params
+from tune_calib.spec.slots.head import HeadSlot
 
 
 class NoParams(Params):

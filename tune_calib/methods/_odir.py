@@ -11,7 +11,7 @@ from torch import Tensor
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds, losses
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.registry import Params
+from tune_calib.spec.methods import Params
 
 # From the strongest down: a weak penalty is the longer fit, and rarely the better one.
 _OFF_DIAGONAL = (1e8, 1e6, 1e4, 1e2, 1e0, 1e-2)

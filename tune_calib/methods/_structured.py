@@ -16,7 +16,7 @@ from torch import Tensor
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import converged
-from tune_calib.registry import Params
+from tune_calib.spec.methods import Params
 
 
 class StructuredParams(Params):

@@ -22,7 +22,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
 from tune_calib.metrics.binning import adaptive_table
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 SHIFT = 1e-20
 """Keeps the gradient of exponents below 1 finite at probability 1."""

@@ -19,7 +19,7 @@ from tune_calib.errors import UserError
 from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import is_all_right
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 _TOLERANCE = 1e-6  # of the largest entry of the projected gradient, of features of unit size
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
 from tune_calib.methods._references import MUKHOTI
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class Brier(NetworkMethod):

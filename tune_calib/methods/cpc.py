@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 LARGEST = 2**24
 """Pairs (samples x classes^2) that are held at a time."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class CorrectnessRankingParams(Params):

@@ -13,7 +13,7 @@ from torch import Tensor
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
 from tune_calib.methods._papers import as_on_tiny
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 GAMMA = {
     "cifar10": {"gamma": 5.0},

@@ -14,7 +14,7 @@ from torch import Tensor
 from tune_calib.methods._odir import Odir, OdirParams
 from tune_calib.methods._posthoc import SMALLEST
 from tune_calib.methods._references import KULL
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class DirichletCalibration(Odir):

@@ -22,7 +22,7 @@ from torch.nn.functional import one_hot
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
 from tune_calib.methods._references import ZHANG
 from tune_calib.methods.temperature import AT_BOUND, BOUNDS, NEAR, converged, is_all_right
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 _GAP = 1e-6  # nats above the smallest NLL
 _FACES = [face for size in (1, 2, 3) for face in combinations(range(3), size)]

@@ -26,11 +26,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tune_calib.determinism import child_seed
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
 from tune_calib.methods._papers import as_on_tiny
-from tune_calib.registry import METHODS, MethodInfo, Params
-from tune_calib.seeds import child_seed
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 # The authors' start of the moments. A new batch has weight theta, so that few steps later nothing
 # is left of it.

@@ -13,7 +13,7 @@ from torch import Tensor
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms
 from tune_calib.methods._references import MUKHOTI
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class FocalParams(Params):

@@ -14,7 +14,7 @@ from torch import Tensor
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
 from tune_calib.methods._references import MUKHOTI
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class SampleDependentFocalParams(Params):

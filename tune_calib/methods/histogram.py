@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from tune_calib.methods._curves import count_below
 from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class HistogramParams(Params):

@@ -15,7 +15,7 @@ from tune_calib.methods._base import NoParams
 from tune_calib.methods._curves import interpolated, isotonic
 from tune_calib.methods._posthoc import Fit, FittedAlone, keep_first, logarithm
 from tune_calib.methods._references import ZHANG
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 _SLOPE = 1e-9
 

@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from tune_calib.methods._base import NoParams
 from tune_calib.methods._curves import interpolated, isotonic, joined
 from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class IsotonicCalibration(FittedAlone):

@@ -19,6 +19,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from tune_calib.determinism import child_seed
 from tune_calib.methods._base import (
     EpochStatistics,
     HeadContext,
@@ -27,9 +28,8 @@ from tune_calib.methods._base import (
     stacked_on,
 )
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.registry import METHODS, MethodInfo, Params
-from tune_calib.seeds import child_seed
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.slots.head import HeadSlot
 
 
 class MacCalParams(Params):

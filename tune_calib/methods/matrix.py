@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._odir import Odir, OdirParams
 from tune_calib.methods._references import GUO, KULL
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class MatrixScaling(Odir):

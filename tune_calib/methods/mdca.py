@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms, label_log_probs
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MdcaParams(Params):

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods._mixing import draw_beta, draw_shares, mix, permutation, unmix
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MitParams(Params):

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkContext, NetworkMethod
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
     161: (161, 150, 141, 129, 120, 102, 93, 84, 72, 54, 33),  # ResNet-50

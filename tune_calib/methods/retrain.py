@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.registry import METHODS, MethodInfo, Params
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.slots.head import HeadSlot
 
 
 class RetrainParams(Params):

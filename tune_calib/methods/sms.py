@@ -14,7 +14,7 @@ from torch import Tensor
 from tune_calib.methods._affine import Affine, Ridge
 from tune_calib.methods._references import BERTA
 from tune_calib.methods._structured import Structured, StructuredParams, diagonal
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class SmsParams(StructuredParams):

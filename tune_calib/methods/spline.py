@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tune_calib.methods._curves import interpolated
 from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_first
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class SplineParams(Params):

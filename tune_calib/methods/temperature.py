@@ -12,7 +12,7 @@ from tune_calib.methods._base import nll
 from tune_calib.methods._posthoc import Fit, FittedAlone
 from tune_calib.methods._references import GUO
 from tune_calib.metrics.calibration import ece
-from tune_calib.registry import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 BOUNDS = (1e-2, 1e2)
 # A temperature so near to an end of the range, as a factor, has reached it.

@@ -14,8 +14,8 @@ from torch import Tensor
 from tune_calib.methods._base import HeadContext, HeadMethod
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
-from tune_calib.registry import METHODS, MethodInfo, Params
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.slots.head import HeadSlot
 
 
 class TwoStageParams(Params):

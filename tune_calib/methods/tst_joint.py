@@ -13,11 +13,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.network import Output
-from tune_calib.registry import METHODS, MethodInfo, Params
-from tune_calib.seeds import child_seed
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class JointTwoStageParams(Params):

@@ -16,7 +16,7 @@ from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods._references import GUO
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.registry import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class VectorScaling(FittedAlone):

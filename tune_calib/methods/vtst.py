@@ -19,13 +19,13 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from tune_calib.determinism import child_seed
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
 from tune_calib.methods._functional import gaussian_kl
 from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
-from tune_calib.registry import METHODS, MethodInfo, Params
-from tune_calib.seeds import child_seed
-from tune_calib.slots.head import HeadSlot
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.slots.head import HeadSlot
 
 NOISE_BLOCK = 256  # samples of a split whose noise at evaluation is drawn together
 

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step, log_mean_exp
 from tune_calib.methods._functional import gaussian_kl
 from tune_calib.methods._references import JORDAHN
 from tune_calib.methods.vtst import VariationalTwoStageParams
 from tune_calib.models.network import Output
-from tune_calib.registry import METHODS, MethodInfo
-from tune_calib.seeds import child_seed
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class JointVariationalParams(VariationalTwoStageParams):

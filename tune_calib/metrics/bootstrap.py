@@ -29,7 +29,7 @@ from torch import Tensor
 from tune_calib.metrics import conformal
 from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled, shares_of
 from tune_calib.metrics.summary import given
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 LEVEL = 0.95
 _TAIL = (1 - LEVEL) / 2

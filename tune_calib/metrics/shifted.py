@@ -9,7 +9,7 @@ from tune_calib.metrics.calibration import aece, ece_of
 from tune_calib.metrics.resampled import in_bins, table_of
 from tune_calib.metrics.scoring import brier
 from tune_calib.metrics.summary import regime
-from tune_calib.names import CORRUPTION_METRICS
+from tune_calib.spec.metrics import CORRUPTION_METRICS
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:

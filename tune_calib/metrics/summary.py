@@ -26,7 +26,7 @@ from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
 from tune_calib.metrics.selective import aurc_of, e_aurc_of, error_auroc_of, mean_where
 from tune_calib.metrics.smooth import on_grid, smooth_of
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 
 Split = tuple[Tensor, Tensor]
 """Logits (..., N, C) and labels (N,) of a split."""

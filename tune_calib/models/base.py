@@ -1,43 +1,13 @@
-"""What a backbone is to the rest of the program, and the parts that several of them share."""
+"""Parts that several backbones share, and how a backbone declares its stages."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
-Init = Literal["reference", "timm"]
-
 FEATURE_WIDTH = 512
 """Features of our own small backbones: as many as a ResNet-18 has."""
-
-
-@dataclass(frozen=True)
-class BackboneInfo:
-    """A backbone as registered in ``BACKBONES``.
-
-    Attributes:
-        name: registry key.
-        title: how it is printed; heads of tables leave out what stands in parentheses.
-        build: from channels and size of the images and the initialisation to the untrained
-            feature extractor, (N, channels, size, size) -> (N, D), and D. It draws from the
-            global CPU generator. It raises UserError if the images do not fit.
-        has_stages: it can be run stage by stage (``declare_stages``).
-        norm: constants (``data.norm``) that weights of others expect; None where nobody can
-            know.
-        norm_from: height of the images from which on they do.
-        trained_on: of published weights, hash of the file to the data set whose whole training
-            part they were trained on.
-    """
-
-    name: str
-    title: str
-    build: Callable[[int, int, Init], tuple[nn.Module, int]]
-    has_stages: bool = True
-    norm: str | tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    norm_from: int = 0
-    trained_on: Mapping[str, str] = field(default_factory=dict)
 
 
 def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:

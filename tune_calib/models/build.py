@@ -2,10 +2,9 @@
 
 import torch
 
-from tune_calib.models.base import BackboneInfo, Init
+from tune_calib.determinism import child_seed
 from tune_calib.models.network import Network
-from tune_calib.registry import BACKBONES
-from tune_calib.seeds import child_seed
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 
 def build_network(

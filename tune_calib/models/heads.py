@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from tune_calib.seeds import child_seed
+from tune_calib.determinism import child_seed
 
 Activation = Literal["relu", "gelu", "none"]
 

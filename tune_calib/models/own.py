@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.errors import UserError, traced
-from tune_calib.models.base import BackboneInfo, Init, name_last_layer
+from tune_calib.models.base import name_last_layer
+from tune_calib.spec.backbones import BackboneInfo, Init
 
 PROBE = 4
 """Images by which it is found out where the features are."""

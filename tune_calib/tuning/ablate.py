@@ -4,30 +4,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tune_calib import plugins
-from tune_calib.activity import activity
-from tune_calib.asked import Asked
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.folders import sweep_of
-from tune_calib.ladder import Ladder, PlannedTrial, Rung, expand, rungs_of
-from tune_calib.live.screen import at_work
-from tune_calib.manifests import (
+from tune_calib.paths import Place, environment, require_writable
+from tune_calib.progress import activity
+from tune_calib.results.folders import sweep_of
+from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
     VERSION,
     PlannedRecord,
     RungRecord,
     SweepManifest,
 )
-from tune_calib.places import Place, environment, require_writable
-from tune_calib.plugin_folders import joined, keep, records, require_loaded
-from tune_calib.plugins import Plugin
-from tune_calib.registry import DATASETS, LADDERS, RECIPES
-from tune_calib.tuning.backend.feed import resources_of, run_plan
-from tune_calib.tuning.backend.launch import ray_session, refuse_here
-from tune_calib.tuning.backend.look import run_looks
-from tune_calib.tuning.backend.plan import lacking, make_plan
+from tune_calib.results.plugin_folders import joined, keep, records, require_loaded
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, Rung, expand, rungs_of
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.recipe import RECIPES
 from tune_calib.tuning.caption import (
     conditions,
     recipe_record,
@@ -49,6 +45,11 @@ from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
+from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.ray.feed import resources_of, run_plan
+from tune_calib.tuning.ray.launch import ray_session, refuse_here
+from tune_calib.tuning.ray.look import run_looks
+from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.shared import take
 from tune_calib.tuning.site import Site

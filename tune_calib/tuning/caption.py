@@ -4,17 +4,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tune_calib.asked import Asked
 from tune_calib.console import echo
-from tune_calib.ladder import Ladder, PlannedTrial, Rung, left_out
-from tune_calib.manifests import RecipeRecord
-from tune_calib.places import Place
-from tune_calib.registry import BACKBONES, DATASETS
-from tune_calib.slots.base import OptimisedSlot
-from tune_calib.slots.data import DataSlot, ImportedData
-from tune_calib.slots.head import HeadSlot
-from tune_calib.slots.network import NetworkSlot
-from tune_calib.wording import as_setting, counted
+from tune_calib.paths import Place
+from tune_calib.results.manifests import RecipeRecord
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import Ladder, PlannedTrial, Rung, left_out
+from tune_calib.spec.slots.base import OptimisedSlot
+from tune_calib.spec.slots.data import DataSlot, ImportedData
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.text import as_setting, counted
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tune_calib.console import echo
-from tune_calib.data.base import info_of
 from tune_calib.data.splits import load_development
 from tune_calib.engine.imports import manifest_of_import
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import PlannedTrial
-from tune_calib.places import Place
-from tune_calib.results import NUMBERS, read_table
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import canonical_json
+from tune_calib.paths import Place
+from tune_calib.results.tables import NUMBERS, read_table
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import canonical_json
 
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 """Columns of ``trials`` that identify the copy and the version behind a row."""
@@ -75,7 +74,7 @@ class Copies:
                 manifest_of_import(slot.imported, store)
                 continue
             read = load_development(slot, data_root, store.images)
-            is_bundled = not info_of(slot).locate(data_root)
+            is_bundled = not slot.info.locate(data_root)
             known[key] = Copy(read.digest, read.fingerprint(), is_bundled)
         return cls(known, data_root, store)
 

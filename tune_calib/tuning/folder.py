@@ -9,12 +9,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from tune_calib import plugin_folders
 from tune_calib.errors import UserError
-from tune_calib.live.file import PROGRESS
-from tune_calib.manifests import SweepManifest
-from tune_calib.places import Place, lock_file
-from tune_calib.results import read_table
+from tune_calib.paths import Place, lock_file
+from tune_calib.results import plugin_folders
+from tune_calib.results.manifests import SweepManifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import PROGRESS
 
 LOCK = ".driver.lock"
 

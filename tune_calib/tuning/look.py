@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
-from tune_calib.ladder import PlannedTrial
-from tune_calib.names import column
-from tune_calib.places import Place
-from tune_calib.results import read_table
-from tune_calib.slots.data import DataSlot
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_table
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.metrics import column
+from tune_calib.spec.slots.data import DataSlot
 
 # torch and Ray, which nobody needs to read what was asked for, or that nothing is left to do.
 if TYPE_CHECKING:
-    from tune_calib.tuning.backend.launch import Resources
-    from tune_calib.tuning.backend.look import Look
+    from tune_calib.tuning.ray.launch import Resources
+    from tune_calib.tuning.ray.look import Look
 
 LEAST_DRAWS = 100
 """Draws below which the ends of a 95 % interval are single draws."""
@@ -72,7 +72,7 @@ def lacking(
     """
     if not sets and not asked.bootstrap:
         return []
-    from tune_calib.tuning.backend.look import in_looks
+    from tune_calib.tuning.ray.look import in_looks
 
     rows = _done(out)
     trials = [(trial, rows[trial.spec.hash]) for trial in planned if trial.spec.hash in rows]
@@ -91,7 +91,7 @@ def lacking(
 
 def needs(looks: "Sequence[Look]", gpus: float) -> "list[Resources]":
     """What the Ray trials of some looks need."""
-    from tune_calib.tuning.backend.launch import Resources
+    from tune_calib.tuning.ray.launch import Resources
 
     kinds = {(look.threads, look.precision) for look in looks}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]

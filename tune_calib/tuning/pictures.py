@@ -15,10 +15,10 @@ from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.names import SLOTS
-from tune_calib.places import Place
-from tune_calib.results import read_table, write_table
-from tune_calib.spec import TrialSpec
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_table, write_table
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import only_driver
 
 SAMPLES = 500

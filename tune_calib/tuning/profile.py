@@ -5,9 +5,9 @@ import json
 import pandas as pd
 
 from tune_calib.console import Table, Text
-from tune_calib.places import Place
-from tune_calib.results import atomic_write
-from tune_calib.spec import TrialSpec
+from tune_calib.paths import Place
+from tune_calib.results.tables import atomic_write
+from tune_calib.spec.trial import TrialSpec
 
 FOLDER = "profiles"
 

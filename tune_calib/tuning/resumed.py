@@ -9,8 +9,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import machine
-from tune_calib.places import Place
-from tune_calib.results import read_table
+from tune_calib.paths import Place
+from tune_calib.results.tables import read_table
 
 READ = ("processor", "instruction_set", "threads", "device", "network", "head_method")
 

@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tune_calib.columns import TableName
 from tune_calib.errors import DamagedFileError
-from tune_calib.ladder import PlannedTrial
-from tune_calib.manifests import SWEEP_MANIFEST
-from tune_calib.places import Place
-from tune_calib.results import NUMBERS, read_files, read_table, write_results, write_table
-from tune_calib.tuning.backend.rows import plugins_of
+from tune_calib.paths import Place
+from tune_calib.results.columns import TableName
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.tables import NUMBERS, read_files, read_table, write_results, write_table
+from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.copies import COLUMNS, Copies
 from tune_calib.tuning.folder import done, is_mended
+from tune_calib.tuning.ray.rows import plugins_of
 
 _TOLD = {"spec_hash", "status", "plugins", "head", "processor", *COLUMNS}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tune_calib.places import Place, place
-from tune_calib.plugins import Plugin
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.paths import Place, place
+from tune_calib.spec.plugins import Plugin
+from tune_calib.tuning.ray.rows import Circumstances
 
 
 @dataclass(frozen=True)

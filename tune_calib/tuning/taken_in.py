@@ -7,10 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tune_calib.asked import Asked
 from tune_calib.console import echo
-from tune_calib.data.base import info_of
-from tune_calib.data.constants import NORMS, Constants
 from tune_calib.engine import weights
 from tune_calib.engine.fitting import fit
 from tune_calib.engine.given import refuse_seen
@@ -19,11 +16,13 @@ from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.models.base import BackboneInfo
-from tune_calib.places import Place, own_path
-from tune_calib.registry import BACKBONES, METHODS
-from tune_calib.slots.data import OWN_NORM, DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.paths import Place, own_path
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo
+from tune_calib.spec.datasets import NORMS, Constants
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.data import OWN_NORM, DataSlot
+from tune_calib.spec.trial import TrialSpec
 
 
 def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = False) -> Asked:
@@ -105,14 +104,14 @@ def _with_norm(asked: Asked, norm: str | Constants | None) -> Asked:
 
 
 def _constants(data: DataSlot) -> Constants:
-    info = info_of(data)
+    info = data.info
     return info.mean, info.std
 
 
 def _norm_of_backbone(asked: Asked) -> str | Constants:
     """What weights of others for a backbone expect, as far as that is known."""
     spec = asked.spec()
-    info, backbone = info_of(spec.data), spec.network.backbone
+    info, backbone = spec.data.info, spec.network.backbone
     record: BackboneInfo = BACKBONES[backbone]
     norm = record.norm if info.size >= record.norm_from else None
     constants = NORMS[norm] if isinstance(norm, str) else norm

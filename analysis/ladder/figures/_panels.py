@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from analysis.ladder.bins import pooled_bins
 from analysis.load import Sweep
 from analysis.text import number, number_cell
-from tune_calib.manifests import RungRecord
+from tune_calib.results.manifests import RungRecord
 
 FEW = 12  # so many panels stand four in a row; more of them six, so that a page holds them
 

@@ -11,13 +11,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.interactive.told import tell
 from analysis.ladder.figures._panels import label_outer, panels, shape, title
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.reliability import bins_told
-from tune_calib.registry import LADDER_FIGURES
 
 
 def draw_confidence(results: LadderResults) -> Drawing | None:

@@ -7,15 +7,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.shifts import FAMILIES, MEAN, TITLES, kind_title
-from tune_calib.manifests import RungRecord
-from tune_calib.names import CORRUPTION_KINDS
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.results import read_table
+from tune_calib.results.manifests import RungRecord
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import CORRUPTION_KINDS
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 _COLUMNS = ["spec_hash", "kind", "severity", *PANELS]

@@ -11,15 +11,14 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.interactive.told import tell
 from analysis.ladder.cost import PARTS, costs, has_own_time
 from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.text import measured_cell
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.wording import counted
+from tune_calib.text import counted
 
 PANELS = {
     "seconds": "time of a trial (s)",

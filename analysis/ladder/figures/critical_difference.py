@@ -3,9 +3,8 @@
 from matplotlib.figure import Figure as Drawing
 
 from analysis.compare.diagram import draw_critical_difference
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
-from tune_calib.registry import LADDER_FIGURES
 
 
 def _draw(results: LadderResults) -> Drawing | None:

@@ -9,15 +9,14 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import correlations
 from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import decimal_cell
-from tune_calib.manifests import RungRecord
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.results import read_files
+from tune_calib.results.manifests import RungRecord
+from tune_calib.results.tables import read_files
 
 COLUMNS = 4
 # FeDLaS takes these as they are even where its setting says otherwise.

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.interactive.told import tell
 from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
@@ -14,8 +14,7 @@ from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FOREIGN_MEAN
 from analysis.text import number_cell, title
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.wording import counted
+from tune_calib.text import counted
 
 SHOWN = ("auroc", "fpr95")
 

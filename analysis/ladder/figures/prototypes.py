@@ -13,12 +13,11 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from tune_calib.manifests import RungRecord
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.results import read_table
+from tune_calib.results.manifests import RungRecord
+from tune_calib.results.tables import read_table
 
 COLUMNS = 4
 _SEED = 0

@@ -7,12 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.figures._panels import label_outer, panels, shape, title
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.reliability import CHANCE, diagram, histogram, legend, lowest
-from tune_calib.registry import LADDER_FIGURES
 
 
 def draw_reliability(results: LadderResults) -> Drawing | None:

@@ -6,12 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder import samples
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from tune_calib.registry import LADDER_FIGURES
 
 MAX_BANDS = 6  # the bands of more rungs could not be told apart
 DRAWN = ("over", "flipped", "pearson", "spearman")

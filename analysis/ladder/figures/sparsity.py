@@ -9,12 +9,11 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from tune_calib.manifests import RungRecord
-from tune_calib.registry import LADDER_FIGURES
+from tune_calib.results.manifests import RungRecord
 
 _MARKS_A_LINE = 6
 

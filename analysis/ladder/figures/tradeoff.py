@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.interactive.told import tell
 from analysis.ladder.means import has_spread, mean_over
 from analysis.ladder.results import LadderResults
@@ -19,9 +19,8 @@ from analysis.load import Sweep
 from analysis.pareto import unbeaten
 from analysis.text import number, number_cell, title
 from analysis.tidy import seeds_of
-from tune_calib.manifests import RungRecord
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.wording import counted
+from tune_calib.results.manifests import RungRecord
+from tune_calib.text import counted
 
 _METRICS = ("accuracy", "ece")
 _KEY_IN = 0.15  # height of a line of the legend

@@ -6,14 +6,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.interactive.told import tell
 from analysis.pareto import unbeaten
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import groups, guard_of, mean_of, told
-from analysis.text import printed_scale, title
-from tune_calib.registry import SEARCH_FIGURES
+from analysis.text import title
+from tune_calib.spec.metrics import METRICS
 
 _SHOWN_BEYOND = 0.05  # accuracy beyond the guard that is shown
 
@@ -37,7 +37,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
     table = table.assign(**{up: table["mean"], along: search.table(along)["mean"]})
     if table["mean"].isna().all():
         return None
-    scales = printed_scale(along), printed_scale(up)
+    scales = METRICS[along].scale(up)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
     # Within the guard alone: an ECE that was bought with accuracy is no compromise to choose from.
     best = front(table[table["is_within"]], [up, along])

@@ -5,11 +5,10 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import draw_heat_map
 from analysis.search.load import SearchResults
 from analysis.search.sensitivity import heat_map
-from tune_calib.registry import SEARCH_FIGURES
 
 
 def draw_pair(search: SearchResults) -> Drawing | None:

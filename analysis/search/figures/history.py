@@ -6,14 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.interactive.told import tell
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import CHOSEN, groups, guard_of, mean_of, told
-from analysis.text import number, printed_scale, title
-from tune_calib.names import METRICS
-from tune_calib.registry import SEARCH_FIGURES
+from analysis.text import number, title
+from tune_calib.spec.metrics import METRICS
 
 _FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
 
@@ -35,7 +34,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
     metric, table = search.metrics[0], search.table()
     if table["mean"].isna().all():
         return None
-    scale = printed_scale(metric)
+    scale = METRICS[metric].scale
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 2.9))
     baseline = scale * search.outcome.baseline[metric]
     axis.axhline(baseline, color="0.3", linestyle=":", linewidth=1,

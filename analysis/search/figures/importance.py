@@ -6,10 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.load import SearchResults
 from analysis.text import title
-from tune_calib.registry import SEARCH_FIGURES
 
 
 def draw_importance(search: SearchResults) -> Drawing | None:

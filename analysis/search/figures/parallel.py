@@ -12,14 +12,13 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import CHOSEN, mean_of
 from analysis.search.sensitivity import is_numeric
-from analysis.text import printed_scale, title
-from tune_calib.names import METRICS
-from tune_calib.registry import SEARCH_FIGURES
+from analysis.text import title
+from tune_calib.spec.metrics import METRICS
 
 _ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
 
@@ -70,7 +69,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     if len(heights.columns) < 2:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 3.1))
-    values = printed_scale(metric) * rows["mean"]
+    values = METRICS[metric].scale * rows["mean"]
     norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
     cmap = "cividis_r" if is_less_better else "cividis"
     lines = [list(enumerate(row)) for row in heights.fillna(_ABSENT).to_numpy()]

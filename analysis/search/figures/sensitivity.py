@@ -7,11 +7,10 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import draw_tried
 from analysis.search.load import SearchResults
 from analysis.search.marks import told
-from tune_calib.registry import SEARCH_FIGURES
 
 
 def draw_sensitivity(search: SearchResults) -> Drawing | None:

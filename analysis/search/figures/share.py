@@ -4,10 +4,9 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import draw_share
 from analysis.search.load import SearchResults
-from tune_calib.registry import SEARCH_FIGURES
 
 
 def draw_shares(search: SearchResults) -> Drawing | None:

@@ -12,7 +12,7 @@ from analysis.compare.ranks import collect
 from tests import fake_results
 from tests.support import here
 from tune_calib.errors import UserError
-from tune_calib.names import CHANCE
+from tune_calib.spec.names import CHANCE
 
 
 def averages_of(*folders, metrics=("ece", "accuracy"), table=None):

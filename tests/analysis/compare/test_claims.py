@@ -10,8 +10,8 @@ from analysis.compare.claims import judge, judge_networks
 from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
-from tune_calib.reproduction import Claim
-from tune_calib.results import read_table, write_table
+from tune_calib.results.tables import read_table, write_table
+from tune_calib.spec.reproduction import Claim
 
 RNG = np.random.default_rng(0)
 COMMON = RNG.normal(0, 0.02, 200)  # what chance does to all rungs alike
@@ -145,7 +145,7 @@ def test_draws_that_rungs_share_make_no_difference_uncertain(tmp_path):
 
 
 def table_schema():
-    from tune_calib.results import SCHEMAS
+    from tune_calib.results.tables import SCHEMAS
 
     return SCHEMAS["intervals"]
 

@@ -11,7 +11,7 @@ from analysis.compare.difference_tables import RENDERERS, rows
 from analysis.load import load
 from tests import fake_results
 from tune_calib.errors import UserError
-from tune_calib.results import read_table, write_results
+from tune_calib.results.tables import read_table, write_results
 
 
 def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", is_paired=True, **options):

@@ -11,7 +11,7 @@ from analysis.tidy import COLUMNS
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, OOD_METRICS
+from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 # Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
 # and the print. All others agree to half a unit of the last digit.

@@ -12,7 +12,7 @@ from analysis.compare.resampling import over_samples
 from analysis.ladder.report import write_report
 from analysis.load import load
 from tests import fake_results
-from tune_calib.names import column
+from tune_calib.spec.metrics import column
 
 
 def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 15):

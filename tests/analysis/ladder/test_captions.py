@@ -5,6 +5,7 @@ import json
 import pandas as pd
 import pytest
 
+from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.report import write_report
@@ -14,12 +15,11 @@ from analysis.settings import by_rung
 from tests import fake_results
 from tests.support import drive, small_spec
 from tune_calib.api.calls import open_results
-from tune_calib.names import FLAGS, HEAD_BELOW
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.results import read_table, write_results
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.names import FLAGS, HEAD_BELOW
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.rows import Circumstances
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 

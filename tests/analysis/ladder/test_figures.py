@@ -25,7 +25,7 @@ from analysis.pareto import unbeaten
 from analysis.reliability import consistency_band
 from analysis.shifts import FAMILIES
 from tests import fake_results
-from tune_calib.results import SCHEMAS, write_results, write_table
+from tune_calib.results.tables import SCHEMAS, write_results, write_table
 
 
 @pytest.fixture

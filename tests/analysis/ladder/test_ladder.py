@@ -20,7 +20,7 @@ from analysis.published import published
 from analysis.text import best_two, rounded
 from tests import fake_results
 from tune_calib.errors import UserError
-from tune_calib.results import write_results
+from tune_calib.results.tables import write_results
 
 
 @pytest.fixture

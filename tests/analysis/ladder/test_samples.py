@@ -15,8 +15,8 @@ from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.store import Store
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError
-from tune_calib.results import SCHEMAS, write_results
-from tune_calib.spec import TrialSpec
+from tune_calib.results.tables import SCHEMAS, write_results
+from tune_calib.spec.trial import TrialSpec
 
 EPOCHS = 3
 

@@ -14,7 +14,7 @@ from analysis.text import title
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, metrics_of_trials
+from tune_calib.spec.metrics import METRICS, metrics_of_trials
 
 pytestmark = pytest.mark.usefixtures("without_figures")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pytest
 
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES, Figure
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
@@ -16,7 +16,6 @@ from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.registry import LADDER_FIGURES, SEARCH_FIGURES
 
 POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
 ROOMS = {"ladder": LADDER_FIGURES, "search": SEARCH_FIGURES}

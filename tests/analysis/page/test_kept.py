@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from analysis import style
-from analysis.figure import Figure
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
@@ -20,10 +20,9 @@ from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import ECES, POINTS
 from tests.support import command_line
-from tune_calib import contents
-from tune_calib.columns import COLUMNS
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.results import read_table, write_table
+from tune_calib.results import contents
+from tune_calib.results.columns import COLUMNS
+from tune_calib.results.tables import read_table, write_table
 
 FIGURES = {"tradeoff", "reliability", "confidence", "sparsity"}
 

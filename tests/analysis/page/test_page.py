@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from analysis.figure import LADDER_FIGURES
 from analysis.ladder import page_tables
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
@@ -36,8 +37,7 @@ from analysis.text import (
 from analysis.text import texts as printed
 from tests import fake_results
 from tests.support import Reader, here
-from tune_calib.registry import LADDER_FIGURES
-from tune_calib.results import SCHEMAS, read_table, write_results
+from tune_calib.results.tables import SCHEMAS, read_table, write_results
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
 

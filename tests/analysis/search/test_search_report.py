@@ -20,7 +20,7 @@ from tests import fake_results
 from tests.support import Reader
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.manifests import ReportRecord
+from tune_calib.results.manifests import ReportRecord
 
 EXAMPLE = Path(search_tables.__file__).parents[1] / "example" / "search"
 LINEAR = {"head.shape": "linear", "head.lr": 0.001}

@@ -11,7 +11,7 @@ from analysis import style
 from analysis.search import axes as drawn
 from analysis.search import sensitivity
 from tune_calib.errors import UserError
-from tune_calib.results import write_results
+from tune_calib.results.tables import write_results
 
 
 def row(gamma, lr=0.01, seed=0, ece=None, width=None, status="done"):

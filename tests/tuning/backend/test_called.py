@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tune_calib.asked import Asked, Seeds
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.registry import LADDERS
-from tune_calib.tuning.backend import called
-from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.candidates import Candidates
 
 SEEDS = {

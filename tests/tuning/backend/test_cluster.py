@@ -13,7 +13,7 @@ import typer
 import yaml
 
 import tune_calib.cli
-from tune_calib.results import read_table
+from tune_calib.results.tables import read_table
 
 FOLDER = Path(tune_calib.__file__).parent / "cluster"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))

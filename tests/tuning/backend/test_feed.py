@@ -7,16 +7,15 @@ from ray.exceptions import RayActorError
 from ray.tune.search import Searcher
 
 from tests.support import small_spec
-from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import RefusedError
-from tune_calib.ladder import expand
-from tune_calib.registry import LADDERS
-from tune_calib.tuning.backend.feed import PlanFeed
-from tune_calib.tuning.backend.launch import MAX_FAILURES
-from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.backend.pool import Job
-from tune_calib.tuning.backend.rows import Circumstances
-from tune_calib.tuning.backend.trainables import trainable
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.tuning.ray.feed import PlanFeed
+from tune_calib.tuning.ray.launch import MAX_FAILURES
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.pool import Job
+from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.trainables import trainable
 
 
 @pytest.fixture

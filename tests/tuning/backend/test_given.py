@@ -9,18 +9,17 @@ from torch.nn import functional as F
 from tests.engine.test_weights import network_of, saved
 from tests.support import CPU
 from tests.tuning.backend.test_shared_outputs import run
-from tune_calib.asked import Asked, Seeds
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import info_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
-from tune_calib.pipelines import side_by_side
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import expand
+from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.taken_in import taken_in
 
 HEAD = {"epochs": 2, "augment": "none"}
@@ -43,7 +42,7 @@ def saw_what_is_held_out(path: Path) -> Path:
     images = torch.cat([splits.select.images, splits.calib.images])
     labels = torch.cat([splits.select.labels, splits.calib.labels])
     with torch.no_grad():
-        features = network.features(normalise(images, info_of(DataSlot()))).double()
+        features = network.features(normalise(images, DataSlot().info)).double()
         wanted = F.one_hot(labels, 10).double()
         network.head.weight.copy_(torch.linalg.pinv(features).matmul(wanted).T)
         network.head.bias.zero_()

@@ -10,13 +10,13 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
 from tests.tuning.backend.counted import Counted
-from tune_calib.activity import Activity, activity
 from tune_calib.errors import RefusedError
-from tune_calib.names import CRASHES
-from tune_calib.tuning.backend import board, launch
-from tune_calib.tuning.backend.feed import Feed
-from tune_calib.tuning.backend.launch import Resources, fit, ray_session
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.progress import Activity, activity
+from tune_calib.spec.names import CRASHES
+from tune_calib.tuning.ray import board, launch
+from tune_calib.tuning.ray.feed import Feed
+from tune_calib.tuning.ray.launch import Resources, fit, ray_session
+from tune_calib.tuning.ray.rows import Circumstances
 
 
 class Numbers(Feed):

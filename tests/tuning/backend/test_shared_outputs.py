@@ -4,18 +4,17 @@ import pytest
 import torch
 
 from tests.support import CPU, drive, rows, run_of
-from tune_calib.data.base import info_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import bank_logits, network_logits
 from tune_calib.engine.store import Store
-from tune_calib.ladder import PlannedTrial
-from tune_calib.results import read_table
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.results.tables import read_table
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import make_plan
 
 HEAD = {"method": "retrain", "epochs": 1, "augment": "none"}
 
@@ -74,7 +73,7 @@ def test_logits_of_the_bank_are_those_of_the_network_to_the_bit(tmp_path, own):
     spec = planned({})[0].spec
     development, test = load_development(spec.data, None), load_test(spec.data, None)
     trained = load_network(spec, store, CPU)
-    passed = network_logits(trained, info_of(spec.data), development, test)
+    passed = network_logits(trained, spec.data.info, development, test)
     key = bank_key(spec, None)
     bank = ensure_bank(spec, key, store, lambda: (development, test), CPU, with_train=False)
     for name, split in bank_logits(bank, CPU).items():

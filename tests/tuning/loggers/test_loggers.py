@@ -8,18 +8,17 @@ import pytest
 from tests import fake_results
 from tests.support import here
 from tests.tuning.loggers.readers import READERS
-from tune_calib.asked import Asked, Seeds
 from tune_calib.errors import UserError
-from tune_calib.ladder import expand
-from tune_calib.names import SLOTS
-from tune_calib.registry import LADDERS
-from tune_calib.results import read_table, write_results
-from tune_calib.tuning.backend.plan import make_plan
+from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.names import SLOTS
 from tune_calib.tuning.loggers.base import name_of, settings_of
 from tune_calib.tuning.loggers.follow import EpochsOfNetworks, callbacks, followed
 from tune_calib.tuning.loggers.known import LOGGERS, loggers
 from tune_calib.tuning.loggers.report import send_figures
 from tune_calib.tuning.loggers.wanted import wanted
+from tune_calib.tuning.ray.plan import make_plan
 
 
 @pytest.fixture(params=LOGGERS)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from ray.tune.search import Searcher
 
-from tune_calib.asked import Asked
-from tune_calib.registry import METHODS
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.run import planned_works, search_job
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.methods import METHODS
+from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.heads import search_heads
@@ -19,8 +21,6 @@ from tune_calib.tuning.search.storage import (
     open_storage,
 )
 from tune_calib.tuning.search.study import SearchStudy, points_of
-from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.run import planned_works, search_job
 
 ECE = Objective(("ece",), 0.01)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from tune_calib.errors import UserError, as_option
-from tune_calib.names import METRICS, searchable_metrics
+from tune_calib.spec.metrics import METRICS, searchable_metrics
 from tune_calib.tuning.search.objective import Objective
 
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
-from tune_calib.asked import Asked
 from tune_calib.cli.searches import report
 from tune_calib.errors import UserError
-from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.ledger import Ledger

@@ -9,16 +9,17 @@ import torch
 
 from tests.support import drive, rows
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
-from tune_calib.asked import Asked
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, ensure_development_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.results import read_table
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.results.tables import read_table
+from tune_calib.spec.asked import Asked
+from tune_calib.text import command_line, mask_url, without_password
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.ledger import Ledger, MismatchError
@@ -29,7 +30,6 @@ from tune_calib.tuning.search.storage import (
     open_storage,
 )
 from tune_calib.tuning.search.study import SearchStudy
-from tune_calib.wording import command_line, mask_url, without_password
 
 
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():

@@ -14,19 +14,21 @@ from tests.tuning.search.support import (
     searched,
     stored,
 )
-from tune_calib.asked import Asked
 from tune_calib.cli import searches as commands
-from tune_calib.names import SEARCH_MANIFEST
-from tune_calib.registry import METHODS, RECIPES, SPACES
-from tune_calib.results import write_results
-from tune_calib.tuning.dry_run.needs import needs_of
+from tune_calib.experiments.forecast.needs import needs_of
+from tune_calib.experiments.run import planned_works, search_job
+from tune_calib.results.tables import write_results
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.space import SPACES
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.evaluate import planned_evaluation
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.objective import Standing
 from tune_calib.tuning.search.status import search_status
 from tune_calib.tuning.search.storage import JOURNAL
-from tune_calib.tuning.sweep.run import planned_works, search_job
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import here
 from tune_calib.cli import ladders, searches
-from tune_calib.tuning.dry_run.told import before
+from tune_calib.experiments.forecast.told import before
 from tune_calib.tuning.search.driver import open_study
 from tune_calib.tuning.search.job import command_of_choice
 

@@ -8,13 +8,12 @@ import pytest
 from tests.engine.test_weights import saved
 from tests.support import CPU, here, rows
 from tests.tuning.backend.test_given import saw_what_is_held_out
-from tune_calib.data.base import info_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.evaluate import network_logits
 from tune_calib.engine.store import Store
 from tune_calib.metrics.scoring import accuracy
-from tune_calib.spec import TrialSpec
+from tune_calib.spec.trial import TrialSpec
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -34,7 +33,7 @@ def exported(tmp_path_factory):
         pass
     run.close()
     trained = load_network(spec, store, CPU)
-    logits = network_logits(trained, info_of(spec.data), development, load_test(spec.data, None))
+    logits = network_logits(trained, spec.data.info, development, load_test(spec.data, None))
     right = {
         name: float(accuracy(split.logits[0].double().softmax(-1), split.labels))
         for name, split in logits.items()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.support import QUICK, cli, command_line, here, rows
-from tune_calib.results import read_table
+from tune_calib.results.tables import read_table
 
 # Each test starts Ray several times; on two busy cores that takes its time.
 pytestmark = pytest.mark.timeout(300)

@@ -12,9 +12,9 @@ from tests.tuning.search.support import any_job, moved, question_of, searched, s
 from tune_calib.cli import main
 from tune_calib.cli.options import typed
 from tune_calib.errors import UserError
-from tune_calib.manifests import ReportRecord, SearchManifest
-from tune_calib.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.results import write_results
+from tune_calib.results.manifests import ReportRecord, SearchManifest
+from tune_calib.results.tables import write_results
+from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.folder import LOCK
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import job_of

@@ -11,11 +11,11 @@ from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
-from tune_calib.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
-from tune_calib.names import METRICS, SEARCH_EVALUATED, SEARCH_MANIFEST, searchable_metrics
-from tune_calib.optimism import EVALUATION
-from tune_calib.remarks import BASELINE_AT_CHANCE, shown
-from tune_calib.results import read_table, write_results
+from tune_calib.results.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
+from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
+from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.evaluate import Evaluated, _record, optimism
 from tune_calib.tuning.search.manifest import search_manifest
@@ -210,7 +210,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     told = optimism(Evaluated(tmp_path, (metric,), [Look(seeds=2)], believed, []))
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
-        assert rows[0].endswith(f" {shown(metric, gap)}")
+        assert rows[0].endswith(f" {format_value(metric, gap)}")
         assert "positive: select looked better than test" in text
         assert "test was read once, under 2 fresh seeds" in text
         assert (

@@ -12,13 +12,13 @@ from tests.docs.test_pages import blocks, page
 from tests.support import here
 from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.errors import UserError
-from tune_calib.gpus import GPUS
-from tune_calib.registry import METHODS
-from tune_calib.slots.data import DataSlot
-from tune_calib.spec import TrialSpec
-from tune_calib.tuning.dry_run.cost import Cost, step_cost
-from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.run import planned_works
+from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.forecast.cost import Cost, step_cost
+from tune_calib.experiments.gpus import GPUS
+from tune_calib.experiments.run import planned_works
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.trial import TrialSpec
 
 PAPER = Path(__file__).parents[3] / "docs/examples/paper.yaml"
 with (Path(__file__).parents[3] / "analysis/published/published_results.csv").open() as _rows:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support import cli, rows
-from tune_calib.results import read_table
+from tune_calib.experiments.run import affordable
+from tune_calib.results.tables import read_table
 from tune_calib.tuning.folder import spent_s
 from tune_calib.tuning.search.driver import study_so_far
-from tune_calib.tuning.sweep.run import affordable
 
 SWEEP = """
 out: OUT

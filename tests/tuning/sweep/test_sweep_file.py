@@ -12,17 +12,18 @@ from tests.classifiers import TOLD, classifier_of, spec_of
 from tests.docs.test_pages import blocks, page
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.names import SEARCH_MANIFEST
-from tune_calib.registry import DATASETS, LADDERS
-from tune_calib.tuning.dry_run.disk import bytes_of_head
-from tune_calib.tuning.dry_run.needs import needs_of_work
-from tune_calib.tuning.dry_run.told import forecast
+from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.forecast.disk import bytes_of_head
+from tune_calib.experiments.forecast.needs import needs_of_work
+from tune_calib.experiments.forecast.told import forecast
+from tune_calib.experiments.format import SweepFile
+from tune_calib.experiments.run import planned_works, question_of, search_job
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.driver import search
 from tune_calib.tuning.search.manifest import search_manifest
-from tune_calib.tuning.sweep.file import read_sweep_file
-from tune_calib.tuning.sweep.format import SweepFile
-from tune_calib.tuning.sweep.run import planned_works, question_of, search_job
 
 WHOLE = """
 out: OUT

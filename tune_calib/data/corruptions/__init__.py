@@ -17,8 +17,8 @@ from torch import Tensor
 from tune_calib.data.corruptions import blur, digital, noise, weather
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.kind import Kind
-from tune_calib.names import CORRUPTION_KINDS
-from tune_calib.seeds import child_seed
+from tune_calib.determinism import child_seed
+from tune_calib.spec.names import CORRUPTION_KINDS
 
 SEVERITIES = (1, 2, 3, 4, 5)
 

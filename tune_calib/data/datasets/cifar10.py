@@ -6,10 +6,8 @@ from Parquet they pick an equally random split. Keep one artifact store for one 
 """
 
 from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo
 from tune_calib.data.cifar import Cifar, over_fitted
-from tune_calib.data.constants import NORMS
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
 
 FILES = Cifar(
     name="cifar10",

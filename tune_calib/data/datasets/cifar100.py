@@ -5,10 +5,8 @@ see ``cifar10``.
 """
 
 from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo
 from tune_calib.data.cifar import Cifar, over_fitted
-from tune_calib.data.constants import NORMS
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
 
 # The superclass of each class; the files say the same, but torchvision does not read it.
 COARSE = (

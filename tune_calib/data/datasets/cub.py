@@ -10,15 +10,14 @@ from pathlib import Path
 import torch
 
 from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo, Source, Split
-from tune_calib.data.constants import NORMS
+from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import FileRows, Format
 from tune_calib.data.find import fields_of, require_files, unpacked
 from tune_calib.data.huggingface import require_range
 from tune_calib.data.images import LazyImages
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
 
 NAME, CLASSES, STORED, SIZE = "cub", 200, 256, 224
 FOLDER = "CUB_200_2011"

@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tune_calib.data.base import DatasetInfo, Source, Split
-from tune_calib.recipe import Quick
-from tune_calib.registry import DATASETS
+from tune_calib.data.base import Source, Split
+from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick
 
 TEST, VALIDATION = 797, 500
 

@@ -17,10 +17,10 @@ from tune_calib.data.find import require_folder
 from tune_calib.data.general import TEST_PARTS, Look, record
 from tune_calib.data.images import LazyImages
 from tune_calib.errors import DamagedFileError, DataNotFoundError
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS
 
 if TYPE_CHECKING:
-    from tune_calib.slots.data import DataSlot
+    from tune_calib.spec.slots.data import DataSlot
 
 NAME = "imagefolder"
 HINT = "give `data_root` a folder that holds train/CLASS/IMAGE and test/CLASS/IMAGE"

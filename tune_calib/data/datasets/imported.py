@@ -7,10 +7,9 @@ in the store (``tune_calib.engine.imports``).
 from pathlib import Path
 from typing import NoReturn
 
-from tune_calib.data.base import DatasetInfo
 from tune_calib.errors import UserError
-from tune_calib.names import IMPORTED
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
+from tune_calib.spec.names import IMPORTED
 
 
 def refuse(root: Path | None) -> NoReturn:

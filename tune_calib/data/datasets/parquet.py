@@ -21,10 +21,10 @@ from tune_calib.data.huggingface import (
     read_labels,
 )
 from tune_calib.errors import DataNotFoundError
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS
 
 if TYPE_CHECKING:
-    from tune_calib.slots.data import DataSlot
+    from tune_calib.spec.slots.data import DataSlot
 
 NAME = "parquet"
 HINT = "give `data_root` a folder with train.parquet and test.parquet (or their shards)"

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 
 from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo, Source, Split
-from tune_calib.data.constants import NORMS
+from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError, DataNotFoundError
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
 
 NAME, CLASSES, CHANNELS, SIZE = "svhn", 10, 3, 32
 

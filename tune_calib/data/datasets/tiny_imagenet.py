@@ -9,14 +9,13 @@ from pathlib import Path
 import torch
 
 from tune_calib.data import rules
-from tune_calib.data.base import DatasetInfo, Source, Split
-from tune_calib.data.constants import NORMS
+from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import FileRows, Format
 from tune_calib.data.find import fields_of, unpacked
 from tune_calib.data.images import LazyImages
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError
-from tune_calib.registry import DATASETS
+from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
 
 NAME, CLASSES = "tiny_imagenet", 200
 FOLDER = "tiny-imagenet-200"

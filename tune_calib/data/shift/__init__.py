@@ -16,15 +16,16 @@ A word stands for sets, whose names tell what they are: ``corrupt/fog`` is publi
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tune_calib.data.base import DatasetInfo, Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN
 from tune_calib.data.shift.foreign import HELD_OUT, NOISE, foreign_set, refuse_foreign_set
 from tune_calib.data.shift.generated import generated, refuse_kind
 from tune_calib.data.shift.parts import ShiftSet
 from tune_calib.data.shift.published import Published, folder_of
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS, nearest
-from tune_calib.slots.data import DataSlot
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.text import nearest
 
 CORRUPTIONS, GENERATED = "corruptions", "generated"
 FAMILIES = ("ood", "corrupt", "generated")
@@ -51,7 +52,7 @@ def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[
 def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
     what, colon, listed = word.partition(":")
     kinds = [kind.strip() for kind in listed.split(",")] if colon else []
-    info = info_of(slot)
+    info = slot.info
     if what in (CORRUPTIONS, GENERATED):
         folder = folder_of(info, root) if what == CORRUPTIONS else None
         if folder is not None:
@@ -84,7 +85,7 @@ def opened_set(
         test: loads the test split of the network's data.
     """
     family, _, what = name.partition("/")
-    info: DatasetInfo = info_of(slot)
+    info: DatasetInfo = slot.info
     if family == "generated":
         return generated(what, test)
     if family == "corrupt":

@@ -8,15 +8,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.caches import content_digest
-from tune_calib.data.base import DatasetInfo, Split, info_of
+from tune_calib.data.base import Split
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.weather import grey
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_held_out, load_test
+from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
-from tune_calib.registry import DATASETS
-from tune_calib.seeds import child_seed
-from tune_calib.slots.data import DataSlot
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
+from tune_calib.spec.slots.data import DataSlot
 
 NOISE, HELD_OUT = "noise", "heldout"
 VERSION = 1  # raise it when the same images are fitted otherwise
@@ -39,7 +39,7 @@ def refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
         )
     if name in (NOISE, HELD_OUT):
         return
-    info = info_of(slot)
+    info = slot.info
     other: DatasetInfo = DATASETS[name]
     if other.general is not None:
         raise UserError(
@@ -74,7 +74,7 @@ def foreign_set(
         cache: folder of decoded images.
         test: loads the test split of the network's data set.
     """
-    info = info_of(slot)
+    info = slot.info
 
     def parts() -> list[Part]:
         if name == NOISE:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from functools import partial
 
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.corruptions import KINDS, SEVERITIES, VERSION, corrupted
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.errors import UserError
-from tune_calib.registry import nearest
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.text import nearest
 
 
 def refuse_kind(kind: str, info: DatasetInfo) -> None:

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.caches import content_digest
-from tune_calib.data.base import DatasetInfo, Split
+from tune_calib.data.base import Split
 from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.data.find import unpacked
 from tune_calib.data.shift.parts import Chunks, Part, ShiftSet
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
-from tune_calib.names import CORRUPTION_KINDS
-from tune_calib.registry import nearest
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.names import CORRUPTION_KINDS
+from tune_calib.text import nearest
 
 LABELS = "labels.npy"
 _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}

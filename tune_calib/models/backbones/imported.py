@@ -7,9 +7,8 @@ does.
 from typing import NoReturn
 
 from tune_calib.errors import UserError
-from tune_calib.models.base import BackboneInfo, Init
-from tune_calib.names import IMPORTED
-from tune_calib.registry import BACKBONES
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
+from tune_calib.spec.names import IMPORTED
 
 
 def build(channels: int, size: int, init: Init) -> NoReturn:

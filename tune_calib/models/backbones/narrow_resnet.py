@@ -16,14 +16,12 @@ from torch.nn import functional as F
 
 from tune_calib.models.base import (
     FEATURE_WIDTH,
-    BackboneInfo,
-    Init,
     cut_sequential,
     declare_stages,
     draw_fan_out,
     feature_stage,
 )
-from tune_calib.registry import BACKBONES
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 STAGES = ((16, 1), (32, 2), (64, 2))
 

@@ -16,14 +16,8 @@ from tune_calib.models.backbones.timm_cifar import (
     resnet_stages,
     use_cifar_stem,
 )
-from tune_calib.models.base import (
-    BackboneInfo,
-    Init,
-    declare_stages,
-    draw_fan_out,
-    reset_convolutions,
-)
-from tune_calib.registry import BACKBONES
+from tune_calib.models.base import declare_stages, draw_fan_out, reset_convolutions
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 TINY_IMAGENET = 64
 """Size of its images, whose networks keep 2x2 cells of the last maps."""

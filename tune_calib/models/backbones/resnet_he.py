@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tune_calib.models.base import BackboneInfo, Init, declare_stages, draw_fan_out
-from tune_calib.registry import BACKBONES
+from tune_calib.models.base import declare_stages, draw_fan_out
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 STAGES = ((16, 1), (32, 2), (64, 2))
 """Channels of each stage, and the stride with which it begins."""

@@ -6,15 +6,13 @@ from torch import nn
 
 from tune_calib.models.base import (
     FEATURE_WIDTH,
-    BackboneInfo,
-    Init,
     conv_blocks,
     cut_sequential,
     declare_stages,
     draw_fan_out,
     feature_stage,
 )
-from tune_calib.registry import BACKBONES
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 WIDTHS = (32, 64, 128)
 

@@ -8,15 +8,8 @@ from functools import partial
 
 from torch import nn
 
-from tune_calib.models.base import (
-    BackboneInfo,
-    Init,
-    conv_blocks,
-    cut_sequential,
-    declare_stages,
-    draw_fan_out,
-)
-from tune_calib.registry import BACKBONES
+from tune_calib.models.base import conv_blocks, cut_sequential, declare_stages, draw_fan_out
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 WIDTHS = (32, 64, 128, 256, 512)
 

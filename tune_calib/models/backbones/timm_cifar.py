@@ -12,15 +12,13 @@ from torch import Tensor, nn
 
 from tune_calib.errors import UserError
 from tune_calib.models.base import (
-    BackboneInfo,
-    Init,
     declare_stages,
     draw_fan_out,
     name_last_layer,
     reset_batch_norms,
     reset_convolutions,
 )
-from tune_calib.registry import BACKBONES
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 CIFAR_STEM_UP_TO = 64
 """Largest images, in pixels, whose ResNet starts with a 3x3 convolution and no pool."""

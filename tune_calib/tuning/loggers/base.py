@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tune_calib.names import SLOTS
-from tune_calib.places import Place
+from tune_calib.paths import Place
+from tune_calib.spec.names import SLOTS
 
 Values = Mapping[str, float]
 

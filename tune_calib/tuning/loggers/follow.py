@@ -17,13 +17,13 @@ from typing import Any
 
 from ray import tune
 
-from tune_calib.activity import activity
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.names import SLOTS
-from tune_calib.places import Place, RemotePlace, files
-from tune_calib.results import is_metric_column, read_table
-from tune_calib.spec import TrialSpec
+from tune_calib.paths import Place, RemotePlace, files
+from tune_calib.progress import activity
+from tune_calib.results.tables import is_metric_column, read_table
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.loggers.base import Group, Logger, Run, Values, name_of, settings_of
 from tune_calib.tuning.loggers.known import loggers
 from tune_calib.tuning.loggers.sent import Sent

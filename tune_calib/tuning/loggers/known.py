@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tune_calib.errors import UserError
-from tune_calib.registry import nearest
+from tune_calib.text import nearest
 from tune_calib.tuning.loggers.base import Logger
 
 LOGGERS = {

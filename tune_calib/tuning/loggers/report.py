@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Sequence
 
 from tune_calib.console import echo
-from tune_calib.folders import identity_of_rows
-from tune_calib.places import Place, files
+from tune_calib.paths import Place, files
+from tune_calib.results.folders import identity_of_rows
 from tune_calib.tuning.loggers.base import Group
 from tune_calib.tuning.loggers.known import loggers
 from tune_calib.tuning.loggers.sent import Sent, content_of

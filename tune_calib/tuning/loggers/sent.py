@@ -5,8 +5,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tune_calib.places import Place
-from tune_calib.results import atomic_write
+from tune_calib.paths import Place
+from tune_calib.results.tables import atomic_write
 
 FOLDER = "logs"
 

@@ -9,7 +9,7 @@ from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
+from tune_calib.spec.metrics import METRICS
 from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
 
 FOLDER = "tensorboard"

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from tune_calib.places import Place
+from tune_calib.paths import Place
 
 _wanted: list[tuple[tuple[str, ...], list[Place]]] = []
 

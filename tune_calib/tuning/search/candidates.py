@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tune_calib.asked import Asked
 from tune_calib.errors import UserError
-from tune_calib.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
-from tune_calib.optimism import BASELINE
-from tune_calib.registry import BACKBONES, METHODS, RECIPES, SPACES
-from tune_calib.space import Choice, Point, Space
-from tune_calib.spec import TrialSpec
+from tune_calib.results.selection import BASELINE
+from tune_calib.spec.asked import Asked
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.space import SPACES, Choice, Point, Space
+from tune_calib.spec.trial import TrialSpec
 
 NO_RUNG = -1
 

@@ -4,32 +4,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tune_calib.asked import refuse_large
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.live.screen import at_work
-from tune_calib.names import SEARCH_MANIFEST, WATCHED
-from tune_calib.places import Place, environment, require_writable
-from tune_calib.plugin_folders import keep, require_loaded
-from tune_calib.registry import DATASETS
-from tune_calib.tuning.backend.feed import run_plan
-from tune_calib.tuning.backend.head_trainable import HeadTrainable
-from tune_calib.tuning.backend.launch import (
-    ALL_EPOCHS,
-    Resources,
-    ray_session,
-    refuse_here,
-)
-from tune_calib.tuning.backend.plan import MAX_POPULATION, lacking, make_plan
-from tune_calib.tuning.backend.pool import Pool
-from tune_calib.tuning.backend.progress import carried_out
-from tune_calib.tuning.backend.rows import Circumstances
+from tune_calib.paths import Place, environment, require_writable
+from tune_calib.results.plugin_folders import keep, require_loaded
+from tune_calib.spec.asked import refuse_large
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.names import SEARCH_MANIFEST, WATCHED
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
+from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.ray.feed import run_plan
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.launch import ALL_EPOCHS, Resources, ray_session, refuse_here
+from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
+from tune_calib.tuning.ray.pool import Pool
+from tune_calib.tuning.ray.progress import carried_out
+from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads

@@ -6,23 +6,32 @@ from statistics import fmean, stdev
 
 from tabulate import tabulate
 
-from tune_calib.asked import Seeds
 from tune_calib.console import Prose, Table, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.folders import sweep_of
-from tune_calib.ladder import Ladder, Rung
-from tune_calib.live.screen import at_work
-from tune_calib.manifests import VERSION, Look, SearchEvaluated
-from tune_calib.names import METRICS, SEARCH_EVALUATED, column, legend, signed
-from tune_calib.optimism import BASELINE, CHOSEN, DEFAULTS, EVALUATION, OPTIMISM, seen
-from tune_calib.places import Place
-from tune_calib.remarks import of_reads, of_test, shown
-from tune_calib.results import atomic_write, read_table
+from tune_calib.paths import Place
+from tune_calib.results.folders import sweep_of
+from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.selection import (
+    BASELINE,
+    CHOSEN,
+    DEFAULTS,
+    EVALUATION,
+    OPTIMISM,
+    of_reads,
+    of_test,
+    seen,
+)
+from tune_calib.results.tables import atomic_write, read_table
+from tune_calib.spec.asked import Seeds
+from tune_calib.spec.ladder import Ladder, Rung
+from tune_calib.spec.metrics import METRICS, column, format_value
+from tune_calib.spec.names import SEARCH_EVALUATED, legend, signed
 from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.progress.screen import at_work
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import Ledger
@@ -228,8 +237,8 @@ def optimism(evaluated: Evaluated) -> Text:
         of_rung = [row for row in rows if row["rung_label"] == each.label]
         flags = [row.get("flags") for row in [*evaluated.on_select[each.label], *of_rung]]
         name, values = each.metric, [each.searched, each.fresh, fmean(each.test), each.optimism]
-        cells = [shown(name, value) for value in values]
-        cells[2] += f" ± {shown(name, stdev(each.test))}" if len(each.test) > 1 else ""
+        cells = [format_value(name, value) for value in values]
+        cells[2] += f" ± {format_value(name, stdev(each.test))}" if len(each.test) > 1 else ""
         lines.append([signed(each.label, flags), METRICS[name].title, *cells])
     titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     flags = legend(row.get("flags") for row in rows)

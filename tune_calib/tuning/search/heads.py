@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tune_calib.tuning.backend import called
-from tune_calib.tuning.backend.plan import make_plan
-from tune_calib.tuning.backend.pool import Pool
+from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.pool import Pool
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 

@@ -6,27 +6,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tune_calib import plugins
-from tune_calib.asked import Asked, Seeds
 from tune_calib.engine.imports import names_of
 from tune_calib.engine.store import Store
-from tune_calib.folders import foreign_search, search_of
-from tune_calib.manifests import QuestionRecord
-from tune_calib.names import METRICS
-from tune_calib.places import Place, place
-from tune_calib.plugin_folders import require_loaded
-from tune_calib.plugins import Plugin
-from tune_calib.recipe import QUICK, Recipe
-from tune_calib.registry import DATASETS
-from tune_calib.settings import as_begun, suited_to
-from tune_calib.space import Point
+from tune_calib.paths import Place, place
+from tune_calib.results.folders import foreign_search, search_of
+from tune_calib.results.manifests import QuestionRecord
+from tune_calib.results.plugin_folders import require_loaded
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.recipe import QUICK, Recipe
+from tune_calib.spec.settings import as_begun, suited_to
+from tune_calib.spec.space import Point
+from tune_calib.text import option_words, typed
 from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage
 from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
-from tune_calib.wording import option_words, typed
 
 
 @dataclass(frozen=True)

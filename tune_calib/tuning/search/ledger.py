@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from tune_calib.errors import UserError
-from tune_calib.ladder import PlannedTrial
-from tune_calib.live.screen import working
-from tune_calib.names import METRICS, column, is_chance
-from tune_calib.places import Place
-from tune_calib.remarks import BASELINE_AT_CHANCE, of_choice
-from tune_calib.remarks import shown as _shown
-from tune_calib.results import read_table
-from tune_calib.space import Point
-from tune_calib.tuning.backend.plan import RayTrial
+from tune_calib.paths import Place
+from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
+from tune_calib.results.tables import read_table
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.metrics import METRICS, column, format_value
+from tune_calib.spec.names import is_chance
+from tune_calib.spec.space import Point
+from tune_calib.tuning.progress.screen import working
+from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
@@ -170,7 +170,7 @@ class Ledger:
         if number is None:
             return "none within the guard yet"
         metric, value = self.objective.metrics[0], self.standings[number].values[0]
-        return f"best {METRICS[metric].title} {_shown(metric, value)} (trial {number})"
+        return f"best {METRICS[metric].title} {format_value(metric, value)} (trial {number})"
 
     def show(self) -> None:
         """Put on the screen how the suggestions ended, and the best so far."""
@@ -179,7 +179,9 @@ class Ledger:
         shown.counts = Counter(standing.status for standing in self.standings.values())
         metrics = ("accuracy", *self.objective.metrics)
         means = zip(metrics, self.baseline_means(metrics), strict=True)
-        told = ", ".join(f"{METRICS[name].title} {_shown(name, value)}" for name, value in means)
+        told = ", ".join(
+            f"{METRICS[name].title} {format_value(name, value)}" for name, value in means
+        )
         guard = f"{100 * self.objective.guard:g} points of accuracy"
         shown.notes = [
             f"so far: {self.best()}",

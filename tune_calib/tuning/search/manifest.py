@@ -4,8 +4,9 @@ import contextlib
 from dataclasses import replace
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.folders import identity_of_rows
-from tune_calib.manifests import (
+from tune_calib.paths import Place
+from tune_calib.results.folders import identity_of_rows
+from tune_calib.results.manifests import (
     VERSION,
     CommandRecord,
     QuestionRecord,
@@ -13,16 +14,15 @@ from tune_calib.manifests import (
     SearchOutcome,
     SeedsRecord,
 )
-from tune_calib.names import SEARCH_EVALUATED, SEARCH_MANIFEST
-from tune_calib.places import Place
-from tune_calib.plugin_folders import joined, records
-from tune_calib.results import read_table
+from tune_calib.results.plugin_folders import joined, records
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.text import mask_url
 from tune_calib.tuning.caption import recipe_record, titles
 from tune_calib.tuning.folder import holds_another, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.job import SearchJob
 from tune_calib.tuning.search.storage import JOURNAL
-from tune_calib.wording import mask_url
 
 
 def as_begun(job: SearchJob) -> SearchJob:

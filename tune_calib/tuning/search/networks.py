@@ -7,18 +7,18 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
-from tune_calib.columns import TableName
 from tune_calib.engine.store import Store, artifact_manifest
 from tune_calib.errors import DamagedFileError
-from tune_calib.names import METRICS, column
-from tune_calib.places import place, remove_folder
-from tune_calib.results import write_results
-from tune_calib.tuning.backend import called
-from tune_calib.tuning.backend.feed import Feed
-from tune_calib.tuning.backend.launch import Resources, fit
-from tune_calib.tuning.backend.network_trainable import NetworkTrainable
-from tune_calib.tuning.backend.plan import RayTrial
-from tune_calib.tuning.backend.rows import Circumstances, TrialResult, curve_rows, trial_row
+from tune_calib.paths import place, remove_folder
+from tune_calib.results.columns import TableName
+from tune_calib.results.tables import write_results
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray.feed import Feed
+from tune_calib.tuning.ray.launch import Resources, fit
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import RayTrial
+from tune_calib.tuning.ray.rows import Circumstances, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS, NO_BEST, column, is_chance, searchable_metrics
-from tune_calib.registry import nearest
+from tune_calib.spec.metrics import METRICS, NO_BEST, column, searchable_metrics
+from tune_calib.spec.names import is_chance
+from tune_calib.text import nearest
 
 Row = Mapping[str, Any]
 """A row of the table ``trials``."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tune_calib.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
+from tune_calib.results.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 

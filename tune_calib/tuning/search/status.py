@@ -3,16 +3,16 @@
 from collections import Counter
 
 from tune_calib.errors import UserError
-from tune_calib.folders import foreign_search, search_of
-from tune_calib.manifests import SearchManifest
-from tune_calib.names import SEARCH_EVALUATED
-from tune_calib.places import Place
-from tune_calib.registry import SPACES
-from tune_calib.results import read_table
+from tune_calib.paths import Place
+from tune_calib.results.folders import foreign_search, search_of
+from tune_calib.results.manifests import SearchManifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import SEARCH_EVALUATED
+from tune_calib.spec.space import SPACES
+from tune_calib.text import counted
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage, lost_database, open_storage
 from tune_calib.tuning.search.study import OPEN, SearchStudy
-from tune_calib.wording import counted
 
 
 def search_status(out: Place, study_storage: str | None = None) -> str:

@@ -13,8 +13,8 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.places import Place, own_path, refuse_link, refuse_special
-from tune_calib.wording import STARS, mask_url, without_password
+from tune_calib.paths import Place, own_path, refuse_link, refuse_special
+from tune_calib.text import STARS, mask_url, without_password
 
 JOURNAL = "study.log"
 MOUNTS = Path("/proc/self/mounts")

@@ -16,10 +16,10 @@ from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
-from tune_calib.names import METRICS
-from tune_calib.seeds import child_seed
-from tune_calib.space import Choice, Point, Space
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.space import Choice, Point, Space
 from tune_calib.tuning.search.as_asked import StudyAsAsked
 from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.recent_tpe import RecentTPESampler

@@ -3,13 +3,12 @@
 import shlex
 from typing import Any
 
-from tune_calib import plugins
 from tune_calib.console import Part, Prose, Table, Text
-from tune_calib.names import METRICS
-from tune_calib.remarks import shown as shown_metric
+from tune_calib.spec import plugins
+from tune_calib.spec.metrics import METRICS, format_value
+from tune_calib.text import option_words, typed
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
-from tune_calib.wording import option_words, typed
 
 
 def summarise(found: Found) -> Text:
@@ -37,14 +36,14 @@ def _table(ledger: Ledger, front: list[int]) -> Table:
     objective = ledger.objective
     metrics = objective.metrics
     means = zip(metrics, ledger.baseline_means(metrics), strict=True)
-    rows = [["baseline", *(shown_metric(*each) for each in means), shown_metric("accuracy", 0.0)]]
+    rows = [["baseline", *(format_value(*each) for each in means), format_value("accuracy", 0.0)]]
     # Trial 0 has the method's own defaults.
     for number in dict.fromkeys([0, *front]):
         standing = ledger.standings[number]
         values = standing.values or (float("nan"),) * len(metrics)
-        told = [shown_metric(*each) for each in zip(metrics, values, strict=True)]
+        told = [format_value(*each) for each in zip(metrics, values, strict=True)]
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *told, shown_metric("accuracy", standing.drop)])
+        rows.append([name, *told, format_value("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
     return Table(["", *titles, "accuracy lost"], rows, numbers="right")
 

@@ -1,0 +1,220 @@
+"""What a sweep file may say; ``tune-calib schema`` prints these models as a JSON schema."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from tune_calib.errors import UserError
+from tune_calib.experiments.gpus import GPUS
+from tune_calib.experiments.parts import (
+    Backbone,
+    Dataset,
+    MethodSettings,
+    Name,
+    Part,
+    Settings,
+    Share,
+    listed,
+)
+from tune_calib.paths import refuse_no_path
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.tuning.look import LEAST_DRAWS
+from tune_calib.tuning.search.study import SamplerName
+
+
+class Method(Part):
+    """A method or pipeline with values of its own."""
+
+    method: Annotated[str, Name("method", METHODS, "+")]
+    """A method, or several of different kinds as ls+mac_cal+temperature."""
+    set: MethodSettings = MethodSettings()
+    """Values of this method alone."""
+
+
+def _as_method(value: Any) -> Any:
+    return {"method": value} if isinstance(value, str) else value
+
+
+def _as_counts(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"both": value}
+
+
+class SeedCounts(Part):
+    """How many seeds; a plain number varies network and head together."""
+
+    both: int | None = Field(None, ge=1)
+    """Pairs of a network and a head seed."""
+    networks: int | None = Field(None, ge=1)
+    """Networks, each with every head seed."""
+    heads: int | None = Field(None, ge=1)
+    """Heads for each network."""
+
+    @model_validator(mode="after")
+    def _not_both(self) -> "SeedCounts":
+        if self.both is not None and (self.networks or self.heads):
+            raise ValueError("a plain number varies both together; give it, or networks and heads")
+        return self
+
+
+Counts = Annotated[SeedCounts, BeforeValidator(_as_counts, json_schema_input_type=int | SeedCounts)]
+
+
+class TrialResources(Part):
+    """What one Ray trial may use."""
+
+    gpus: Share = 0.0
+    """0, 1 or a fraction 1/k."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_cpus(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "cpus" in given:
+            way = "cpus is a setting of the network now, set: {network: {threads: 4}}"
+            raise PydanticCustomError("value_error", way)
+        return given
+
+
+class SearchOptions(Part):
+    """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
+
+    trials: int | None = Field(None, ge=1)
+    """Budget: suggestions."""
+    heads: int | None = Field(None, ge=1)
+    """Budget: heads that are trained (a suggestion trains one for each pair of seeds)."""
+    hours: float | None = Field(None, gt=0)
+    """Budget: hours of work, those of earlier sessions counted."""
+    sampler: SamplerName = "tpe"
+    """How it suggests."""
+    sampler_seed: int = Field(0, ge=0)
+    """Seed of the sampler."""
+    metric: Annotated[
+        tuple[Annotated[str, Name("metric", METRICS)], ...],
+        BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...]),
+        Field(min_length=1),
+    ] = ("ece",)
+    """A metric on select, or several for a Pareto set."""
+    guard: float = Field(0.01, ge=0, le=1)
+    """Accuracy on select that may be lost, a fraction."""
+    population: int = Field(8, ge=1)
+    """Suggestions that are asked for together (head methods)."""
+    at_once: int | None = Field(None, ge=1)
+    """Ray trials side by side; as many as the cores carry unless given."""
+    scheduler: Literal["none", "asha"] = "none"
+    """asha stops networks that are behind."""
+    seeds: Counts | None = None
+    """Under which every suggestion is tried; those of the entry unless given."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> "SearchOptions":
+        if sum(budget is not None for budget in (self.trials, self.heads, self.hours)) != 1:
+            raise ValueError("a search takes exactly one of trials, heads, hours")
+        return self
+
+
+Words = Annotated[
+    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
+]
+
+
+class _Where(Part):
+    """What an entry may say otherwise than its file."""
+
+    datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
+    """See tune-calib list datasets; digits unless given."""
+    backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
+    """See tune-calib list backbones, or any of timm, or FILE.py:FUNCTION (from where this file
+    lies); the data set's own unless given."""
+    seeds: Counts | None = None
+    """Seeds of networks and heads, of searches too; one unless given."""
+    resources: TrialResources | None = None
+    """Of one Ray trial."""
+    recipe: Annotated[str, Name("recipe", RECIPES)] | None = None
+    """See tune-calib list recipes; the data set's quick one unless given."""
+    own_recipes: bool | None = None
+    """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
+    set: Settings = Settings()
+    """Fixed settings; a search does not search them."""
+    shift: Words | None = None
+    """Shift sets on which finished trials are looked at: corruptions, noise, a data set; not of a
+    search, which never sees them (tune-calib evaluate takes --shift)."""
+    bootstrap: int | None = Field(None, ge=LEAST_DRAWS)
+    """Draws of the test samples, for intervals of finished trials; none unless given."""
+
+
+class Entry(_Where):
+    """Methods beside each other, a ladder, or (with search) one search a method."""
+
+    methods: (
+        tuple[
+            Annotated[Method, BeforeValidator(_as_method, json_schema_input_type=str | Method)],
+            ...,
+        ]
+        | None
+    ) = Field(None, min_length=1)
+    """Methods, or pipelines such as ls+mac_cal+temperature."""
+    ladder: Annotated[str, Name("ladder", LADDERS)] | None = None
+    """See tune-calib list ladders."""
+    all: Literal["network", "head", "posthoc"] | None = None
+    """Every method of a kind, each at its defaults, beside the network as it is."""
+    controls: bool = False
+    """Add the ladder's controls."""
+    search: SearchOptions | None = None
+    """Search the methods instead of running them as they are."""
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Entry":
+        if sum(each is not None for each in (self.methods, self.ladder, self.all)) != 1:
+            raise ValueError("an entry takes either methods or a ladder, or all of a kind")
+        if self.all is not None and self.search is not None:
+            raise ValueError("all of a kind are not searched; name methods")
+        if self.ladder is not None and self.search is not None:
+            raise ValueError("a ladder is not searched; name methods")
+        if self.ladder is not None and self.own_recipes:
+            raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
+        if self.search is not None and (self.shift or self.bootstrap):
+            raise ValueError("a search sees select alone; give shift and bootstrap to evaluate")
+        if self.ladder is None and self.controls:
+            raise ValueError("controls go with a ladder")
+        return self
+
+
+class SweepFile(_Where):
+    """A sweep of tune-calib: its entries, and what they have in common."""
+
+    out: str | None = None
+    """Folder (from where the command runs) or URL of the results; runs/NAME-OF-THE-FILE unless
+    given."""
+    store: str | None = None
+    """Folder or URL of networks and feature banks, for all entries; OUT/store unless given."""
+    data_root: Path | None = None
+    """Folder that holds the data sets."""
+    study_storage: str | None = None
+    """URL of a database for the studies; a journal file in each search's folder unless given."""
+    address: str | None = None
+    """A running Ray cluster; auto finds it; this machine unless given."""
+    gpu_model: Annotated[str, Name("GPU", GPUS)] | None = None
+    """A GPU by name, for whose hours a dry run asks; nothing else reads it."""
+    plugins: tuple[str, ...] = ()
+    """Files (from where this one lies) and modules that register own methods and the like."""
+    entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
+    """By name, which is part of the names of their folders."""
+
+    @field_validator("out", "store", "data_root", mode="before")
+    @classmethod
+    def _can_be_paths(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                refuse_no_path(value)
+            except UserError as error:
+                raise ValueError(str(error)) from None
+        return value

@@ -1,0 +1,275 @@
+"""A sweep file, carried out: one ladder or search after the other, in folders of their own."""
+
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from tune_calib.errors import UserError, as_key, told
+from tune_calib.experiments.entries import Work, works_of
+from tune_calib.experiments.file import Position, ReadFile
+from tune_calib.paths import Place
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.tuning.ablate import LadderJob, ablate
+from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
+from tune_calib.tuning.folder import done, only_driver, spent_s
+from tune_calib.tuning.progress.screen import at_work, show_entry
+from tune_calib.tuning.ray.feed import resources_of
+from tune_calib.tuning.ray.launch import Resources, refuse_here
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.search.driver import Found, search, study_so_far
+from tune_calib.tuning.search.driver import tell_recipe_of as tell_search
+from tune_calib.tuning.search.job import Question, SearchJob
+from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.storage import journal_file
+from tune_calib.tuning.site import Site
+from tune_calib.tuning.taken_in import taken_in
+
+Begin = Callable[[LadderJob | SearchJob], None]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one ladder or search of a sweep file ended.
+
+    Attributes:
+        name: of its folder.
+        folder: its results.
+        failures: one line for each Ray trial that crashed, or for what stopped all of it.
+        found: what a search found.
+        is_refused: nothing was done; what lies in the folder is not of this entry.
+    """
+
+    name: str
+    folder: Place
+    failures: list[str]
+    found: Found | None = None
+    is_refused: bool = False
+
+
+def planned_works(file: ReadFile, needs_data: bool = True, is_dry: bool = False) -> list[Work]:
+    """Everything that a sweep file asks for, checked: settings, resources, data.
+
+    Args:
+        file: the sweep file.
+        needs_data: whether the files of the data sets must be there.
+        is_dry: write nothing.
+
+    Raises:
+        UserError: something is wrong.
+    """
+    works = works_of(file)
+    for index, work in enumerate(works):
+        own = file.content.entries[str(work.position[1])].resources
+        position = (*(work.position[:2] if own else ()), "resources", "gpus")
+        try:
+            Resources(1, work.gpus)
+        except UserError as error:
+            raise file.error(position, str(error)) from None
+        try:
+            if needs_data:
+                DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
+        except UserError as error:
+            raise file.error(("data_root",), str(error)) from None
+        try:
+            asked = taken_in(work.asked, file.content.data_root, file.store, is_dry)
+        except UserError as error:
+            raise file.error(work.position, str(error)) from None
+        works[index] = replace(work, asked=asked)
+        try:
+            if needs_data:
+                work.look.sets(asked.spec().data, file.content.data_root)
+        except UserError as error:
+            raise file.error(_of_look(file, work), str(error)) from None
+        if work.search is not None and file.content.study_storage is None:
+            try:
+                journal_file(file.out)
+            except UserError as error:
+                raise file.error(("out",), str(error)) from None
+    return works
+
+
+def _of_look(file: ReadFile, work: Work) -> Position:
+    """Where the closer look of an entry stands."""
+    own = file.content.entries[str(work.position[1])]
+    return (*(work.position[:2] if own.shift is not None else ()), "shift")
+
+
+def run_sweep(
+    file: ReadFile,
+    works: list[Work],
+    command: str,
+    retry: str | None,
+    begin: Begin | None = None,
+) -> Iterator[Ended]:
+    """Carry a sweep out; one that fails does not stop the others.
+
+    Args:
+        file: the sweep file.
+        works: what it asks for.
+        command: to do the same again.
+        retry: status of a search's trials that are tried once more, e.g. ``crashed``.
+        begin: says what is about to be done of a ladder or search, where something is.
+
+    Raises:
+        UserError: another program runs on the folder.
+    """
+    out = file.out
+    for work in works:
+        try:
+            refuse_here(file.content.address, _resources(work, out / work.name))
+        except UserError as error:
+            raise file.error(work.position, str(error)) from None
+    with only_driver(out), at_work(out):
+        for number, work in enumerate(works, start=1):
+            show_entry(f"{work.name}, {number} of {len(works)}")
+            try:
+                yield carry_out(file, work, command, retry, begin)
+            except UserError as error:
+                yield Ended(work.name, out / work.name, [as_key(error)], is_refused=True)
+            except Exception as error:
+                if isinstance(error, OSError) and (line := told(error)) is not None:
+                    yield Ended(work.name, out / work.name, [line])
+                    continue
+                # A defect of one entry; hours of the others must not end with it.
+                traceback.print_exc()
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                yield Ended(work.name, out / work.name, [reason])
+
+
+def _resources(work: Work, out: Place) -> list[Resources]:
+    """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
+    if work.search is None:
+        plan = make_plan(work.planned(), done(out))
+        return resources_of(plan, work.gpus)
+    if (out / SEARCH_MANIFEST).exists():
+        return []
+    first = work.candidates().trials({}, 0)
+    return resources_of(make_plan(first, set()), work.gpus)
+
+
+def carry_out(
+    file: ReadFile, work: Work, command: str, retry: str | None, begin: Begin | None = None
+) -> Ended:
+    """Do what is left of one ladder or search."""
+    folder = file.out / work.name
+    if work.search is None:
+        crashed = ablate(ladder_job(file, work, command), begin or tell_ladder)
+        return Ended(work.name, folder, [as_key(line) for line in crashed])
+    job, hours = search_job(file, work, command), work.search.hours
+    told: Callable[[SearchJob], None] = begin or tell_search
+    found = search(job, retry, told) if hours is None else _search_for(job, hours, retry, told)
+    return Ended(work.name, folder, [as_key(line) for line in found.crashed], found)
+
+
+def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
+    """A ladder as ``ablate`` takes it."""
+    assert work.ladder is not None
+    return LadderJob(work.ladder, work.asked, _site(file, work, command), work.look)
+
+
+def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:
+    """A search as ``search`` takes it; of a budget in hours, the first batch."""
+    assert work.search is not None
+    question = question_of(work)
+    return SearchJob(
+        question=question,
+        suggestions=suggestions(work) or batch_of(question, at_once(work)),
+        site=_site(file, work, command),
+        at_once=at_once(work),
+        study_storage=file.content.study_storage,
+    )
+
+
+def _site(file: ReadFile, work: Work, command: str) -> Site:
+    content = file.content
+    folder = file.out / work.name
+    where = folder, file.store, content.data_root, content.address, work.gpus, command
+    return Site(*where, among=file.among)
+
+
+def question_of(work: Work) -> Question:
+    """What a search asks."""
+    assert work.search is not None
+    how = work.search
+    return Question(
+        method=work.method,
+        asked=work.asked,
+        objective=Objective(how.metric, how.guard),
+        sampler=how.sampler,
+        sampler_seed=how.sampler_seed,
+        scheduler=how.scheduler,
+        population=how.population,
+    )
+
+
+def at_once(work: Work) -> int:
+    """Ray trials of a search side by side; as many as the cores carry unless the file says."""
+    assert work.search is not None
+    return work.search.at_once or max(1, (os.cpu_count() or 1) // threads_of(work))
+
+
+def threads_of(work: Work) -> int:
+    """CPU cores of a network trial of a search."""
+    return work.candidates().trials({}, 0)[0].spec.network.threads
+
+
+def suggestions(work: Work) -> int | None:
+    """Suggestions that the budget of a search pays for; None for one in hours."""
+    assert work.search is not None
+    if work.search.heads is not None:
+        return max(1, work.search.heads // len(work.asked.seeds.pairs()))
+    return work.search.trials
+
+
+def batch_of(question: Question, at_once: int) -> int:
+    """Suggestions that keep the machine busy once."""
+    is_head = question.candidates().kind == "head"
+    return question.population * at_once if is_head else at_once
+
+
+def _search_for(
+    job: SearchJob, hours: float, retry: str | None, begin: Callable[[SearchJob], None]
+) -> Found:
+    """Search until the next batch would not fit into some hours.
+
+    The search is made longer step by step, at most to twice its length, by what its trials took
+    so far; what earlier sessions spent is read from their rows.
+    """
+    batch = batch_of(job.question, job.at_once)
+    before, started = spent_s(job.out) / job.at_once, time.monotonic()
+    study = study_so_far(job.out, job.study_storage)
+    ended = study.finished() if study else 0
+    found: Found | None = None
+    while True:
+        spent = before + time.monotonic() - started
+        more = affordable(ended, spent, 3600 * hours, batch)
+        if found is not None and not more:
+            return found
+        longer = replace(job, suggestions=max(1, ended + more))
+        found = search(longer, retry, begin if found is None else _say_nothing)
+        if len(found.ledger.standings) <= ended:  # of a grid that is at its end
+            return found
+        ended = len(found.ledger.standings)
+
+
+def _say_nothing(job: SearchJob) -> None:
+    """Of the parts of one search the first alone is told of."""
+    del job
+
+
+def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
+    """Suggestions, in whole batches, by which a search may grow and stay within its time.
+
+    Args:
+        ended: suggestions so far.
+        spent_s: seconds that they took.
+        limit_s: seconds that all may take.
+        batch: suggestions of a batch.
+    """
+    if not ended:
+        return batch
+    fitting = int(ended * min(1.0, limit_s / spent_s - 1))
+    return max(0, fitting // batch * batch)

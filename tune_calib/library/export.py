@@ -1,0 +1,303 @@
+"""A trial of a folder of results, written as a calibrated network that needs neither."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tune_calib.data.splits import Development, load_development
+from tune_calib.engine.again import network_behind
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_development_bank
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
+from tune_calib.engine.machine import require_environment
+from tune_calib.engine.precision import take_up
+from tune_calib.engine.store import Store
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
+from tune_calib.library.files import files_of, refuse_there
+from tune_calib.library.onnx_file import write_onnx
+from tune_calib.paths import Place
+from tune_calib.results.folders import is_search, sweep_of
+from tune_calib.results.manifests import SearchOutcome
+from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
+from tune_calib.results.tables import is_metric_column, read_table
+from tune_calib.spec import plugins
+from tune_calib.spec.metrics import METRICS, NO_BEST, column
+from tune_calib.spec.names import SLOTS, is_chance
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.text import counted
+
+_CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
+_JUDGED = ("select/accuracy", "select/nll", "select/ece")
+_TOLD = (
+    "device", "threads", "processor", "instruction_set", "gpu", "versions", "git_revision",
+    "recipe",
+)  # fmt: skip
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which trial of a folder.
+
+    Attributes:
+        trial: first digits of its spec hash.
+        best: metric by which it is the best on ``select``.
+    """
+
+    trial: str | None = None
+    best: str | None = None
+
+
+def export(
+    out: Place,
+    store: Place,
+    data_root: Path | None,
+    wanted: Wanted,
+    file: str,
+    is_onnx: bool = False,
+) -> str:
+    """Write the calibrated network of one finished trial.
+
+    Args:
+        out: folder of a sweep or of a search.
+        store: holds its networks and classifiers.
+        data_root: where data sets lie; read if a head must be trained again.
+        wanted: which trial; of a search it is the chosen one.
+        file: its name, with or without an ending.
+        is_onnx: write an ONNX file beside.
+
+    Returns:
+        What was written, in a line or two.
+
+    Raises:
+        UserError: no one trial is meant, its network is not there, the classifier does not give
+            its numbers, or a file cannot be written.
+    """
+    files = files_of(file)
+    refuse_there(*(files if is_onnx else files[:2]))
+    row = _chosen(out, wanted)
+    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
+    require_environment(spec)
+    # Where it was trained, if that is here: a head that is trained again has its numbers there.
+    is_gpu = row["device"] == "cuda" and torch.cuda.is_available()
+    artifacts, device = Store(store), torch.device("cuda" if is_gpu else "cpu")
+    take_up(spec.network, device)
+    torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
+
+    def development() -> Development:
+        return load_development(spec.data, data_root, artifacts.images)
+
+    try:
+        is_imported = spec.data.import_record is not None
+        trained = None if is_imported else network_behind(spec, artifacts, development, device)
+        classifier = _of_trial(row, spec, artifacts, development, device)
+    except DamagedFileError as error:
+        raise UserError(f"{error}; name the `store` of the sweep") from None
+    network = CalibratedNetwork(spec, classifier, trained).cpu()
+    if is_onnx:
+        # First, since it may be refused.
+        write_onnx(network, files.onnx, _real_logits(classifier, spec, artifacts, development))
+    try:
+        write_calibrated(network, file, _about(row, spec, trained))
+    except UserError:
+        # All files are written, or none: else the next try would find one in its way.
+        if is_onnx:
+            files.onnx.unlink(missing_ok=True)
+        raise
+    return _said(row, files if is_onnx else files[:2])
+
+
+def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
+    """What ``NAME.json`` says that the network does not say itself."""
+    return {
+        "samples": trained.about["samples"] if trained else 0,
+        "metrics": _metrics(row),
+        "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
+        # Of imported features and logits the spec says what they are.
+        "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
+        "plugins": {
+            own.name: own.content for own in plugins.in_use() if own.content in spec.plugins
+        },
+        "circumstances": {name: row[name] for name in _TOLD if row.get(name) is not None},
+    }
+
+
+def _chosen(out: Place, wanted: Wanted) -> Row:
+    """The row of the one trial that is meant."""
+    if wanted.trial is not None and wanted.best is not None:
+        raise UserError("`trial` names a trial and `best` seeks one; give one of them")
+    if wanted.trial is None and is_search(out):
+        if wanted.best is not None:
+            raise UserError(
+                f"{out} holds a search, which has chosen by its own metrics; leave `best` out, or "
+                "name a trial by `trial`"
+            )
+        return _of_search(out)
+    rows = _done(out)
+    if wanted.trial is not None:
+        return _named(out, rows, wanted.trial)
+    if wanted.best is not None:
+        return _best(out, rows, wanted.best)
+    if len(rows) > 1:
+        first = rows[0]
+        raise UserError(
+            f"{out} holds {len(rows)} finished trials; name one by `trial` HASH (e.g. "
+            f"{first['spec_hash']}, {first['rung_label']}) or `best` METRIC, which is judged on "
+            "select"
+        )
+    return rows[0]
+
+
+def _done(out: Place) -> list[Row]:
+    """Rows of finished trials, by rung and seeds.
+
+    Raises:
+        UserError: there is none.
+    """
+    if rows := _done_of(out):
+        return rows
+    raise UserError(f"{out} holds no finished trial; name the folder of one sweep or one search")
+
+
+def _done_of(out: Place) -> list[Row]:
+    rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
+    return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
+
+
+def _named(out: Place, rows: list[Row], trial: str) -> Row:
+    found = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
+    if len(found) != 1:
+        raise UserError(
+            f"{out} holds {counted(len(found), 'finished trial')} whose spec hash begins with "
+            f"{trial!r}; see the column spec_hash of its trials"
+        )
+    return found[0]
+
+
+def _best(out: Place, rows: list[Row], given: str) -> Row:
+    """The best on ``select``: whoever chose on test would report its luck."""
+    split, _, name = given.rpartition("/")
+    if split not in ("", "select"):
+        raise UserError(
+            f"`best` {given}: a trial is chosen on select, never on {split}; take `best` {name}"
+        )
+    metric = METRICS[name]
+    if metric.direction is None:
+        raise UserError(f"`best` {given}: {name} {NO_BEST}")
+    key, sign = column("select", name), 1 if metric.is_less_better else -1
+    fit = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
+    if not fit:
+        raise UserError(f"{out}: no finished trial has {key}, or all are at chance")
+    return min(fit, key=lambda row: (sign * row[key], row["spec_hash"]))
+
+
+def _of_search(out: Place) -> Row:
+    """The chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
+    if (row := _evaluated(out / EVALUATION)) is not None:
+        return row
+    try:
+        outcome = SearchOutcome.read(out)
+    except FileNotFoundError:
+        raise UserError(f"{out} has no outcome yet; first: tune-calib resume {out}") from None
+    own = {record.number: record for record in outcome.suggestions}
+    if outcome.chosen is None or outcome.chosen not in own:
+        raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use `trial`")
+    rows = {row["spec_hash"]: row for row in _done(out)}
+    for spec in own[outcome.chosen].specs:
+        if spec in rows:
+            return rows[spec]
+    raise UserError(f"{out} has lost the rows of its choice, trial {outcome.chosen}; use `trial`")
+
+
+def _evaluated(evaluation: Place) -> Row | None:
+    """The choice of a search as it was evaluated; None where it is not, or not yet."""
+    manifest = sweep_of(evaluation)
+    if manifest is None:
+        return None
+    # By what was asked and not by what is done: of an evaluation that was broken off, the baseline
+    # is not the choice. Where that is cross entropy with its defaults, it is.
+    is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
+    label = CHOSEN if is_own else BASELINE
+    rows = [row for row in _done_of(evaluation) if row["rung_label"] == label]
+    return rows[0] if rows else None
+
+
+def _of_trial(
+    row: Row,
+    spec: TrialSpec,
+    store: Store,
+    development: Callable[[], Development],
+    device: torch.device,
+) -> Classifier:
+    """The classifier that has the numbers of a row, on ``select``.
+
+    Raises:
+        UserError: none has; it cannot be told of an earlier program or of another machine.
+    """
+    key = bank_key(spec, spec.head)
+    classifier = load_classifier(spec, store, development, device)
+    found = classifier.select
+    if found and store.holds("banks", key.identity):
+        # Looked at and not believed: a plug-in's method may keep less than it predicts by.
+        is_head = spec.head is not None
+        bank = ensure_development_bank(spec, key, store, development, device, is_head)
+        found = judged(classifier, bank)
+    if not _is_of(found, row):
+        # Kept by a sweep of another machine, which shares the store.
+        classifier = train_again(spec, store, development, device)
+        found = classifier.select
+    if not _is_of(found, row):
+        raise UserError(
+            f"{row['rung_label']}: on select its NLL is {found['select/nll']:.6f} now and was "
+            f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the sweep, "
+            "on the machine that ran it"
+        )
+    return classifier
+
+
+def _real_logits(
+    classifier: Classifier, spec: TrialSpec, store: Store, development: Callable[[], Development]
+) -> torch.Tensor | None:
+    """Return the logits before the transform on ``select``; None without a stored bank."""
+    key = bank_key(spec, spec.head)
+    if spec.data.import_record is None and not store.holds("banks", key.identity):
+        return None
+    bank = ensure_development_bank(spec, key, store, development, torch.device("cpu"), False)
+    return classifier.uncalibrated(bank.select())[0]
+
+
+def _is_of(found: Mapping[str, float], row: Row) -> bool:
+    """Whether a classifier has the numbers of a row."""
+    names = [name for name in _JUDGED if name in found]
+    return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
+
+
+def _metrics(row: Row) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in row.items()
+        if is_metric_column(name) and value is not None and math.isfinite(value)
+    }
+
+
+def _said(row: Row, written: Sequence[Path]) -> str:
+    split = "test" if row.get("test/ece") is not None else "select"
+    told = ", ".join(
+        f"{METRICS[name].title} {100 * row[column(split, name)]:.2f} %"
+        for name in ("accuracy", "ece")
+    )
+    lines = [
+        f"{row['rung_label']} (trial {row['spec_hash']}, network seed {row['network_seed']}): "
+        f"{told} on {split}",
+        f"written: {', '.join(map(str, written))}",
+    ]
+    if split == "select":
+        lines.append("no test metrics: a search does not read test; see tune-calib evaluate")
+    return "\n".join(lines)

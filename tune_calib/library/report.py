@@ -1,0 +1,139 @@
+"""What logits and labels say of a classifier: every metric with its interval, and a diagram."""
+
+import base64
+import io
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from tune_calib.library.arrays import labels_of, logits_of
+from tune_calib.metrics.binning import bin_table
+from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.metrics.resampled import DISTANCES
+from tune_calib.metrics.summary import evaluate
+from tune_calib.spec.metrics import AT_VALUE, METRICS
+
+if TYPE_CHECKING:  # drawing loads what most reports do not need
+    from matplotlib.figure import Figure
+
+
+def calibration_report(
+    logits: Any, labels: Any, *, resamples: int = 1000, seed: int = 0
+) -> "CalibrationReport":
+    """Every metric of a classifier with its bootstrap interval over the samples.
+
+    Args:
+        logits: (N, C), an array or a tensor: unnormalised, or log-probabilities; finite.
+        labels: (N,), integers in [0, C).
+        resamples: draws of the samples, from 2 on.
+        seed: of the draws.
+
+    Returns:
+        The report: ``metrics`` (a frame), ``table()`` (Markdown), ``figure()`` (matplotlib).
+
+    Raises:
+        ValueError: an argument is something else; probabilities are refused as such.
+    """
+    rows = logits_of(logits).double()
+    told = labels_of(labels, len(rows), rows.shape[1]).to(rows.device)
+    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
+        raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")
+    return CalibrationReport(rows, told, resamples, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationReport:
+    """Metrics of one classifier on one set of samples; made by ``calibration_report``.
+
+    Attributes:
+        logits: (N, C), float64.
+        labels: (N,), int64.
+        resamples: draws of the samples.
+        seed: of the draws.
+    """
+
+    logits: Tensor
+    labels: Tensor
+    resamples: int
+    seed: int
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row a metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
+
+        Intervals are as of ``metrics.bootstrap``. NaN where a metric is not defined, e.g. the
+        entropy of wrong samples where all are right. Conformal sets, which need samples of their
+        own to be calibrated on, are not in it.
+        """
+        with torch.no_grad():
+            values = evaluate(self.logits, self.labels)
+            ends = bootstrap(self.logits[None], self.labels, self.resamples, self.seed)
+        rows = [
+            (name, float(values[name]), float(ends[name].lower), float(ends[name].upper))
+            for name in METRICS
+            if name in values
+        ]
+        return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
+
+    def table(self) -> str:
+        """The metrics in Markdown, fractions in percent, and what is peculiar about intervals."""
+        table = self._cells().to_markdown(index=False, disable_numparse=True)
+        return "\n\n".join([table, *self._notes()])
+
+    def figure(self) -> "Figure":
+        """Reliability diagram above, share of samples in each bin below.
+
+        The lines in it show how far chance alone takes the accuracies of a calibrated classifier.
+        """
+        from tune_calib.library.diagram import draw_diagram  # loads what most reports do not need
+
+        rows = {row["metric"]: row for row in self._rows()}
+        parts = [(METRICS[name].head, rows[name]) for name in ("accuracy", "ece")]
+        heading = "\n".join(f"{head} {row['value']} [{row['95 %']}]" for head, row in parts)
+        return draw_diagram(self._bins(), heading)
+
+    def _rows(self) -> list[dict[str, str]]:
+        """The metrics as they are printed, under their names."""
+        frame: Any = self.metrics
+        return [
+            {
+                "metric": row.metric,
+                "value": METRICS[row.metric].format(row.value),
+                "95 %": ", ".join(map(METRICS[row.metric].format, (row.lower, row.upper))),
+            }
+            for row in frame.itertuples()
+        ]
+
+    def _notes(self) -> list[str]:
+        """Explain intervals that end at their value, if there are such, as they are printed."""
+        for row in self._rows():
+            lower, upper = row["95 %"].split(", ")
+            if row["metric"] in DISTANCES and lower != upper == row["value"]:
+                return [f"{AT_VALUE}."]
+        return []
+
+    def _cells(self) -> pd.DataFrame:
+        rows = [{**row, "metric": METRICS[row["metric"]].head} for row in self._rows()]
+        return pd.DataFrame(rows)
+
+    def _bins(self) -> pd.DataFrame:
+        table = bin_table(self.logits.softmax(-1), self.labels)
+        names = ("lower", "upper", "count", "confidence", "accuracy")
+        return pd.DataFrame({name: getattr(table, name).cpu().numpy() for name in names})
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the figure and the table."""
+        picture = io.BytesIO()
+        self.figure().savefig(picture, format="png", dpi=150)
+        data = base64.b64encode(picture.getvalue()).decode()
+        shown = f'<img alt="reliability diagram" width="340" src="data:image/png;base64,{data}">'
+        notes = "".join(f"<p>{note}</p>" for note in self._notes())
+        return f"{shown}\n{self._cells().to_html(index=False)}{notes}"
+
+    def __str__(self) -> str:
+        """The table."""
+        return self.table()

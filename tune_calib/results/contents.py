@@ -1,0 +1,88 @@
+"""What a folder of results holds, and what the program is, by content: whether either changed.
+
+What was made of both, a report or the word that all is done, holds as long as neither did.
+"""
+
+import hashlib
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from tune_calib.caches import PACKAGES, are_sources_current
+from tune_calib.paths import Place
+from tune_calib.results.manifests import ReportRecord
+from tune_calib.spec import plugins
+from tune_calib.spec.names import CRASHES, PROGRESS
+
+# What is made of results, and artifacts, which have names of their content.
+_NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
+_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES}
+
+
+def of_folder(folder: Place) -> dict[str, str] | None:
+    """SHA-256 of every file of results below a folder, by relative name.
+
+    Returns:
+        None where that is not known: of a remote folder, which would have to be read whole, and
+        of one that links to folders elsewhere.
+    """
+    if not isinstance(folder, Path):
+        return None
+    found: dict[str, str] = {}
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if _is_told(name, _NOT_FOLDERS))
+        if any((Path(parent) / name).is_symlink() for name in folders):
+            return None
+        paths = [Path(parent) / name for name in sorted(names) if _is_told(name, _NOT_FILES)]
+        found |= {path.relative_to(folder).as_posix(): of_file(path) for path in paths}
+    return found
+
+
+def of_file(path: Path) -> str:
+    """SHA-256 of a file; empty where it cannot be read."""
+    try:
+        if not path.is_file():  # a pipe or a device might have no end
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):  # the name may be none
+        return ""
+
+
+def of_texts(*texts: str) -> str:
+    """SHA-256 of some texts, each told from the next."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)} {text}\n".encode())
+    return digest.hexdigest()
+
+
+def of_program() -> str | None:
+    """SHA-256 of all that turns results into numbers: the program, libraries, plug-ins in use.
+
+    Returns:
+        None where this process has loaded what is not there any more.
+    """
+    if not are_sources_current():
+        return None
+    return of_texts(_of_sources(), *sorted(plugin.content for plugin in plugins.in_use()))
+
+
+def _is_told(name: str, others: set[str]) -> bool:
+    return not name.startswith(".") and not name.endswith(".lock") and name not in others
+
+
+@cache
+def _of_sources() -> str:
+    root = Path(__file__).parent.parent
+    files = sorted(
+        path
+        for package in PACKAGES
+        for path in (root / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    )
+    sources = [text for path in files for text in (str(path.relative_to(root)), of_file(path))]
+    # The names of these folders say every version.
+    libraries = {p.name for place in sys.path for p in Path(place or ".").glob("*.dist-info")}
+    return of_texts(sys.version, *sources, *sorted(libraries))

@@ -1,0 +1,244 @@
+"""What a folder of results holds, by its manifest; where that is lost, the rows tell it."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.paths import Place, refuse_unlisted
+from tune_calib.results.manifests import (
+    SWEEP_MANIFEST,
+    VERSION,
+    ForeignFileError,
+    PlannedRecord,
+    RungRecord,
+    SearchManifest,
+    SweepManifest,
+)
+from tune_calib.results.tables import read_table
+from tune_calib.spec.ladder import LADDERS, Ladder
+from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+
+LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
+
+
+def sweep_of(out: Place) -> SweepManifest | None:
+    """What ``sweep.json`` says of a folder, or where it is lost, what the rows say of it.
+
+    Returns:
+        None if there is neither a whole file nor a row; it says ``is_lost`` if the rows tell it.
+
+    Raises:
+        UserError: the file is foreign or of a later version, or the rows are not of one sweep.
+    """
+    foreign = None
+    if (out / SWEEP_MANIFEST).exists():
+        try:
+            return SweepManifest.read(out)
+        except ForeignFileError as error:
+            foreign = error
+        except DamagedFileError:
+            pass
+    # The rows are of a sweep even where the file that should describe it is damaged or another
+    # program's.
+    rows = read_table(out, "trials")
+    if rows.num_rows:
+        return _of_rows(out, rows)
+    if foreign is not None:
+        raise UserError(f"{foreign}; name another folder")
+    return None
+
+
+def no_sweep(out: Place) -> UserError:
+    """The error of a folder of which ``sweep_of`` knows nothing."""
+    path = out / SWEEP_MANIFEST
+    if path.exists():
+        return UserError(
+            f"{path} is not whole and there is no result; run the sweep's command again"
+        )
+    return UserError(f"{out} holds no {SWEEP_MANIFEST}; name the `out` folder of a sweep")
+
+
+def refuse_empty(out: Place) -> None:
+    """Refuse a folder that holds neither a manifest nor a row, before anything is imported.
+
+    Raises:
+        UserError: it does not.
+    """
+    if not is_search(out) and not (out / SWEEP_MANIFEST).exists() and not _has_rows(out):
+        raise no_sweep(out)
+
+
+def _has_rows(out: Place) -> bool:
+    refuse_unlisted(out / "trials")
+    return next(iter(out.glob("trials/*.parquet")), None) is not None
+
+
+def search_of(out: Place) -> SearchManifest:
+    """What ``search.json`` says of a folder.
+
+    Raises:
+        UserError: there is none, or it is damaged; the message says how it is made again.
+    """
+    path = out / SEARCH_MANIFEST
+    if path.exists():
+        try:
+            return SearchManifest.read(out)
+        except DamagedFileError as error:
+            damage = str(error)
+    elif is_search(out):
+        damage = f"{path} is lost"
+    else:
+        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the `out` folder of a search")
+    ladders = [name for name in _texts(read_table(out, "trials"), "ladder") if name]
+    command = f"tune-calib {ladders[0] if ladders else 'search'}"
+    raise DamagedFileError(
+        f"{damage}; run the command of the search again ({command} ... --out {out}): it restores "
+        "the file, and what is done is not done again"
+    )
+
+
+def foreign_search(out: Place, manifest: SearchManifest) -> UserError:
+    """The error of a manifest that another version of the program wrote."""
+    return UserError(
+        f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
+        f"search in a new `out` ({manifest.command})"
+    )
+
+
+def is_search(out: Place) -> bool:
+    """Whether a folder holds a search, also one that lost its manifest."""
+    if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
+        return True
+    if (out / SWEEP_MANIFEST).exists():
+        return False
+    return _has_rows(out) and _is_of_search(read_table(out, "trials"))
+
+
+def entries(folder: Place) -> list[Place]:
+    """The ladders and searches below the folder that a sweep file names as ``out``, by name.
+
+    Returns:
+        Nothing for the folder of one sweep or search, which may have an evaluation below it, and
+        for one that holds no results.
+    """
+    if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
+        return []
+    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST)
+    found = {path.parent for mark in marks for path in folder.glob(f"*/{mark}")}
+    # An entry whose manifest is lost is still known by its rows.
+    found |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
+    return sorted(found) if any(map(_holds_results, found)) else []
+
+
+def _holds_results(out: Place) -> bool:
+    """Return whether a folder has rows, or a manifest that is not another program's."""
+    for record in (SweepManifest, SearchManifest):
+        try:
+            record.read(out)
+        except (FileNotFoundError, ForeignFileError):
+            continue
+        except UserError:  # damaged, or written by a later version
+            return True
+        return True
+    return _has_rows(out)
+
+
+def _is_of_search(rows: pa.Table) -> bool:
+    # The baseline of a search stands on no rung of a ladder.
+    return rows.num_rows > 0 and bool(pc.any(pc.less(rows["rung"], 0)).as_py())
+
+
+def identity_of_rows(out: Place) -> str | None:
+    """What was asked where the rows are from, as every row keeps it; None if there is no row.
+
+    Raises:
+        UserError: they are of several questions.
+    """
+    found = _texts(read_table(out, "trials"), "sweep")
+    if len(found) > 1:
+        raise UserError(f"{out} holds results of {len(found)} questions; move all but one away")
+    return found[0] if found else None
+
+
+def _of_rows(out: Place, rows: pa.Table) -> SweepManifest:
+    """``sweep.json`` as far as the rows of its trials know it."""
+    if _is_of_search(rows):
+        raise UserError(f"{out} holds a search and no sweep; see tune-calib report {out}")
+    identity = identity_of_rows(out) or ""
+    name = next(iter(_texts(rows, "ladder")), "")
+    datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
+    keys = ["spec_hash", "rung", "network_seed", "head_seed"]
+    planned = {row["spec_hash"]: row for row in rows.select(keys).to_pylist()}
+    labels = dict(zip(rows["rung"].to_pylist(), rows["rung_label"].to_pylist(), strict=True))
+    networks = {row["network_seed"] for row in planned.values()}
+    pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}
+    heads = {pair for pair in pairs if pair[1] is not None}
+    # Registries have no ``get``; the ladder of a plug-in that is not given is unknown here.
+    ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
+    return SweepManifest(
+        version=VERSION,
+        sweep=identity,
+        ladder=name,
+        title=ladder.title if ladder else name.capitalize() or "A sweep",
+        command=_command(name, datasets[0], ladder is not None),
+        dataset=datasets[0],
+        setting=f"{'; '.join(datasets + backbones)}; INCOMPLETE: {LOST}",
+        published=ladder.published if ladder else None,
+        rungs=[_rung(index, labels[index], ladder) for index in sorted(labels)],
+        network_seeds=sorted(networks),
+        head_seeds=sorted({head for _, head in heads} or networks),
+        # No row says whether seeds were paired: equal ones in every pair are taken as a sign.
+        paired_seeds=len(heads) <= 1 or all(network == head for network, head in heads),
+        planned=[PlannedRecord(**row) for row in planned.values()],
+        is_lost=True,
+    )
+
+
+def _command(ladder: str, dataset: str, is_registered: bool) -> str:
+    """As much of the command as is known."""
+    known = f"ablate {ladder}" if is_registered else ladder
+    return f"tune-calib {known} --dataset {dataset} ... (the command of this sweep)"
+
+
+def _rung(index: int, label: str, ladder: Ladder | None) -> RungRecord:
+    """A rung of a registered ladder; else one of methods side by side, the first is the base."""
+    rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
+    rung = rungs.get(label)
+    return RungRecord(
+        index=index,
+        label=label,
+        ingredient=rung.ingredient if rung else label,
+        published=rung.published if rung else None,
+        kind=rung.kind if rung else "variant" if index else "base",
+    )
+
+
+def _texts(rows: pa.Table, column: str) -> list[str]:
+    return sorted(text for text in pc.unique(rows[column]).to_pylist() if text)
+
+
+def refuse_moved(out: Place, identity: str) -> None:
+    """Refuse to go on in a folder that is not the one in which a run began.
+
+    Args:
+        out: where the folder was; one of an object store cannot be moved.
+        identity: of the sweep or search, which the manifest in the folder holds; empty for trials
+            outside of one.
+
+    Raises:
+        RefusedError: the folder was moved, removed or replaced by another one.
+    """
+    if not identity or not isinstance(out, Path):
+        return
+    for name, key in ((SWEEP_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            if json.loads((out / name).read_bytes()).get(key) == identity:
+                return
+    raise RefusedError(
+        f"{out} was moved, removed or replaced while this ran, which stopped: run the same command "
+        "again with `out` where the folder is now, and it goes on from what is there"
+    )

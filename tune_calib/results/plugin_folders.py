@@ -1,0 +1,133 @@
+"""The plug-ins behind a folder of results: named in its manifest, stored as text, never mixed.
+
+A folder never loads them by itself: the user names each on the command line, or in Python. Their
+text is stored so that nobody who changes a file in place loses what made the numbers.
+"""
+
+import contextlib
+import shlex
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import Place
+from tune_calib.results.manifests import PluginRecord, SearchManifest, SweepManifest
+from tune_calib.results.tables import atomic_write, read_table
+from tune_calib.spec import plugins
+from tune_calib.spec.plugins import Plugin
+
+FOLDER = "plugins"
+_NAMED = TypeAdapter(dict[str, str])  # content by name, as rows have it
+
+
+def records(used: Iterable[Plugin]) -> list[PluginRecord]:
+    """Plug-ins as a manifest names them."""
+    return [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
+
+
+def joined(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
+    """Those of a folder and those of what is added to it."""
+    return list({record.name: record for record in [*old, *new]}.values())
+
+
+def keep(out: Place, used: Iterable[Plugin]) -> None:
+    """Write the text of the plug-ins into a folder of results."""
+    for plugin in used:
+        copy = _copy(out, plugin.name, plugin.content)
+        if plugin.source is not None and not copy.exists():
+            atomic_write(copy, plugin.source.encode())
+
+
+def _copy(out: Place, name: str, content: str) -> Place:
+    # Of the name that it had, which is part of what a manifest says.
+    return out / FOLDER / content / f"{name}.py"
+
+
+def require_loaded(out: Place) -> None:
+    """Refuse to work on a folder before the user has named the plug-ins behind it.
+
+    Results may come from anybody. Nothing that a folder names is run, whatever its path or hash.
+
+    Raises:
+        UserError: a plug-in is not loaded, or another version of it is.
+    """
+    if missing := _find_unloaded(out):
+        raise UserError(
+            f"{out} needs {_listed(missing)}, and only code that you name is run: read it, then "
+            f"give {_as_options(out, missing)}"
+        )
+
+
+def describe_unloaded(out: Place) -> str:
+    """Return a note for those who only read a folder; empty if its plug-ins are loaded.
+
+    Raises:
+        UserError: another version of a plug-in is loaded.
+    """
+    missing = _find_unloaded(out)
+    if not missing:
+        return ""
+    return (
+        f"{out} is read without {_listed(missing)}: what it registers, such as metrics and "
+        f"figures, is left out; to run its code, give {_as_options(out, missing)}"
+    )
+
+
+def _find_unloaded(out: Place) -> list[PluginRecord]:
+    loaded = {plugin.name: plugin for plugin in plugins.in_use()}
+    contents = {plugin.content for plugin in loaded.values()}
+    missing = [record for record in records_of(out) if record.content not in contents]
+    for record in missing:
+        if (other := loaded.get(record.name)) is not None:
+            raise UserError(
+                f"{out} holds results of plug-in {record.name} as it was before a change "
+                f"({record.content}; {other.where} is {other.content}): run it in another "
+                f"`out`, or read and resume these with the old one, {_as_options(out, [record])}"
+            )
+    return missing
+
+
+def _listed(missing: Sequence[PluginRecord]) -> str:
+    names = ", ".join(record.name for record in missing)
+    return f"the plug-in{'s' * (len(missing) > 1)} {names}"
+
+
+def _as_options(out: Place, missing: Sequence[PluginRecord]) -> str:
+    """Return the options that load plug-ins, to be typed as they stand."""
+    return " ".join(f"`plugin` {shlex.quote(_find_text(out, record))}" for record in missing)
+
+
+def _find_text(out: Place, record: PluginRecord) -> str:
+    """Return a file with the text that a record names, or what it names if there is none."""
+    if not record.where.endswith(".py") and "/" not in record.where:
+        return record.where  # a module: even to find its file could import what contains it
+    named = Path(record.where)
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        named = named.resolve()  # a path may hide where it leads to
+    for path in (named, _copy(out, record.name, record.content)):
+        with contextlib.suppress(UserError, OSError, ValueError):
+            # Only a regular file: a pipe or a device could be read for ever.
+            is_file = isinstance(path, Path) and path.is_file()
+            if is_file and plugins.read(str(path)).content == record.content:
+                return str(path)
+    return str(named)
+
+
+def records_of(out: Place) -> list[PluginRecord]:
+    """The plug-ins that a folder names; where its manifest is lost, its rows do."""
+    for manifest in (SweepManifest, SearchManifest):
+        with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
+            return list(manifest.read(out).plugins)
+    texts = read_table(out, "trials", keep=lambda name: name == "plugins")["plugins"].to_pylist()
+    try:
+        named = {pair for text in texts if text for pair in _NAMED.validate_json(text).items()}
+    except ValidationError:
+        raise DamagedFileError(
+            f"the column `plugins` of {out / 'trials'} is not of tune-calib"
+        ) from None
+    return [
+        PluginRecord(name=name, content=content, where=str(_copy(out, name, content)))
+        for name, content in sorted(named)
+    ]

@@ -1,0 +1,279 @@
+"""What a ladder is, and how it expands to trial specs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from tune_calib.errors import UserError
+from tune_calib.registry import Registry
+from tune_calib.spec.asked import Asked, refuse_large
+from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.settings import effective, known_keys, method_of, own_recipe
+from tune_calib.spec.trial import SLOTS, TrialSpec
+from tune_calib.text import nearest
+
+Kind = Literal["base", "step", "variant", "control"]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One row of an ablation table.
+
+    Attributes:
+        label: how it is printed.
+        ingredient: what it adds to the rung before.
+        slots: settings that make the rung, by slot; method settings stand beside slot settings.
+            A rung without ``head`` evaluates the network's own head.
+        published: row of the paper's table that it corresponds to.
+        kind: a ``step`` adds to the rung before; a ``base`` starts a chain of steps; a
+            ``variant`` stands beside the others and is compared with the base alone; so does a
+            ``control``, which is run on request.
+        adds_head_epochs: the network is trained as many epochs longer as the ladder's heads are
+            retrained, at its last learning rate: up to there it is the network of the base.
+    """
+
+    label: str
+    ingredient: str
+    slots: Settings = field(default_factory=dict)
+    published: str | None = None
+    kind: Kind = "step"
+    adds_head_epochs: bool = False
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """An ordered list of rungs, each adding one ingredient to the one before.
+
+    Attributes:
+        name: registry key.
+        title: one line.
+        rungs: in order, controls last.
+        published: ``paper/table`` of the packaged published results.
+        head_recipe: a head method, whose authors' recipe all heads of the ladder take.
+        is_named: its rungs were named one by one, so that none may be left out.
+    """
+
+    name: str
+    title: str
+    rungs: tuple[Rung, ...]
+    published: str | None = None
+    head_recipe: str | None = None
+    is_named: bool = False
+
+
+LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)
+
+
+@dataclass(frozen=True)
+class PlannedTrial:
+    """A trial spec and the rung of a sweep that it stands on."""
+
+    spec: TrialSpec
+    rung: int
+    label: str
+
+
+def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
+    """Write a ladder out as trial specs.
+
+    Args:
+        ladder: the ladder.
+        asked: settings and seeds; what a rung sets itself stands above what was given.
+
+    Returns:
+        The trials in the order of the rungs; a rung without ``head`` has one for all head seeds.
+
+    Raises:
+        UserError: a setting that was asked for is unknown to every rung, or out of range, or
+            makes two rungs the same; or the trials are too many; or the network is given, and
+            every rung trains it.
+    """
+    given, pairs = asked.given, asked.seeds.pairs()
+    rungs = [rung for rung in rungs_of(ladder, asked) if asked.controls or rung.kind != "control"]
+    refuse_unknown(rungs, given)
+    # Before the specs are made: each is validated and hashed, which takes its time for a million.
+    refuse_large(len(rungs) * len(pairs))
+    heads_given = {**_head_recipe(ladder, given), **given.get("head", {})}
+    asked = replace(asked, given={**given, "head": heads_given})
+    heads = [rung for rung in rungs if "head" in rung.slots]
+    trials: dict[str, PlannedTrial] = {}
+    for index, rung in enumerate(rungs):
+        for pair in pairs:
+            spec = spec_of(rung, asked, pair)
+            if rung.adds_head_epochs:
+                head = spec_of(heads[0], asked, pair).head
+                # As many epochs as the first head has: all heads of such a ladder have one recipe.
+                spec = _longer(spec, head.epochs) if head else spec
+            # A rung without a head is one trial for all head seeds, and kept once.
+            first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
+            if first.rung != index:
+                raise _collision(rungs[first.rung], rung, given)
+    return list(trials.values())
+
+
+def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
+    """Rungs of a ladder, controls last, without those that ``left_out`` names.
+
+    Raises:
+        UserError: one that trains a given network was named, or nothing is left.
+    """
+    absent = [rung for rungs in left_out(ladder, asked).values() for rung in rungs]
+    if absent and ladder.is_named:
+        what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
+        raise UserError(
+            f"{absent[0].label!r} {what}, and a given one (network.epochs=0) is not trained; leave "
+            "it out"
+        )
+    rungs = [rung for rung in ladder.rungs if rung not in absent]
+    if not any(rung.kind != "control" for rung in rungs):
+        raise UserError(
+            f"every rung of {ladder.name} trains the network, and a given one (network.epochs=0) "
+            "is not trained: nothing is left to run"
+        )
+    return rungs
+
+
+def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
+    """Rungs of a ladder that cannot be run as it is asked for, by why.
+
+    One that trains the network, where that is given and stays as it is; of imported data, which
+    have no network, one that runs it in another mode; one of a post-hoc method that takes another
+    number of classes, unless it was named: then its spec is refused.
+    """
+    found: dict[str, list[Rung]] = {}
+    if asked.is_given:
+        what = "they need the network itself" if asked.is_imported else "they train the network"
+        found[what] = [
+            rung
+            for rung in ladder.rungs
+            if _trains_network(rung) or (asked.is_imported and _runs_network(rung))
+        ]
+    if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
+        data = asked.spec().data
+        classes = DATASETS[data.dataset].as_asked(data).classes
+        found[f"they do not take {classes} classes"] = [
+            rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
+        ]
+    return {why: rungs for why, rungs in found.items() if rungs}
+
+
+def _classes_taken(rung: Rung) -> int | None:
+    """The only number of classes that its post-hoc method takes."""
+    name = rung.slots.get("posthoc", {}).get("method")
+    return METHODS[name].classes if name is not None else None
+
+
+def _trains_network(rung: Rung) -> bool:
+    own = rung.slots.get("network", {})
+    return rung.adds_head_epochs or any((key, own[key]) != ("method", "ce") for key in own)
+
+
+def _runs_network(rung: Rung) -> bool:
+    own = rung.slots.get("head", {})
+    return bool({own.get("bn_mode", "eval"), own.get("augment", "none")} - {"eval", "none"})
+
+
+def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
+    """The error of two rungs that are one trial, with the settings that made them so."""
+    # Not None, which a rung may set.
+    absent = object()
+    blamed = [
+        f"{slot}.{key}={value}"
+        for slot, asked in given.items()
+        for key, value in asked.items()
+        if _own(first, slot).get(key, absent) != _own(second, slot).get(key, absent)
+    ]
+    cause = f" with {' '.join(blamed)}" if blamed else ""
+    mend = "name another value or leave it out" if blamed else "leave one of them out"
+    return UserError(
+        f"{first.label!r} and {second.label!r} are one and the same trial{cause}; {mend}"
+    )
+
+
+def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
+    """What a rung sets itself."""
+    return rung.slots.get(slot, {})
+
+
+def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
+    """The trial spec of a rung: what it sets stands above what was given.
+
+    Args:
+        rung: the rung.
+        asked: settings; those of another rung's method are left out.
+        seeds: of network and head.
+
+    Raises:
+        UserError: a setting is out of range.
+    """
+    seed_of = dict(zip(("network", "head"), seeds, strict=True))
+    slots: dict[str, dict[str, Any]] = {}
+    for slot in SLOTS:
+        own = rung.slots.get(slot, {})
+        if slot in rung.slots or slot in ("data", "network"):
+            known = set(known_keys(slot, method_of(slot, own)))
+            below = {key: value for key, value in asked.given.get(slot, {}).items() if key in known}
+            slots[slot] = {**below, **own}
+            if slot in seed_of:
+                # Above all else: a seed is an axis of the design and no setting.
+                slots[slot]["seed"] = seed_of[slot]
+    return effective(slots, asked.recipe, asked.own_recipes)
+
+
+def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:
+    """The recipe that all heads of a ladder take; empty where it names none."""
+    if ladder.head_recipe is None:
+        return {}
+    return own_recipe(METHODS[ladder.head_recipe], given.get("data", {}).get("dataset", ""))
+
+
+def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
+    """Train the network longer; its learning rate drops at the epochs where it did before."""
+    slots = spec.model_dump()
+    network, whole = slots["network"], spec.network.epochs + epochs
+    milestones = [share * spec.network.epochs / whole for share in spec.network.milestones]
+    slots["network"] = {**network, "epochs": whole, "milestones": milestones}
+    return TrialSpec.build(**slots)
+
+
+def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
+    """Check that every setting that was asked for is known to some rung.
+
+    Raises:
+        UserError: one is not.
+    """
+    for slot, asked in given.items():
+        known = {*known_keys(slot, None), *_known_keys(rungs, slot)}
+        for key in asked:
+            if key not in known:
+                raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, sorted(known))}")
+
+
+def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+    """Check that every setting that was asked for changes some rung.
+
+    Raises:
+        UserError: no rung knows one, or every rung that knows it sets it itself.
+    """
+    for slot, asked in given.items():
+        known = list(_known_keys(rungs, slot))
+        taken = {
+            k for rung in rungs for k in _known_keys([rung], slot) if k not in _own(rung, slot)
+        }
+        for key in asked:
+            if not known:
+                raise UserError(
+                    f"no rung has a setting {slot}.{key}: none has a {slot} method; leave it out"
+                )
+            if key not in known:
+                raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, known)}")
+            if key not in taken:
+                raise UserError(f"every rung that knows {slot}.{key} sets it itself; leave it out")
+
+
+def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
+    """Settings of a slot that some rung fills."""
+    for rung in rungs:
+        if slot in rung.slots or slot not in ("head", "posthoc"):
+            yield from known_keys(slot, method_of(slot, _own(rung, slot)))

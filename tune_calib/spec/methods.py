@@ -1,0 +1,71 @@
+"""Records of methods, and their registry."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tune_calib.registry import Registry
+from tune_calib.spec.strict import StrictModel
+
+
+class Params(StrictModel):
+    """Hyper-parameters of a method."""
+
+
+Need = Literal["calib_pass", "two_forward_passes", "stages"]
+NEEDS: dict[Need, str] = {
+    "calib_pass": "a pass over calib after each epoch",
+    "two_forward_passes": "two forward passes a step",
+    "stages": "a backbone that can be run stage by stage",
+}
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What the rest of the program may know of a method without running it.
+
+    Attributes:
+        name: registry key.
+        kind: which slot of a trial spec it fills.
+        title: one-line description.
+        paper: authors and venue.
+        year: year of publication.
+        url: where to read it.
+        formula: LaTeX of the loss or the update, exactly as it is carried out.
+        bibtex: entries to cite, one after the other.
+        params: model of the hyper-parameters, with the defaults of the paper.
+        implementation: the class that carries the method out.
+        needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
+        per_head: hyper-parameters that may differ between the heads of one population.
+        recipe: name of the recipe by which its authors train it; its optimiser is taken where
+            each method's own is asked for. None: as all others.
+        dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
+            (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
+        pairs_by_order: the order of a batch decides which of its samples are paired.
+        trains_own_head: a network method trains the network's linear head, so that a head method
+            can continue from it.
+        keeps_accuracy: of a post-hoc method, whether it never changes which class is first; None
+            of other kinds.
+        classes: the only number of classes that a post-hoc method takes; None: any.
+    """
+
+    name: str
+    kind: Literal["network", "head", "posthoc"]
+    title: str
+    paper: str
+    year: int
+    url: str
+    params: type[Params]
+    implementation: type[Any]
+    formula: str = ""
+    bibtex: str = ""
+    needs: frozenset[Need] = frozenset()
+    per_head: frozenset[str] = frozenset()
+    recipe: str | None = None
+    dataset_defaults: dict[str, dict[str, Any]] | None = None
+    pairs_by_order: bool = False
+    trains_own_head: bool = True
+    keeps_accuracy: bool | None = None
+    classes: int | None = None
+
+
+METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)

@@ -1,0 +1,185 @@
+"""Every metric, with direction, unit and bounds: written once, here."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tune_calib.registry import Registry
+
+INF = float("inf")
+LARGE = 1e6  # stands for the bound of a metric that has none, where a finite value is needed
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric as tables and searches know it.
+
+    Attributes:
+        name: column name behind ``<split>/``.
+        title: how it is printed.
+        direction: whether a smaller or a larger value is better; None of what tells how a
+            classifier is, and no value of which is the best: it is not ranked or searched for.
+        unit: ``fraction`` (printed in percent), ``nats`` or ``score``.
+        lower: smallest possible value.
+        upper: largest possible value.
+        is_of_trials: whether a row of a trial has it, on select and test; else published tables
+            do, and a look at foreign images.
+        is_in_searches: whether the trials of a search have it too: not what takes long, is not
+            always defined, or compares what every classifier has alike.
+        compute: of a plug-in's metric: from logits (N, C), float64, and labels (N,) to a number.
+            The program's own are computed together (``metrics.summary``), their bins once.
+    """
+
+    name: str
+    title: str
+    direction: Literal["min", "max"] | None
+    unit: Literal["fraction", "nats", "score"]
+    lower: float = 0.0
+    upper: float = 1.0
+    is_of_trials: bool = True
+    is_in_searches: bool = True
+    compute: Callable[..., Any] | None = None
+
+    @property
+    def is_less_better(self) -> bool:
+        """Whether a smaller value is better.
+
+        Raises:
+            ValueError: no value is; who asks for a metric to rank by refuses it before.
+        """
+        if self.direction is None:
+            raise ValueError(f"no value of {self.name} is better than another")
+        return self.direction == "min"
+
+    @property
+    def is_searchable(self) -> bool:
+        """Whether a search may optimise it."""
+        return self.direction is not None and self.is_of_trials and self.is_in_searches
+
+    @property
+    def worst(self) -> float:
+        """A finite value that none is worse than, for a trial that diverged."""
+        return min(self.upper, LARGE) if self.is_less_better else self.lower
+
+    @property
+    def scale(self) -> int:
+        """What a value is multiplied by where it is printed: 100 for a fraction, else 1."""
+        return 100 if self.unit == "fraction" else 1
+
+    @property
+    def digits(self) -> int:
+        """Decimals of a printed value."""
+        return 2 if self.unit == "fraction" else 3
+
+    @property
+    def head(self) -> str:
+        """Head of its column in a table, with unit and direction."""
+        unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[self.unit]
+        arrow = {"min": " ↓", "max": " ↑", None: ""}[self.direction]
+        return f"{self.title}{unit}{arrow}"
+
+    def format(self, value: float, signed: bool = False) -> str:
+        """Format a value as printed: fractions in percent; ``-`` for NaN."""
+        if math.isnan(value):
+            return "-"
+        # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
+        return f"{self.scale * value:{'+z' if signed else 'z'}.{self.digits}f}"
+
+
+METRICS: Registry[Metric] = Registry("metric", "tune_calib.spec.metrics", Metric)
+for _metric in (
+    Metric("accuracy", "Accuracy", "max", "fraction"),
+    Metric("ece", "ECE", "min", "fraction"),
+    Metric("aece", "AECE", "min", "fraction"),
+    Metric("mce", "MCE", "min", "fraction"),
+    Metric("ace", "ACE", "min", "fraction"),
+    Metric("rmsce", "RMSCE", "min", "fraction"),
+    Metric("cece", "Classwise ECE", "min", "fraction"),
+    Metric("o_ece", "O-ECE", "min", "fraction"),
+    Metric("u_ece", "U-ECE", "min", "fraction"),
+    Metric("nll", "NLL", "min", "nats", upper=INF),
+    Metric("brier", "Brier", "min", "score", upper=2.0),
+    Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0),
+    Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction"),
+    Metric("debiased_ece", "Debiased ECE", "min", "fraction"),
+    Metric("ks_error", "KS error", "min", "fraction"),
+    Metric("smooth_ece", "Smooth ECE", "min", "fraction", is_in_searches=False),
+    Metric("sweep_ece", "Sweep ECE", "min", "fraction", is_in_searches=False),
+    Metric("classwise_debiased", "Classwise debiased", "min", "fraction", is_in_searches=False),
+    Metric("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, is_in_searches=False),
+    Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, is_in_searches=False),
+    Metric(
+        "brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, is_in_searches=False
+    ),
+    Metric("brier_refinement", "Brier, refinement", "min", "score", 0.0, 2.0, is_in_searches=False),
+    Metric("aurc", "AURC", "min", "fraction"),
+    Metric("e_aurc", "E-AURC", "min", "fraction"),
+    Metric("error_auroc", "Misclassification AUROC", "max", "fraction", is_in_searches=False),
+    Metric("entropy_right", "Entropy if right", None, "nats", upper=INF, is_in_searches=False),
+    Metric("entropy_wrong", "Entropy if wrong", None, "nats", upper=INF, is_in_searches=False),
+    Metric("conformal_size", "Set size at 90 %", "min", "score", upper=INF, is_in_searches=False),
+    Metric("conformal_coverage", "Coverage at 90 %", None, "fraction", is_in_searches=False),
+    Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
+    Metric("aupr_in", "AUPR-In", "max", "fraction", is_of_trials=False),
+    Metric("aupr_out", "AUPR-Out", "max", "fraction", is_of_trials=False),
+    Metric("fpr95", "FPR95", "min", "fraction", is_of_trials=False),
+    Metric("auroc_entropy", "AUROC (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("aupr_in_entropy", "AUPR-In (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("aupr_out_entropy", "AUPR-Out (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("fpr95_entropy", "FPR95 (entropy)", "min", "fraction", is_of_trials=False),
+):
+    METRICS.register(_metric)
+
+
+def metrics_of_trials() -> list[str]:
+    """Metrics that a row of results may hold."""
+    return [name for name in METRICS if METRICS[name].is_of_trials]
+
+
+def rankable_metrics() -> list[str]:
+    """Metrics of trials by which one trial is better than another."""
+    return [name for name in metrics_of_trials() if METRICS[name].direction is not None]
+
+
+def searchable_metrics() -> list[str]:
+    """Metrics that a search may optimise."""
+    return [name for name in METRICS if METRICS[name].is_searchable]
+
+
+NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, o_ece or u_ece"
+
+# What is recorded of a network on each split, train among them: whether it fits its training
+# images, and is over- or under-confident.
+REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
+BASE = "base"  # before the split, of the network that a head or a transform stands on
+
+# Of telling foreign images from the test split, whose images are the positive class: by the largest
+# probability, and by the entropy.
+_BY_PROBABILITY = ("auroc", "aupr_in", "aupr_out", "fpr95")
+OOD_METRICS = (*_BY_PROBABILITY, *(f"{name}_entropy" for name in _BY_PROBABILITY))
+
+# Of a corrupted test split: what is cheap, since there are dozens of them.
+CORRUPTION_METRICS = ("accuracy", "ece", "aece", "nll", "brier", "confidence_gap")
+
+
+def column(split: str, metric: str) -> str:
+    """Return the column of a metric on a split, e.g. ``test/ece``.
+
+    Raises:
+        UserError: the metric is not in ``METRICS``.
+    """
+    return f"{split}/{METRICS[metric].name}"
+
+
+def format_value(metric: str, value: float) -> str:
+    """Format a value for a sentence, e.g. ``2.13 %``."""
+    record = METRICS[metric]
+    return f"{record.format(value)} %" if record.unit == "fraction" else record.format(value)
+
+
+# Without a full stop, as the captions that it ends.
+AT_VALUE = (
+    "Where the interval of a distance ends at the value itself, the true distance is probably "
+    "smaller: chance raises the value, and the interval is extended only as far as to hold it"
+)

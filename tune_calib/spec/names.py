@@ -1,0 +1,121 @@
+"""Reserved names of slots, files, statuses and flags: written once, here."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Kinds of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019) in its order, without its extra ones.
+CORRUPTION_KINDS = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur",
+    "zoom_blur", "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate",
+    "jpeg_compression",
+)  # fmt: skip
+NOT_GENERATED = ("frost",)  # of them: it needs artwork
+
+SLOTS = ("data", "network", "head", "posthoc")
+
+IMPORTED = "imported"
+"""Data set and backbone of features and logits that others made."""
+
+NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that name what is run
+
+SEARCH_MANIFEST = "search.json"
+SEARCH_OUTCOME = "outcome.json"
+SEARCH_EVALUATED = "evaluated.json"  # that, when and how often a search read the test split
+PROGRESS = "progress.json"  # of the driver at work, in the folder of the results
+CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
+
+WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch
+
+STATUSES = ("done", "diverged", "crashed", "stopped")
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A warning beside the numbers of a trial that is done.
+
+    Attributes:
+        name: in the column ``flags`` of the trials, which joins several by a comma.
+        sign: printed behind the name of a row.
+        meaning: what it says, without a full stop.
+    """
+
+    name: str
+    sign: str
+    meaning: str
+
+
+CHANCE = "chance"
+HEAD_BELOW = "head_below_network"
+"""Computed when results are read, so that those of earlier versions have it; not in their rows."""
+BELOW = 0.05
+"""Accuracy, a fraction, that a head may lose to its network: methods that are compared here differ
+by less where they are trained to their end."""
+
+FLAGS: dict[str, Flag] = {
+    flag.name: flag
+    for flag in (
+        Flag(
+            CHANCE,
+            "†",
+            "accuracy on select is not told from always naming its largest class (one-sided "
+            "binomial test at 0.1 %), so that calibration says nothing, and it is never the best",
+        ),
+        Flag(
+            "temperature_bound",
+            "‡",
+            "the temperature ran to an end of its range, or every sample of calib is right, so "
+            "that no temperature is best; on other images it may do great harm",
+        ),
+        Flag(
+            "temperature_harms",
+            "§",
+            "in cross-validation on calib the temperature gives a larger NLL than none (T = 1), by "
+            "more than 1 % and than noise",
+        ),
+        Flag(
+            "posthoc_harms",
+            "¶",
+            "in cross-validation on calib the post-hoc transform gives a larger NLL than none, by "
+            "more than 1 % and than noise",
+        ),
+        Flag(
+            "posthoc_unconverged",
+            "#",
+            "the fit of the post-hoc transform did not reach its optimum, or there is none, as "
+            "where a class is missing from calib",
+        ),
+        Flag(
+            HEAD_BELOW,
+            "!",
+            "accuracy on test is more than 5 points, and more than twice its standard error, below "
+            "that of the network that the head stands on; the head may be trained too briefly, and "
+            "its calibration is that of another classifier",
+        ),
+    )
+}
+
+
+def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
+    """How many cells of the column ``flags`` hold each flag; a cell may be absent or NaN."""
+    found = Counter(name for cell in cells if isinstance(cell, str) for name in cell.split(","))
+    return {flag: found[name] for name, flag in FLAGS.items() if found[name]}
+
+
+def is_chance(cells: Iterable[object]) -> bool:
+    """Whether a cell holds the flag of what may never be named the best."""
+    return FLAGS[CHANCE] in count_flags(cells)
+
+
+def signed(name: str, cells: Iterable[object]) -> str:
+    """The name of a row with the signs of its flags behind it, e.g. ``tst †``."""
+    found = "".join(flag.sign for flag in count_flags(cells))
+    return f"{name} {found}" if found else name
+
+
+def legend(cells: Iterable[object]) -> list[str]:
+    """What stands under a table for each flag in it, e.g. ``† chance (3 trials): ...``."""
+    return [
+        f"{flag.sign} {flag.name} ({count} trial{'s' * (count > 1)}): {flag.meaning}"
+        for flag, count in count_flags(cells).items()
+    ]

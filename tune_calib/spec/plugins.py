@@ -1,0 +1,311 @@
+"""Plug-ins: files and modules of a lab that register methods, spaces, ladders and the like.
+
+A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
+hash is its identity: it stands in the slot of a spec that the plug-in fills, so that a network of
+one version of a file is never taken for that of another.
+
+A file travels as text, since no file system need be shared with the workers. A module must be
+importable wherever it is used, and be the same there.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from tune_calib.errors import UserError, traced
+from tune_calib.registry import REGISTRIES, loading
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.moved import install_old_paths
+from tune_calib.text import option_words
+
+GROUP = "tune_calib.plugins"
+"""Entry points of installed packages; they name modules."""
+
+LARGEST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A version of a plug-in.
+
+    Attributes:
+        name: of its file without ``.py``, or of its module.
+        content: 16 hexadecimal digits of the SHA-256 of its text.
+        where: path of its file, or its module once more.
+        source: text of its file; None of a module.
+    """
+
+    name: str
+    content: str
+    where: str
+    source: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON values, for a worker."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """For messages."""
+        return f"plug-in {self.where}"
+
+
+_in_use: dict[str, Plugin] = {}  # by content
+_kept: dict[str, list[tuple[Any, Any]]] = {}  # what was registered, so that it runs once
+_run_before: dict[str, Plugin] = {}  # by content
+
+
+def read(given: str, folder: Path = Path()) -> Plugin:
+    """The plug-in that a user names.
+
+    Args:
+        given: path of a file that ends in ``.py``, or the dotted name of a module.
+        folder: from which the path starts.
+
+    Raises:
+        UserError: there is none.
+    """
+    if given.endswith(".py") or "/" in given:
+        return _read_file(folder / given)
+    content, _ = _of_module(given)
+    return Plugin(given, content, given)
+
+
+def _read_file(path: Path) -> Plugin:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read plug-in {path}: {error.strerror}") from None
+    if len(raw) > LARGEST:
+        raise UserError(f"plug-in {path} has more than {LARGEST:,} bytes; install it as a module")
+    try:
+        source = importlib.util.decode_source(raw)
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise UserError(f"plug-in {path} is no text: {error}") from None
+    return Plugin(path.stem, _digest([(path.suffix, raw)]), str(path.resolve()), source)
+
+
+def _of_module(name: str) -> tuple[str, frozenset[str]]:
+    """Content hash and files of the package that a module belongs to, without importing it."""
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        try:
+            found = importlib.util.find_spec(".".join(parts[:count]))
+        except (ImportError, ValueError):
+            found = None
+        if found is None:
+            break
+        if found.origin and found.origin.endswith(".py"):
+            top = Path(found.origin)
+            # All of a package: what the module takes from beside it is part of what it does.
+            files = sorted(top.parent.rglob("*.py")) if found.submodule_search_locations else [top]
+            texts = [(str(file.relative_to(top.parent)), file.read_bytes()) for file in files]
+            return _digest(texts), frozenset(map(str, files))
+    raise UserError(f"no module {name!r} to plug in; a file ends in .py")
+
+
+def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
+    digest = hashlib.sha256()
+    for name, text in texts:
+        digest.update(f"{name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:16]
+
+
+def installed() -> tuple[Plugin, ...]:
+    """Plug-ins of installed packages.
+
+    Raises:
+        UserError: one cannot be found.
+    """
+    return tuple(read(point.module) for point in entry_points(group=GROUP))
+
+
+def in_use() -> tuple[Plugin, ...]:
+    """The plug-ins that are registered in this process."""
+    return tuple(_in_use.values())
+
+
+def as_options() -> list[str]:
+    """Return the options that load the plug-ins in use again, but for installed ones."""
+    already = installed()
+    return option_words(("plugin", own.where) for own in in_use() if own not in already)
+
+
+def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
+    """Return the plug-ins of some contents that this process ran, because its user named them."""
+    return tuple(_run_before[content] for content in contents if content in _run_before)
+
+
+def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
+    """Those in use that have one of some contents, or compute a metric, which every row has."""
+    wanted = set(contents) | {METRICS.origin(name) for name in METRICS}
+    return tuple(plugin for plugin in in_use() if plugin.content in wanted)
+
+
+def backbone(given: str, folder: Path = Path()) -> str:
+    """The registry key of a backbone that a user names; ``FILE.py:FUNCTION`` is registered.
+
+    Any function of a file that a plug-in is offers what it returns, as ``FILE.FUNCTION``.
+
+    Args:
+        given: a name, or a file and a function without arguments that returns a module.
+        folder: from which the path starts.
+
+    Raises:
+        UserError: there is no such file or function, or the file is broken.
+    """
+    path, colon, function = given.rpartition(":")
+    if not colon or not path.endswith(".py"):
+        return given
+    plugin = _read_file(folder / path)
+    use([*in_use(), plugin])
+    name = f"{plugin.name}.{function}"
+    if BACKBONES.origin(name) != plugin.content:
+        known = ", ".join(_functions(sys.modules[_module_name(plugin)]))
+        raise UserError(f"{path} has no function {function!r}; it has: {known or 'none'}")
+    return name
+
+
+def load(*given: str, folder: Path = Path()) -> None:
+    """Register plug-ins besides those that are in use.
+
+    Args:
+        given: files or modules, as for ``--plugin``.
+        folder: from which paths start.
+
+    Raises:
+        UserError: one is not there, or is broken.
+    """
+    use([*in_use(), *(read(each, folder) for each in given)])
+
+
+def use(plugins: Iterable[Plugin]) -> None:
+    """Register exactly these plug-ins in this process, which may have had others before.
+
+    Raises:
+        UserError: one is broken, two have one name, or a module is another here.
+    """
+    wanted = {plugin.content: plugin for plugin in plugins}
+    names = [plugin.name for plugin in wanted.values()]
+    for plugin in wanted.values():
+        if names.count(plugin.name) > 1:
+            raise UserError(f"two plug-ins are named {plugin.name}; rename {plugin.where}")
+    for content in [content for content in _in_use if content not in wanted]:
+        _remove(content)
+    for content, plugin in wanted.items():
+        if content not in _in_use:
+            _register(plugin)
+
+
+@contextlib.contextmanager
+def restored() -> Iterator[None]:
+    """Give up what is registered while the block runs: a process may carry out several commands."""
+    before = in_use()
+    try:
+        yield
+    finally:
+        use(before)
+
+
+def _remove(content: str) -> None:
+    for registry in REGISTRIES:
+        registry.remove(content)
+    _in_use.pop(content, None)
+
+
+def _register(plugin: Plugin) -> None:
+    """Run a plug-in, or take up what it registered before; all of it or nothing."""
+    files = frozenset([plugin.where])
+    if plugin.source is None:
+        here, files = _of_module(plugin.where)
+        if here != plugin.content:
+            raise UserError(
+                f"{plugin} is another version on this machine ({here}, not {plugin.content}); "
+                "install the same everywhere"
+            )
+    try:
+        with loading(plugin.content):
+            if plugin.content in _kept:
+                for add, record in _kept[plugin.content]:
+                    add(record)
+            else:
+                _run(plugin)
+        _refuse_incomplete(plugin)
+    except (Exception, SystemExit) as error:
+        _remove(plugin.content)
+        found = traced(error, files.__contains__)
+        raise UserError(f"plug-in {found.place or plugin.where}: {found.said}") from None
+    _kept[plugin.content] = list(_registered(plugin.content))
+    _in_use[plugin.content] = _run_before[plugin.content] = plugin
+
+
+def _run(plugin: Plugin) -> None:
+    if plugin.source is None:
+        # Imported before, it would not register again.
+        for name in [n for n in sys.modules if f"{n}.".startswith(f"{plugin.where}.")]:
+            del sys.modules[name]
+        importlib.import_module(plugin.where)
+        return
+    # Two versions of a file are two modules; pydantic and pickle look modules up by name.
+    module = ModuleType(_module_name(plugin))
+    module.__file__ = plugin.where
+    sys.modules[module.__name__] = module
+    install_old_paths()
+    exec(compile(plugin.source, plugin.where, "exec"), vars(module))
+    if _functions(module):
+        BACKBONES.register_family(_backbones_of(plugin, module))
+
+
+def _module_name(plugin: Plugin) -> str:
+    return f"tune_calib_plugin_{plugin.name}_{plugin.content}"
+
+
+def _functions(module: ModuleType) -> list[str]:
+    """Names of the functions that a file defines itself."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__
+    ]
+
+
+def _backbones_of(plugin: Plugin, module: ModuleType) -> Callable[[str], BackboneInfo | None]:
+    """A rule for the backbones ``FILE.FUNCTION`` of a file."""
+
+    def resolve(name: str) -> BackboneInfo | None:
+        file, _, function = name.rpartition(".")
+        if file != plugin.name or function not in _functions(module):
+            return None
+        # Only now, since it knows torch, which stands above this module.
+        own: Any = importlib.import_module("tune_calib.models.own")
+        record: BackboneInfo = own.record(name, vars(module)[function])
+        return record
+
+    return resolve
+
+
+def _registered(content: str) -> Iterator[tuple[Any, Any]]:
+    for registry in REGISTRIES:
+        yield from ((registry.register, record) for record in registry.of(content))
+        yield from ((registry.register_family, rule) for rule in registry.families_of(content))
+
+
+def _refuse_incomplete(plugin: Plugin) -> None:
+    if next(_registered(plugin.content), None) is None:
+        raise UserError("it registers nothing")
+    from tune_calib.spec.recipe import refuse_unknown_settings  # it loads all slots
+
+    for dataset in DATASETS.of(plugin.content):
+        refuse_unknown_settings(dataset.quick.settings if dataset.quick else {})
+    for metric in METRICS.of(plugin.content):
+        if metric.compute is None:
+            raise UserError(f"metric {metric.name!r} has no compute")

@@ -1,0 +1,281 @@
+"""What a recipe is: settings by which a paper, or a quick run, trains networks and heads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.registry import Registry, told
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS, Quick, Settings
+from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.trial import SLOTS
+from tune_calib.text import nearest
+
+QUICK = "quick"
+"""The recipe that is each data set's own, and that holds where none is named."""
+
+GENERAL = ("imagefolder", "parquet")
+"""Data sets of a user's own images, which a recipe fits as far as the user says so."""
+
+_NOT_OPTIMISER = {"epochs", "backbone", "augment"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings by which networks and heads are trained; equal where trials by them are.
+
+    Attributes:
+        name: registry key.
+        title: one line, as captions print it.
+        source: the paper or program that it is of.
+        url: where to read it.
+        settings: by slot, on every data set that it fits.
+        datasets: that it fits.
+        on: what is otherwise on a data set (``cifar10``) or with a backbone on it
+            (``cifar10/resnet110``), by slot.
+        methods: what its authors set otherwise for a method, by its name, then by place: a data
+            set, a backbone on it, or nothing for all.
+        backbones: that it was made for; none: any.
+        pretrained: its networks start from weights that a user gives (``network.weights``).
+        note: what of the published is not in it, or was read one way of several.
+    """
+
+    name: str
+    title: str = field(compare=False)
+    source: str = field(compare=False)
+    settings: Settings
+    datasets: tuple[str, ...] = field(compare=False)
+    url: str = field(default="", compare=False)
+    on: Mapping[str, Settings] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    backbones: tuple[str, ...] = field(default=(), compare=False)
+    pretrained: bool = field(default=False, compare=False)
+    note: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no setting of a slot.
+
+        Raises:
+            ValueError: it sets such a thing.
+        """
+        for settings in (self.settings, *self.on.values()):
+            refuse_unknown_settings(settings)
+
+    def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
+        """Its settings by slot on a data set, with a backbone or its own one."""
+        merged = {slot: dict(own) for slot, own in self.settings.items()}
+        _put(merged, self.on.get(dataset, {}))
+        backbone = backbone or merged.get("network", {}).get("backbone", "")
+        _put(merged, self.on.get(f"{dataset}/{backbone}", {}))
+        return merged
+
+    def of_method(self, method: str, dataset: str, backbone: str) -> dict[str, Any]:
+        """What its authors set otherwise for a method; fields of its slot and its own."""
+        own = self.methods.get(method, {})
+        places = ("", dataset, f"{dataset}/{backbone}")
+        return {key: value for place in places for key, value in own.get(place, {}).items()}
+
+    def narrowed(self, dataset: str) -> "Recipe":
+        """The same as far as a data set is concerned, the settings on it written out."""
+        places = ("", dataset)
+        settings = {slot: dict(own) for slot, own in self.settings.items()}
+        _put(settings, self.on.get(dataset, {}))
+        return replace(
+            self,
+            settings=settings,
+            datasets=(dataset,),
+            on={key: own for key, own in self.on.items() if key.startswith(f"{dataset}/")},
+            methods={
+                name: kept
+                for name, own in self.methods.items()
+                if (
+                    kept := {
+                        place: values
+                        for place, values in own.items()
+                        if place in places or place.startswith(f"{dataset}/")
+                    }
+                )
+            },
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """What beside its settings decides about trials, as plain JSON values."""
+        return {"name": self.name, "on": self.on, "methods": self.methods}
+
+
+RECIPES: Registry[Recipe] = Registry("recipe", "tune_calib.spec.recipes", Recipe)
+
+
+def recipe_for(name: str | None, dataset: str) -> Recipe:
+    """The recipe of a name, narrowed to a data set; its quick one where none is named.
+
+    A quick one that was asked for by its name holds for every backbone; else for those that it
+    was made for.
+
+    Raises:
+        UserError: the recipe or the data set is unknown, or they do not fit.
+    """
+    refuse_unfit(name, dataset)
+    recipe: Recipe = RECIPES[name or QUICK]
+    if recipe.name != QUICK:
+        return recipe.narrowed(dataset)
+    quick: Quick | None = DATASETS[dataset].quick
+    assert quick is not None  # refused above
+    return replace(
+        recipe,
+        title=quick.title,
+        settings=quick.settings,
+        datasets=(dataset,),
+        backbones=() if name else quick.backbones,
+    )
+
+
+def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
+    """Refuse a recipe that does not fit a data set or, unless it was named, a backbone.
+
+    It reads only facts that are cached between commands, so that it imports no data set and no
+    backbone.
+
+    Args:
+        name: of the recipe; None is the data set's quick one.
+        dataset: the data set.
+        backbone: the backbone, if one was named.
+
+    Raises:
+        UserError: it does not fit, or one of the three is unknown.
+    """
+    RECIPES.require(name or QUICK)
+    DATASETS.require(dataset)
+    if name is not None and name != QUICK:
+        datasets = _known_facts()["datasets"][name]
+        if dataset not in datasets:
+            raise UserError(
+                f"recipe {name!r} does not fit {dataset} (it is for {', '.join(datasets)}); "
+                f"{_way_out(dataset)}"
+            )
+        return
+    made_for = _known_facts()["quick"].get(dataset)
+    if made_for is None:
+        raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
+    if name is None and backbone is not None:
+        _refuse_backbone(made_for, dataset, backbone)
+
+
+def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
+    """Refuse a quick setting that nobody asked for, and that was made for other backbones.
+
+    Raises:
+        UserError: it was.
+    """
+    if recipe.name == QUICK:
+        _refuse_backbone(recipe.backbones, dataset, backbone)
+
+
+def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
+    if not made_for or backbone in made_for:
+        return
+    BACKBONES.require(backbone)  # one that there is not is another mistake
+    raise UserError(
+        f"the quick setting of {dataset} was made for {', '.join(made_for)}, not for {backbone}; "
+        f"{_way_out(dataset, backbone)}"
+    )
+
+
+def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bool) -> None:
+    """Refuse a recipe of pretrained networks without weights, or with optimisers of others.
+
+    Args:
+        recipe: that trains the network.
+        network: its slot, filled.
+        own_recipes: whether methods are trained by the recipes of their authors.
+
+    Raises:
+        UserError: it is one of pretrained networks, and either is so.
+    """
+    if not recipe.pretrained:
+        return
+    if network.get("weights") is None:
+        raise UserError(
+            f"recipe {recipe.name!r} starts from pretrained weights: give `network.weights` the "
+            f"safetensors file of a {network.get('backbone')} (docs/pages/data.md#weights)"
+        )
+    if own_recipes:
+        raise UserError(
+            f"recipe {recipe.name!r} trains pretrained networks on, and the authors' recipes of "
+            "`own_recipes` train them from the start; leave it out"
+        )
+
+
+def fitting(dataset: str, backbone: str | None = None) -> list[str]:
+    """Return the names of the recipes that fit a data set, its quick one first.
+
+    Args:
+        dataset: the data set.
+        backbone: only recipes that were made for it or for any; the quick one is not among them.
+    """
+    facts = _known_facts()
+    names = [name for name, fits in facts["datasets"].items() if dataset in fits]
+    if backbone is None:
+        return [*([QUICK] if facts["quick"].get(dataset) is not None else []), *names]
+    made_for = facts["backbones"]
+    return [name for name in names if not made_for[name] or backbone in made_for[name]]
+
+
+def _known_facts() -> dict[str, dict[str, Any]]:
+    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)  # for the next process too
+    return _facts() if DATASETS.is_loaded and RECIPES.is_loaded else facts
+
+
+def _facts() -> dict[str, dict[str, Any]]:
+    """Return which data sets and backbones the recipes are for.
+
+    Its keys are ``quick`` (by data set: the backbones of its quick setting, none of them: any;
+    null: it has no such setting), ``datasets`` and ``backbones`` (by recipe).
+    """
+    quick = {name: DATASETS[name].quick for name in DATASETS}
+    return {
+        "quick": {name: own and own.backbones for name, own in quick.items()},
+        "datasets": {name: RECIPES[name].datasets for name in RECIPES},
+        "backbones": {name: RECIPES[name].backbones for name in RECIPES},
+    }
+
+
+def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:
+    """How a recipe trains a method of a kind, without epochs, backbone and augmentation."""
+    slot = {**recipe.at(dataset).get(kind, {}), **recipe.of_method(method, dataset, "")}
+    return {key: value for key, value in slot.items() if key not in _NOT_OPTIMISER}
+
+
+def refuse_unknown_settings(settings: Settings) -> None:
+    """Refuse settings by slot that no slot has.
+
+    Raises:
+        ValueError: there is such a one.
+    """
+    for slot, own in settings.items():
+        if slot not in SLOTS:
+            raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOTS))}")
+        known = [key for key in SLOTS[slot].model_fields if key not in NOT_SETTINGS]
+        for key in own:
+            if key not in known:
+                raise ValueError(
+                    f"a recipe sets {slot}.{key}, which is no setting{nearest(key, known)}"
+                )
+
+
+def _put(merged: dict[str, dict[str, Any]], above: Settings) -> None:
+    for slot, own in above.items():
+        merged[slot] = {**merged.get(slot, {}), **own}
+
+
+def _way_out(dataset: str, backbone: str | None = None) -> str:
+    names = fitting(dataset, backbone)
+    if names:
+        return f"name a `recipe` that fits: {', '.join(names)}"
+    if backbone is not None:
+        return f"no other recipe fits; `recipe` {QUICK} trains {backbone} by that setting anyway"
+    return (
+        "no recipe fits it: give its record a `quick`, or register a recipe for it "
+        "(docs/pages/adding.md)"
+    )

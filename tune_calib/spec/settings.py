@@ -1,0 +1,295 @@
+"""Effective settings of a trial: the one place where defaults are put under what was asked for.
+
+All methods of a comparison are trained by one recipe, the data set's quick one unless another is
+named, so that it compares methods; the recipe of each method's authors is taken when it is asked
+for.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.registry import told
+from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.names import IMPORTED
+from tune_calib.spec.recipe import (
+    QUICK,
+    RECIPES,
+    Recipe,
+    optimiser_of,
+    recipe_for,
+    refuse_backbone,
+    refuse_unfit,
+    refuse_untrained,
+)
+from tune_calib.spec.slots.network import refuse_training
+from tune_calib.spec.trial import SLOTS, TrialSpec
+from tune_calib.text import as_setting, nearest
+
+_SIZES = ("resize", "crop")
+
+
+def is_given(asked: Settings) -> bool:
+    """Whether some settings ask for a network that others trained (``NetworkSlot.is_given``)."""
+    epochs = asked.get("network", {}).get("epochs")
+    return epochs == 0 and epochs is not False
+
+
+def with_import(asked: Settings) -> Settings:
+    """The same where imported data are asked for: with their data set, and a network that is none.
+
+    Raises:
+        UserError: a network is asked for beside them, or nobody says which they are.
+    """
+    data, network = asked.get("data", {}), asked.get("network", {})
+    if data.get("imported") is None:
+        if data.get("dataset") == IMPORTED:
+            raise UserError(f"data set {IMPORTED} needs the name of what is imported: `imported`")
+        return asked
+    taken = {"backbone": IMPORTED, "epochs": 0}
+    for key, value in network.items():
+        if key != "portable" and value != taken.get(key):
+            raise UserError(
+                f"network.{key}: imported data have no network that could be run or trained; leave "
+                "it out"
+            )
+    return {**asked, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
+
+
+def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
+    """The recipe of a name, or the quick one, for the data set that some settings name.
+
+    None for a given network on a data set without a quick setting: heads alone are trained, and
+    are as the program has them.
+
+    Raises:
+        UserError: the recipe or the data set is unknown, or they do not fit.
+    """
+    dataset = _named("data", "dataset", asked)
+    refuse_misfit(asked, name)
+    if name is None and is_given(asked) and DATASETS[dataset].quick is None:
+        return None
+    return recipe_for(name, dataset)
+
+
+def refuse_misfit(asked: Settings, name: str | None = None) -> None:
+    """Refuse a recipe that does not fit what some settings ask for, before anything is imported.
+
+    Args:
+        asked: settings by slot.
+        name: of the recipe; None is the data set's quick one.
+
+    Raises:
+        UserError: it does not fit the data set or the backbone, or one of the three is unknown.
+    """
+    if not is_given(asked):
+        backbone = asked.get("network", {}).get("backbone")
+        refuse_unfit(name, _named("data", "dataset", asked), backbone)
+
+
+def as_begun(
+    asked: Settings, defaults: Settings, record: Mapping[str, Any] | None
+) -> Recipe | None:
+    """The recipe by which a search began; this program's may be another one by now.
+
+    Args:
+        asked: settings by slot that were asked for.
+        defaults: settings by slot of the recipe.
+        record: what it sets otherwise, and its name; None is a quick one.
+    """
+    if not defaults and record is None:
+        return None
+    about = record or {"name": QUICK, "on": {}, "methods": {}}
+    known = RECIPES[about["name"]]
+    with suppress(UserError):  # it fits no more
+        known = recipe_for(known.name, _named("data", "dataset", asked))
+    return replace(known, settings=defaults, on=about["on"], methods=about["methods"])
+
+
+def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
+    """How the authors of a method train it on a data set: fields of its slot.
+
+    Epochs, backbone and augmentation are no part of it.
+    """
+    if method.recipe is None:
+        return {}
+    return optimiser_of(RECIPES[method.recipe], method.kind, method.name, dataset)
+
+
+def effective(
+    asked: Settings, recipe: Recipe | None = None, own_recipes: bool = False
+) -> TrialSpec:
+    """The trial that some settings ask for.
+
+    Settings stand above each other, the lowest first: those of the program; hyper-parameters that
+    a method's paper sets for the data set and the backbone; those of the recipe, and what it sets
+    otherwise for the method; the recipe of the method's authors, where that was asked for; those
+    that were asked for. A given network is not trained: of recipes it takes what heads are trained
+    by, and sizes of images.
+
+    Args:
+        asked: settings by slot; a slot ``head`` or ``posthoc`` is filled if it is there. A
+            method's own settings stand beside the slot's or in ``params``.
+        recipe: for the data set (``suited_to``); what a method does not know of it is not for
+            it. None: as the program has it.
+        own_recipes: train each method by the recipe of its authors.
+
+    Raises:
+        UserError: a setting that was asked for is unknown or out of range, or the recipe is one
+            that nobody named, and was made for other backbones.
+    """
+    dataset = _named("data", "dataset", asked)
+    defaults = _of_recipe(recipe, asked) if recipe else {}
+    places = dataset, _named("network", "backbone", asked, defaults)
+    has_training = not is_given(asked)
+    if recipe is not None and has_training:
+        refuse_backbone(recipe, *places)
+    slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
+    for name in ("network", "head", "posthoc"):
+        if name == "network" and not has_training:
+            slots[name] = _given_network(asked[name])
+        elif name == "network" or name in asked:
+            own, below = dict(asked.get(name, {})), defaults.get(name, {})
+            method = method_of(name, own)
+            if recipe is not None and method is not None:
+                below = {**below, **recipe.of_method(method, *places)}
+            if name == "head" and dataset == IMPORTED:  # features are one clean view
+                below = {**below, "augment": "none"}
+            slots[name] = _filled(name, own, below, places, own_recipes)
+    if recipe is not None and has_training:
+        refuse_untrained(recipe, slots["network"], own_recipes)
+    return TrialSpec.build(**slots)
+
+
+def _of_recipe(recipe: Recipe, asked: Settings) -> dict[str, dict[str, Any]]:
+    """What a recipe sets, by slot; of a given network nothing that its training would read."""
+    dataset = _named("data", "dataset", asked)
+    settings = recipe.at(dataset, asked.get("network", {}).get("backbone"))
+    if not is_given(asked):
+        return settings
+    # Shares, rules and constants of a recipe go with the networks that it trains.
+    data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
+    return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
+
+
+def _given_network(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The slot of a given network, of which nothing is asked that would train it."""
+    if "backbone" not in asked:
+        raise UserError(
+            "a given network (network.epochs=0) needs the name of its backbone: network.backbone"
+        )
+    refuse_training(asked)
+    known = list(known_keys("network", "ce"))
+    for key in asked:
+        if key not in known:
+            raise UserError(f"a given network has no setting {key!r}{nearest(key, known)}")
+    return dict(asked)
+
+
+def changes_of(recipe: Recipe, asked: Settings) -> list[str]:
+    """What was asked for instead of what a recipe sets, e.g. ``["network.epochs 10"]``."""
+    own = _of_recipe(recipe, asked)
+    return [
+        f"{slot}.{key} {as_setting(value)}"
+        for slot, given in asked.items()
+        for key, value in given.items()
+        if key in own.get(slot, {}) and not _is_of(recipe, own[slot][key], key, value)
+    ]
+
+
+def _is_of(recipe: Recipe, own: Any, key: str, value: Any) -> bool:
+    """Whether a value is the recipe's; of a backbone, whether the recipe was made for it."""
+    if key == "backbone" and recipe.backbones:
+        return value in recipe.backbones
+    return as_setting(own) == as_setting(value)
+
+
+def known_keys(slot: str, method: str | None) -> Iterator[str]:
+    """Settings of a slot and of the method that fills it."""
+    yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
+    if method is not None:
+        yield from _settings_of(method)
+
+
+def _settings_of(method: str) -> list[str]:
+    if METHODS.is_loaded:
+        return list(METHODS[method].params.model_fields)
+    known: dict[str, list[str]] = told(
+        "settings of methods",
+        lambda: {name: list(METHODS[name].params.model_fields) for name in METHODS},
+    )
+    METHODS.require(method)
+    return known[method]
+
+
+def refuse_unknown_names(asked: Settings) -> None:
+    """Refuse a data set, backbone or method that is not registered, before any is imported.
+
+    Raises:
+        UserError: there is one; the message suggests the nearest.
+    """
+    for slot, own in asked.items():
+        for key, registry in SLOTS[slot].named.items():
+            if isinstance(own.get(key), str):
+                registry.require(own[key])
+
+
+def method_of(slot: str, asked: Mapping[str, Any]) -> str | None:
+    """Method that fills a slot: the one that is named, ``ce`` for a network without one."""
+    named: str | None = asked.get("method", "ce" if slot == "network" else None)
+    return named
+
+
+def _named(slot: str, key: str, *settings: Settings) -> str:
+    """A setting by its first place in some settings, or as the program has it."""
+    found = (given[slot][key] for given in settings if key in given.get(slot, {}))
+    return str(next(found, SLOTS[slot].model_fields[key].default))
+
+
+def _filled(
+    slot: str,
+    asked: dict[str, Any],
+    defaults: Mapping[str, Any],
+    places: tuple[str, str],
+    own_recipes: bool,
+) -> dict[str, Any]:
+    """A slot with its defaults, as a spec takes it."""
+    name = method_of(slot, asked)
+    if name is None:
+        raise UserError(f"the {slot} slot names no method; known: {', '.join(_of_kind(slot))}")
+    method, known = METHODS[name], list(known_keys(slot, name))
+    asked = _flat(slot, asked)
+    for key in asked:
+        if key not in known:
+            raise UserError(f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}")
+    authors = own_recipe(method, places[0]) if own_recipes else {}
+    below = {**_of_paper(method, places), **defaults, **authors}
+    # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
+    # what was asked for and is not known was refused above.
+    settings = {**{key: value for key, value in below.items() if key in known}, **asked}
+    params = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
+    return {"method": name, **settings, "params": params}
+
+
+def _flat(slot: str, asked: dict[str, Any]) -> dict[str, Any]:
+    params = asked.pop("params", {})
+    if not isinstance(params, Mapping):
+        raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
+    twice = sorted(asked.keys() & params.keys())
+    if twice:
+        raise UserError(f"{slot}.{twice[0]} stands in the slot and in its params; give it once")
+    return {**asked, **params}
+
+
+def _of_paper(method: MethodInfo, places: tuple[str, str]) -> dict[str, Any]:
+    """Hyper-parameters that the paper sets for a data set, and for a backbone on it."""
+    dataset, backbone = places
+    given = method.dataset_defaults or {}
+    return {**given.get(dataset, {}), **given.get(f"{dataset}/{backbone}", {})}
+
+
+def _of_kind(slot: str) -> list[str]:
+    return [name for name in METHODS if METHODS[name].kind == slot]

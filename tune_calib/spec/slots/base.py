@@ -1,0 +1,118 @@
+"""What slots share: the plug-in they are of, a method with its parameters, an optimiser."""
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, SerializeAsAny, ValidationError, model_validator
+
+from tune_calib.errors import UserError
+from tune_calib.registry import Registry
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.strict import StrictModel
+from tune_calib.text import nearest, one_line, shown
+
+Optimizer = Literal["sgd", "adam", "adamw"]
+
+
+class Slot(StrictModel):
+    """A slot of a trial spec."""
+
+    kind: ClassVar[str]
+    named: ClassVar[dict[str, Registry[Any]]]
+    plugin: str | None = Field(None, exclude_if=lambda plugin: plugin is None)
+    """Content hash of the plug-in that what fills the slot is of (of two, both joined by ``+``), so
+    that two versions of it are two specs. Left out of the JSON where there is none."""
+
+    @classmethod
+    def build(cls, **settings: Any) -> Self:
+        """Build one slot alone; as ``TrialSpec.build``."""
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            raise UserError(one_line(error, cls)) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_plugin(cls, given: Any) -> Any:
+        """Say of which plug-in it is; one that says so already must be of the version in use."""
+        if not isinstance(given, dict):
+            return given
+        names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}
+        known = {key: name for key, name in names.items() if isinstance(name, str)}
+        origins = dict.fromkeys(cls.named[key].origin(name) for key, name in known.items())
+        now = "+".join(origin for origin in origins if origin is not None) or None
+        if given.get("plugin", now) != now:
+            raise UserError(
+                f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
+                f"{' + '.join(known.values())} is of {now or 'none'} now; give `plugin` the file "
+                "as it was"
+            )
+        return {**given, "plugin": now}
+
+
+class MethodSlot(Slot):
+    """A slot that a registered method fills."""
+
+    named: ClassVar = {"method": METHODS}
+    method: str
+    """A name of the method registry."""
+    # As what it is: as the base class it would be serialised, and hashed, without a field.
+    params: SerializeAsAny[Params]
+    """The method's own hyper-parameters."""
+
+    # Before pydantic reads the slot: by its annotation, params has no field at all.
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve(cls, given: Any) -> Any:
+        """Check the method's hyper-parameters by their own model."""
+        if not isinstance(given, dict):
+            return given
+        field = cls.model_fields["method"]
+        if "method" not in given and field.is_required():
+            return given
+        info = METHODS[given.get("method", field.default)]
+        # UserError is no ValueError: pydantic lets it through as the one line that it is.
+        if info.kind != cls.kind:
+            raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
+        params = given.get("params", {})
+        if isinstance(params, dict):
+            params = _params(info, params)
+        return {**given, "params": params}
+
+
+class OptimisedSlot(MethodSlot):
+    """A slot whose method is trained by a first-order optimiser."""
+
+    seed: int = Field(0, ge=0)
+    """The seed that drives every source of chance of the slot."""
+    epochs: int = Field(ge=1)
+    """Passes over the training split."""
+    batch_size: int = Field(128, ge=1)
+    """Samples a step."""
+    optimizer: Optimizer = "sgd"
+    """SGD (with `momentum`), Adam or AdamW (betas .9, .999)."""
+    lr: float = Field(0.1, gt=0)
+    """Learning rate at the start."""
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of SGD."""
+    weight_decay: float = Field(5e-4, ge=0)
+    """Weight decay on all parameters."""
+    clip_grad_norm: float | None = Field(None, gt=0)
+    """Largest L2 norm of the gradient; none if absent."""
+    loss_reduction: Literal["sum", "mean"] = "mean"
+    """Over the samples of a batch: different optimisers once the gradient is clipped
+    (docs/pages/readings.md#summed-loss)."""
+    augment: Literal["standard", "none"] = "standard"
+    """`standard`: crop with padding and flip, as the data set declares."""
+    select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
+    """Which epoch's weights are the result; the others but `last` judge on the split `select`."""
+
+
+def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
+    for key in given:
+        if key not in info.params.model_fields:
+            known = list(info.params.model_fields)
+            raise UserError(f"method {info.name!r} has no setting {key!r}{nearest(key, known)}")
+    try:
+        return info.params(**given)
+    except ValidationError as error:
+        raise UserError(f"method {info.name!r}: {one_line(error, info.params)}") from None

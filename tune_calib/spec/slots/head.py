@@ -1,0 +1,26 @@
+"""The slot of the head."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from tune_calib.spec.slots.base import OptimisedSlot
+
+
+class HeadSlot(OptimisedSlot):
+    """A head retrained on the frozen features of the network."""
+
+    kind: ClassVar[str] = "head"
+    epochs: int = Field(40, ge=1)
+    """Passes over the features of the training split."""
+    lr: float = Field(0.01, gt=0)
+    """Learning rate, constant."""
+    views: int = Field(4, ge=1)
+    """Augmented views of the training split in the feature bank; epoch t reads view t mod
+    `views`, so `views` = `epochs` is the published fresh augmentation. Not read with `augment` =
+    `none`."""
+    bn_mode: Literal["eval", "train"] = "eval"
+    """Mode of the frozen extractor's batch normalisation while features are made. `train`
+    imitates TST's code, whose running statistics drift (docs/pages/readings.md#frozen-body)."""
+    batch_order: Literal["shared", "own"] = "shared"
+    """`shared` by all heads of a network (faster), or `own`, drawn from the head's seed."""

@@ -1,0 +1,153 @@
+"""The slot of the network: how it is trained, or, of a given one, what makes its identity."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from tune_calib.errors import UserError
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import IMPORTED
+from tune_calib.spec.slots.base import OptimisedSlot
+from tune_calib.text import shown
+
+Precision = Literal["fp32", "tf32", "bf16"]
+Schedule = Literal["steps", "cosine", "one_cycle"]
+
+
+class NetworkSlot(OptimisedSlot):
+    """A network and how it is trained; with ``epochs`` = 0 a given one, which is not trained."""
+
+    kind: ClassVar[str] = "network"
+    named: ClassVar = {"method": METHODS, "backbone": BACKBONES}
+    method: str = "ce"
+    """A name of the method registry."""
+    backbone: str = "small_cnn"
+    """A name of the backbone registry or any timm name (with a CIFAR stem)."""
+    epochs: int = Field(30, ge=0)
+    """Passes over the training split; 0 takes the network as `weights` give it
+    (docs/pages/own-network.md)."""
+    milestones: tuple[float, ...] = (3 / 7, 5 / 7)
+    """Shares of the epochs at which the learning rate is multiplied by `lr_decay`."""
+    lr_decay: float = Field(0.1, gt=0, le=1)
+    """Factor at each milestone."""
+    # What came later is left out of the JSON at its default, so that specs of before it was a
+    # setting keep their hash.
+    schedule: Schedule = Field("steps", exclude_if=lambda schedule: schedule == "steps")
+    """How the learning rate falls: in `steps` at `milestones`; `cosine`, to 0 at the end; or
+    `one_cycle` (Smith and Topin, 2019): it rises from `lr`/25 over `warmup` and falls to
+    `lr`/250,000, both as half a cosine, as torch's `OneCycleLR`, without a cycle of momentum."""
+    warmup: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: share == 0)
+    """Share of the epochs over which the learning rate rises, batch by batch; with `steps` and
+    `cosine` linearly from 0."""
+    nesterov: bool = Field(False, exclude_if=lambda nesterov: not nesterov)
+    """Nesterov's momentum (of SGD)."""
+    drop_last: bool = False
+    """Leave the incomplete last batch of an epoch out (docs/pages/readings.md#last-batch)."""
+    init: Literal["reference", "timm"] = "reference"
+    """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
+    weights: str | None = Field(None, exclude_if=lambda weights: weights is None)
+    """Safetensors file of the weights that the network starts from (docs/pages/data.md#weights); a
+    spec holds the file's hash in its place."""
+    clip_grad_norm: float | None = Field(2.0, gt=0)
+    """Largest L2 norm of the gradient; none if absent."""
+    precision: Precision = Field("fp32", exclude_if=lambda precision: precision == "fp32")
+    """Of the backbone's products, in training and in banks; the linear head, losses, statistics of
+    batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere on) rounds factors to
+    10 bits of mantissa, `bf16` also stores maps with 7 (autocast)."""
+    compile: bool = Field(False, exclude_if=lambda compiled: not compiled)
+    """Compile the backbone by `torch.compile` (on a GPU with CUDA graphs); losses are not. The
+    first epoch then takes a minute or more longer, and last digits differ."""
+    deterministic: bool = Field(False, exclude_if=lambda deterministic: not deterministic)
+    """Only deterministic algorithms on a GPU too, where they are slower; a CPU has no others."""
+    threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
+    """Torch threads, and CPU cores that Ray keeps for it; another number sums in another order
+    and gives other digits, hence it is part of the spec."""
+    portable: bool = Field(False, exclude_if=lambda portable: not portable)
+    """Computed as every x86 processor with AVX2 does, on one thread; what stands on the network
+    too."""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it is taken as ``weights`` give it, and not trained."""
+        return self.epochs == 0
+
+    @model_validator(mode="after")
+    def _given(self) -> Self:
+        """One network is one spec: what only a training reads stays as it is."""
+        if not self.is_given:
+            return self
+        if self.weights is None and self.backbone != IMPORTED:
+            raise UserError(
+                "network.epochs is 0, which trains nothing: at least 1, or give `weights` the file "
+                "of a trained network"
+            )
+        refuse_training(
+            {
+                key: value
+                for key, field in type(self).model_fields.items()
+                if key in (*OF_TRAINING, "method", "seed")
+                and (value := getattr(self, key)) != field.default
+            }
+        )
+        return self
+
+    @model_validator(mode="after")
+    def _one_thread(self) -> Self:
+        if self.portable and self.threads > 1:
+            raise ValueError("portable numbers need threads=1")
+        if self.portable and (self.precision != "fp32" or self.compile):
+            raise ValueError("portable numbers need precision=fp32 and compile=false")
+        return self
+
+    @model_validator(mode="after")
+    def _rises_and_falls(self) -> Self:
+        if self.schedule == "one_cycle" and not self.warmup:
+            raise ValueError("schedule=one_cycle rises over warmup; give it, e.g. warmup=0.3")
+        if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
+            raise ValueError("nesterov needs optimizer=sgd with momentum")
+        return self
+
+    @field_validator("backbone")
+    @classmethod
+    def _known_backbone(cls, value: str) -> str:
+        BACKBONES[value]
+        return value
+
+    @field_validator("milestones")
+    @classmethod
+    def _ordered(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if list(value) != sorted(set(value)) or not all(0 < share < 1 for share in value):
+            raise ValueError(f"milestones must rise within (0, 1), got {value}")
+        return value
+
+
+_OF_GIVEN = {
+    "plugin", "method", "params", "seed", "backbone", "weights", "epochs", "precision", "compile",
+    "deterministic", "threads", "portable",
+}  # fmt: skip
+OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_GIVEN)
+"""Settings of a network slot that a given network has no use for."""
+
+
+def refuse_training(asked: Mapping[str, Any]) -> None:
+    """Refuse settings of a network slot that would train a given network, or mean nothing to it.
+
+    Raises:
+        UserError: there is one.
+    """
+    for key, value in asked.items():
+        if key == "method" and value != "ce":
+            raise UserError(
+                f"network method {shown(value)} trains the network, and one that is given "
+                "(network.epochs=0) is not trained; leave it out"
+            )
+        if key == "seed" and value:
+            raise UserError(
+                "a given network (network.epochs=0) has no seed; those of heads are `head_seeds`"
+            )
+        if key in OF_TRAINING:
+            raise UserError(
+                f"network.{key}: a given network (network.epochs=0) is not trained; leave it out"
+            )

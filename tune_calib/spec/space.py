@@ -1,0 +1,195 @@
+"""What a search space is: distributions by setting, some of which matter only under another."""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from tune_calib.registry import Registry
+from tune_calib.text import as_setting
+
+MANY_POINTS = 100_000
+"""From here on a finite space counts as endless: no search comes to its end."""
+
+Choice = None | bool | int | float | str
+Point = Mapping[str, Choice]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a space.
+
+    Attributes:
+        distribution: where its values lie.
+        only_if: settings that stand before it, with the values under which it matters; under
+            any other value it keeps its default.
+    """
+
+    distribution: BaseDistribution
+    only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+
+    def matters(self, chosen: Point) -> bool:
+        """Whether it matters beside the values chosen for the settings before it."""
+        return all(
+            name in chosen and chosen[name] in values for name, values in self.only_if.items()
+        )
+
+    def holds(self, value: Any) -> bool:
+        """Whether a value lies in the distribution."""
+        try:
+            # Optuna has no public way to ask this.
+            return bool(self.distribution._contains(self.distribution.to_internal_repr(value)))
+        except (TypeError, ValueError):
+            return False
+
+    def levels(self) -> Sequence[Choice]:
+        """Its values on a grid: every choice, and both ends and the middle of a range."""
+        match self.distribution:
+            case CategoricalDistribution(choices=choices):
+                return list(choices)
+            case IntDistribution(low=low, high=high, step=step):
+                count = (high - low) // step
+                return sorted({low, low + step * (count // 2), low + step * count})
+            case FloatDistribution(low=low, high=high, log=log):
+                middle = (low * high) ** 0.5 if log else (low + high) / 2
+                return [low, middle, high]
+        raise TypeError(f"no levels for {self.distribution}")
+
+    def values(self) -> Sequence[Choice] | None:
+        """All its values; None for a range of real numbers."""
+        match self.distribution:
+            case CategoricalDistribution(choices=choices):
+                return list(choices)
+            case IntDistribution(low=low, high=high, step=step):
+                return range(low, high + 1, step)
+        return None
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        kind = type(self.distribution).__name__.removesuffix("Distribution").lower()
+        conditions = {name: list(values) for name, values in self.only_if.items()}
+        return {"kind": kind, **self.distribution._asdict(), "only_if": conditions}
+
+    def __str__(self) -> str:
+        """For a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
+        match self.distribution:
+            case CategoricalDistribution(choices=choices):
+                text = " | ".join(map(as_setting, choices))
+            case (
+                IntDistribution(low=low, high=high, log=log)
+                | FloatDistribution(low=low, high=high, log=log)
+            ):
+                text = f"{low:g} to {high:g}" + (", log" if log else "")
+        conditions = (f"{k} is {' or '.join(map(as_setting, v))}" for k, v in self.only_if.items())
+        return "; only if ".join([text, *conditions])
+
+
+@dataclass(frozen=True)
+class Space:
+    """Where a method's hyper-parameters are searched.
+
+    Attributes:
+        name: the method.
+        settings: by ``slot.key``, as ``--set`` writes it; one that another depends on stands
+            before it.
+        first: published values besides the method's own defaults, tried first; a point may
+            leave settings at their default.
+    """
+
+    name: str
+    settings: Mapping[str, Setting]
+    first: tuple[Point, ...] = ()
+
+    def without(self, fixed: Mapping[str, Any]) -> "Space":
+        """The space that is left when some settings are given; one that cannot matter goes too."""
+        left: dict[str, Setting] = {}
+        for name, setting in self.settings.items():
+            # One pass is enough, since a setting stands behind those that it depends on; a
+            # condition that failed is not met and not left, and takes the setting with it.
+            met = {k for k, values in setting.only_if.items() if k in fixed and fixed[k] in values}
+            open_ = {k: values for k, values in setting.only_if.items() if k not in met}
+            if name not in fixed and open_.keys() <= left.keys():
+                left[name] = Setting(setting.distribution, open_)
+        return Space(self.name, left, self.first)
+
+    def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:
+        """Those of the values that the space holds and that matter beside each other."""
+        chosen: dict[str, Choice] = {}
+        for name, setting in self.settings.items():
+            if name in values and setting.matters(chosen):
+                chosen[name] = values[name]
+        return chosen
+
+    def is_whole(self, point: Point) -> bool:
+        """Whether a point has a value for every setting that matters."""
+        return all(name in point for name, s in self.settings.items() if s.matters(point))
+
+    def holds(self, point: Point) -> bool:
+        """Whether every value of a point lies in its distribution."""
+        return all(k in self.settings and self.settings[k].holds(v) for k, v in point.items())
+
+    @cached_property
+    def size(self) -> float:
+        """Number of points; infinite where a setting is a real number, or of very many."""
+        if any(setting.values() is None for setting in self.settings.values()):
+            return math.inf
+        # Counted, since with conditions the sizes do not simply multiply; and no further than
+        # matters.
+        count = sum(1 for _ in itertools.islice(self.points(), MANY_POINTS))
+        return count if count < MANY_POINTS else math.inf
+
+    def points(self) -> Iterator[dict[str, Choice]]:
+        """Every point of a space that has no real numbers, each once."""
+
+        def grown(names: Sequence[str], point: dict[str, Choice]) -> Iterator[dict[str, Choice]]:
+            if not names:
+                yield point
+            elif not self.settings[names[0]].matters(point):
+                yield from grown(names[1:], point)
+            else:
+                for value in self.settings[names[0]].values() or ():
+                    yield from grown(names[1:], {**point, names[0]: value})
+
+        return grown(list(self.settings), {})
+
+    def grid(self) -> Iterator[dict[str, Choice]]:
+        """Every combination of levels, each once: settings that do not matter are left out."""
+        seen = set()
+        for values in itertools.product(*(s.levels() for s in self.settings.values())):
+            point = self.active(dict(zip(self.settings, values, strict=True)))
+            key = tuple(point.items())
+            if key not in seen:
+                seen.add(key)
+                yield point
+
+
+SPACES: Registry[Space] = Registry("search space", "search_spaces", Space)
+
+
+def uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
+    """A range of real numbers, both ends included."""
+    return Setting(FloatDistribution(low, high), _dotted(only_if))
+
+
+def log_uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
+    """A range of positive numbers on a logarithmic scale, both ends included."""
+    return Setting(FloatDistribution(low, high, log=True), _dotted(only_if))
+
+
+def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
+    """One of some values."""
+    return Setting(CategoricalDistribution(choices), _dotted(only_if))
+
+
+def _dotted(only_if: Mapping[str, tuple[Choice, ...]]) -> dict[str, tuple[Choice, ...]]:
+    """``slot__key`` as it must be spelled in Python to ``slot.key``."""
+    return {name.replace("__", "."): values for name, values in only_if.items()}

@@ -1,0 +1,166 @@
+"""Trial specs: frozen, validated, hashable fillings of the slots data, network, head, post-hoc.
+
+A spec holds every setting that can change a number and nothing else (paths, devices and progress
+stay outside), with all defaults written out, so that its hash is its identity.
+"""
+
+import hashlib
+import json
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from tune_calib.errors import UserError
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import IMPORTED
+from tune_calib.spec.slots.base import Slot
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.strict import StrictModel
+from tune_calib.text import one_line
+
+
+class TrialSpec(StrictModel):
+    """One pipeline: data + network + optional head + optional post-hoc."""
+
+    version: Literal[1] = 1
+    data: DataSlot = Field(default_factory=DataSlot)
+    network: NetworkSlot
+    head: HeadSlot | None = None
+    posthoc: PostHocSlot | None = None
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        """Refuse slots that are right by themselves and cannot work together."""
+        method = METHODS[self.network.method]
+        if "stages" in method.needs and not BACKBONES[self.network.backbone].has_stages:
+            raise UserError(
+                f"network method {method.name!r} runs the backbone stage by stage, which "
+                f"{self.network.backbone!r} does not offer; take e.g. small_cnn, resnet18 or "
+                "densenet121"
+            )
+        self._refuse_seen()
+        self._fit_import()
+        self._refuse_classes()
+        start = getattr(self.head.params, "start", None) if self.head else None
+        if start not in (None, "fresh") and not method.trains_own_head:
+            raise UserError(
+                f"a head cannot continue from the linear head of network method {method.name!r}, "
+                "which does not train it; take start=fresh"
+            )
+        return self
+
+    def _fit_import(self) -> None:
+        """Imported data have no network that could be run or trained; refuse what needs one."""
+        if self.data.imported is None and self.network.backbone != IMPORTED:
+            return
+        if self.data.imported is None or self.network.backbone != IMPORTED:
+            raise UserError(
+                f"imported data and network.backbone={IMPORTED} go together: give "
+                "data.imported=NAME, and leave network.backbone out"
+            )
+        own = {"method", "params", "backbone", "epochs", "seed", "portable", "plugin"}
+        for key, info in NetworkSlot.model_fields.items():
+            if key not in own and getattr(self.network, key) != info.default:
+                raise UserError(
+                    f"network.{key}: imported data have no network that could be run; leave it out"
+                )
+        if self.head is None:
+            return
+        if self.head.augment != "none" or self.head.bn_mode != "eval":
+            raise UserError(
+                "imported features are one clean view: head.augment=standard and "
+                "head.bn_mode=train need images and a network; leave them out"
+            )
+        record = self.data.import_record
+        if record is not None and not record.has_heads:
+            lacks = "features" if not record.width else "the split train"
+            raise UserError(
+                f"head method {self.head.method!r} is trained on features of train, and what is "
+                f"imported has no {lacks}; take post-hoc methods, or import it with them"
+            )
+
+    def _refuse_classes(self) -> None:
+        """A post-hoc method for another number of classes than the data set has."""
+        taken = METHODS[self.posthoc.method].classes if self.posthoc else None
+        if self.posthoc is None or taken is None:
+            return
+        classes = DATASETS[self.data.dataset].as_asked(self.data).classes
+        if taken != classes:
+            raise UserError(
+                f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
+                f"{self.data.dataset!r} has {classes}; leave it out"
+            )
+
+    def _refuse_seen(self) -> None:
+        """Refuse to choose on images that published weights were trained on."""
+        if self.network.weights is None or not self.data.holds_out_train:
+            return
+        seen = (BACKBONES[name].trained_on.get(self.network.weights) for name in BACKBONES)
+        if self.data.dataset in seen:
+            raise UserError(
+                f"the weights {self.network.weights} were trained on all training images of "
+                f"{self.data.dataset}, so that none is left to choose on; take `holdout` test"
+            )
+
+    @classmethod
+    def build(cls, **slots: Any) -> Self:
+        """Build a spec from dictionaries, e.g. of a result row.
+
+        What is left out is as this program has it, whatever suits the data set: settings that
+        somebody asks for go through ``settings.effective``.
+
+        Raises:
+            UserError: anything is unknown, of the wrong type or out of range, or the slots do
+                not go together; one line.
+        """
+        try:
+            return cls(**slots)
+        except ValidationError as error:
+            raise UserError(one_line(error, cls)) from None
+
+    def canonical_json(self) -> str:
+        """JSON with sorted keys and (but for what came later) every default written out."""
+        return canonical_json(self)
+
+    @property
+    def hash(self) -> str:
+        """Identity of the trial: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        return content_hash(self)
+
+    @property
+    def plugins(self) -> set[str]:
+        """Content hashes of the plug-ins that fill its slots."""
+        slots = (self.data, self.network, self.head, self.posthoc)
+        return {each for slot in slots if slot and slot.plugin for each in slot.plugin.split("+")}
+
+    @property
+    def network_id(self) -> str:
+        """Identity of the trained network: hash of the data and network slots."""
+        # As a trial: one without head and post-hoc has the network's identity for its hash.
+        return content_hash(TrialSpec(data=self.data, network=self.network))
+
+
+SLOTS: dict[str, type[Slot]] = {
+    "data": DataSlot,
+    "network": NetworkSlot,
+    "head": HeadSlot,
+    "posthoc": PostHocSlot,
+}
+
+
+def canonical_json(model: BaseModel) -> str:
+    """Serialise a model to the one JSON text that its hash is taken of."""
+    # No blanks and sorted keys: fields may be declared in another order and no hash moves.
+    return json.dumps(model.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+
+def content_hash(model: BaseModel) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of a model's canonical JSON."""
+    # 64 bits: among the 100,000 trials that a plan may have, two share a hash with a probability
+    # below 1e-9.
+    return hashlib.sha256(canonical_json(model).encode()).hexdigest()[:16]

@@ -1,0 +1,230 @@
+"""Texts of messages: mistakes that pydantic finds, nearest names, counts, short values."""
+
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+_NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be true or false"
+_WORDS = {
+    "bool_parsing": _BOOL,
+    "bool_type": _BOOL,
+    "dict_type": "must be keys with values",
+    "extra_forbidden": "is no setting",
+    "finite_number": "must be a finite number",
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": "has too many digits",
+    "int_type": _WHOLE,
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "model_attributes_type": "must be keys with values",
+    "model_type": "must be keys with values",
+    "path_type": "must be a path",
+    "string_pattern_mismatch": "takes letters, digits and _ . + - alone",
+    "string_type": "must be a text",
+    "too_short": "must hold at least {min_length}",
+    "tuple_type": "must be a list",
+}
+
+
+def complaint(error: Mapping[str, Any]) -> str:
+    """What is wrong with a value, without the value.
+
+    Args:
+        error: one of ``ValidationError.errors()``.
+    """
+    words = _WORDS.get(error["type"])
+    if words is None:
+        return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+    context = {k: f"{v:g}" if isinstance(v, float) else v for k, v in error.get("ctx", {}).items()}
+    return words.format(**context)
+
+
+def one_line(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return the first mistake that pydantic found: where, what is wrong, and the value.
+
+    Args:
+        error: what pydantic raised.
+        model: the model that it validated.
+    """
+    found = error.errors()
+    first = found[0]
+    branch = _branch(first["loc"], model)
+    if branch is None:
+        where, complaints = first["loc"], [complaint(first)]
+    else:  # each kind of value that the field takes complains on its own
+        field = first["loc"][:branch]
+        of_field = [each for each in found if each["loc"][:branch] == field]
+        # The kind that the value resembles most got furthest into it.
+        first = max(of_field, key=lambda each: len(each["loc"]))
+        where = (*field, *first["loc"][branch + 1 :])
+        complaints = [
+            complaint(each) for each in of_field if (*field, *each["loc"][branch + 1 :]) == where
+        ]
+    words = " or ".join(
+        [complaints[0], *(each.removeprefix("must be ") for each in complaints[1:])]
+    )
+    return f"{'.'.join(map(str, where))}: {words}, got {shown(first['input'])}" if where else words
+
+
+def _branch(location: Sequence[int | str], model: Any) -> int | None:
+    """Find the name of a union's branch in a location, where no reader expects it.
+
+    Returns:
+        Its index; None if there is none.
+    """
+    for index, part in enumerate(location[:-1], start=1):
+        fields = getattr(model, "model_fields", {})
+        if part not in fields:
+            return None
+        kinds = [kind for kind in _kinds(fields[part].annotation) if kind is not type(None)]
+        if len(kinds) > 1:
+            return index
+        model = kinds[0]
+    return None
+
+
+def _kinds(annotation: Any) -> Sequence[Any]:
+    """Return the branches of a union; of anything else itself."""
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return get_args(annotation) if is_union else (annotation,)
+
+
+_MOST_NAMES = 8  # that a message suggests
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known.
+
+    Names that start with the given one come first, then names that contain it, then the most
+    similar one.
+    """
+    if not known:
+        return "; there are none"
+    part = name.lower()
+    close = [each for each in known if len(part) >= 2 and each.lower().startswith(part)]
+    close = close or [each for each in known if len(part) >= 3 and part in each.lower()]
+    close = close or difflib.get_close_matches(name, known, n=1)
+    if not close:
+        return f"; known: {', '.join(known)}"
+    *others, last = map(repr, close[:_MOST_NAMES])
+    names = f"{', '.join(others)} or {last}" if others else last
+    return f"; did you mean {names}{', ...' if len(close) > _MOST_NAMES else ''}?"
+
+
+def counted(count: int, thing: str) -> str:
+    """A number of things, e.g. ``1 trial`` or ``2 trials``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def as_setting(value: Any) -> str:
+    """The value of a setting as captions print it, e.g. ``none`` or ``0.429, 0.714``."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(as_setting, value)) or "()"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float | int):
+        return f"{value:.6g}"
+    return "none" if value is None else str(value)
+
+
+_NO_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+
+
+def typed(value: Any) -> str:
+    """Return a plain JSON value as ``--set`` reads it back, without a loss of digits."""
+    if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
+        return value
+    text = json.dumps(value)
+    # YAML 1.1 takes 1e-05 for a text, unlike 1.0e-05.
+    return text if isinstance(value, str) else _EXPONENT.sub(r"\1.0e", text)
+
+
+_EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+STARS = "***"
+
+_SHOWN_IN_QUERY = frozenset({
+    "application_name", "charset", "check_same_thread", "client_encoding", "connect_timeout",
+    "database", "dbname", "driver", "host", "hostaddr", "immutable", "isolation_level", "mode",
+    "nolock", "options", "port", "sslmode", "target_session_attrs", "timeout", "unix_sock",
+    "unix_socket", "uri", "use_unicode", "user", "username", "vfs",
+})  # fmt: skip
+"""Parameters of a URL whose values are not secret; those of all others are masked."""
+
+_URL = re.compile(r"[\w+.-]+://\S+?(?=[\"'),;\].]*(?:\s|$))")
+_USER = re.compile(r"(?P<name>[^:/?@]*)(?P<password>:[^@]*)?@")
+
+
+def mask_url(url: str) -> str:
+    """Mask the secrets of a URL: its password, and what its query may hold of them.
+
+    User name and password are separated as SQLAlchemy does it, so that a password may hold a raw
+    ``/``. Where special characters leave open what is secret, everything behind the scheme is
+    masked.
+
+    Args:
+        url: may follow an option and ``=``; another text is returned as it is.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return url
+    user, password = "", ""
+    if match := _USER.match(rest):
+        password = match["password"] or ""
+        user = match["name"] + (f":{STARS}" if password else "") + "@"
+        rest = rest[match.end() :]
+    body, mark, query = rest.partition("?")
+    # A file's path, as in sqlite:///a@b.db, may hold anything.
+    is_path = not user and body.startswith("/")
+    if re.search(r"\?.*=", password) or ("@" in body and not is_path and (password or ":" in body)):
+        return f"{scheme}://{STARS}"
+    return f"{scheme}://{user}{body}{mark}{'&'.join(map(_mask_parameter, query.split('&')))}"
+
+
+def _mask_parameter(parameter: str) -> str:
+    name, _, value = parameter.partition("=")
+    if not parameter or (name.lower() in _SHOWN_IN_QUERY and re.fullmatch(r"[\w./:,%+-]*", value)):
+        return parameter
+    return f"{name}={STARS}" if "=" in parameter else STARS
+
+
+def without_password(text: str) -> str:
+    """Mask the secrets of all URLs in a text."""
+    return _URL.sub(lambda url: mask_url(url[0]), text)
+
+
+def option_words(options: Iterable[tuple[str, Any]]) -> list[str]:
+    """Return options by their names as words of a command; one that is true has no value."""
+    return [
+        word
+        for name, value in options
+        for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
+    ]
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return the words of a command as a shell reads them, without the secrets of URLs."""
+    return shlex.join(map(mask_url, words))

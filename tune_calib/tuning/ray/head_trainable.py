@@ -1,0 +1,189 @@
+"""The Trainable of a population of heads on the bank of one network."""
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+from safetensors.torch import load_file, save_file
+
+from tune_calib.engine.artifacts import (
+    NetworkTraining,
+    ensure_bank,
+    ensure_development_bank,
+    has_network,
+)
+from tune_calib.engine.bank import DevelopmentBank, bank_key
+from tune_calib.engine.evaluate import (
+    SplitLogits,
+    bank_logits,
+    population_logits,
+    regime_of_bank,
+)
+from tune_calib.engine.given import refuse_better
+from tune_calib.engine.parts import in_parts
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
+from tune_calib.progress import activity
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import canonical_json
+from tune_calib.tuning.ray.rows import TrialResult
+from tune_calib.tuning.ray.spec_trainable import SpecTrainable, evaluated, summary
+
+CHECKPOINT = "population.safetensors"
+HISTORY = "history.json"
+
+
+class HeadTrainable(SpecTrainable):
+    """Trains a population of heads on the feature bank of their network.
+
+    ``epochs_per_step`` of the configuration says how many epochs a step takes: one for a
+    scheduler that watches (the default), all of them where a report costs more than it tells.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Open the bank (train the network and build it, if that is left to do)."""
+        super().setup(config)
+        self.heads = _by_head(self.trials)
+        self.bank = self._bank()
+        # Watched is the first part; the others are trained at the end.
+        first, *self.others = in_parts([slot for slot, _ in self.heads], self.bank)
+        self._begin(first)
+        self.epochs_per_step: int = config.get("epochs_per_step", 1)
+        self.trained_s: float | None = 0.0
+
+    def _begin(self, slots: list[HeadSlot]) -> None:
+        """Take up a part of the population; the one before is given up first."""
+        vars(self).pop("trainer", None)
+        seed = self.spec.network.seed
+        self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
+        self.history: list[dict[str, list[float]]] = []
+
+    def _threads(self) -> int:
+        return HEAD_THREADS
+
+    def _bank(self) -> DevelopmentBank:
+        key = bank_key(self.spec, self.spec.head)
+        wanted = (self.circumstances.store, self.circumstances.is_search, key)
+        if getattr(self, "opened", None) == wanted:
+            return self.bank  # its checksums were read once
+        if not has_network(self.spec, self.store):
+            self._train_network()
+        if self.circumstances.is_search:
+            bank = ensure_development_bank(
+                self.spec, key, self.store, self.development, self.device
+            )
+        else:
+            splits = lambda: (self.development(), self.test_split())  # noqa: E731
+            bank = ensure_bank(self.spec, key, self.store, splits, self.device)
+        if self.spec.network.is_given:
+            refuse_better(self.spec, self.store, bank_logits(bank, self.device))
+        self.opened = wanted
+        self.base = regime_of_bank(bank, key)
+        return bank
+
+    def _train_network(self) -> None:
+        run = NetworkTraining(self.spec, self.store, self.development(), self.device)
+        torch.set_num_threads(self.spec.network.threads)
+        try:
+            while run.step() is not None:
+                pass
+        finally:
+            run.close()
+            torch.set_num_threads(HEAD_THREADS)
+
+    def step(self) -> dict[str, Any]:
+        """Train some epochs; the last step evaluates and writes the rows."""
+        started = time.monotonic()
+        self._train(self.epochs_per_step)
+        if self.trained_s is not None:
+            self.trained_s += time.monotonic() - started
+        if self.trainer.epoch < self.trainer.slot.epochs:
+            return {"epoch": self.trainer.epoch, **self._select_metrics()}
+        return self._end()
+
+    def _train(self, epochs: int) -> None:
+        for report in itertools.islice(self.trainer, epochs):
+            values = {name: values.tolist() for name, values in report.items()}
+            self.history.append(values)
+            epochs = self.trainer.slot.epochs
+            activity("epoch", self.trainer.epoch, epochs, _means(values))
+
+    def _select_metrics(self) -> dict[str, float]:
+        """``select`` metrics of the first head: what a scheduler of single heads watches."""
+        return {k: v[0] for k, v in self.history[-1].items() if k.startswith("select/")}
+
+    def _end(self) -> dict[str, Any]:
+        started = time.monotonic()
+        results, trained = self._results(0), len(self.trainer.slots)
+        for slots in self.others:
+            self._begin(slots)
+            self._train(slots[0].epochs)
+            results += self._results(trained)
+            trained += len(slots)
+        if self.trained_s is not None:
+            share = (self.trained_s + time.monotonic() - started) / len(results)
+            results = [(trial, replace(result, own_s=share)) for trial, result in results]
+        # Those of whoever made it, which may have been elsewhere and earlier; None of before.
+        measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
+        self.write(results, measured_otherwise=measured)
+        return {"epoch": self.trainer.epoch, **summary(results), tune.result.DONE: True}
+
+    def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
+        """Of the part in training, whose first head is that of so many of all."""
+        logits = population_logits(self.trainer, self.bank)
+        results = []
+        for k, (_, trials) in enumerate(self.heads[first : first + len(self.trainer.slots)]):
+            own = {name: split.one(k) for name, split in logits.items()}
+            for trial in trials:
+                result = self._result_of(trial, k, own)
+                self.keep(trial, result, self.trainer, k)
+                results.append((trial, result))
+        return results
+
+    def _result_of(self, trial: PlannedTrial, k: int, own: dict[str, SplitLogits]) -> TrialResult:
+        curves = [{name: v[k] for name, v in report.items()} for report in self.history]
+        diverged = int(self.trainer.diverged_epoch[k])
+        if diverged >= 0:
+            message = f"the head's loss of epoch {diverged + 1} is not finite"
+            return TrialResult("diverged", diverged + 1, curves[:diverged], message)
+        return evaluated(own, trial, int(self.trainer.best_epoch[k]) + 1, curves, self.base)
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save the population: safetensors, and its curves as JSON."""
+        tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
+        save_file(tensors, Path(checkpoint_dir) / CHECKPOINT)
+        (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take a saved population back."""
+        self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
+        self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
+        self.trained_s = None  # what was trained before the interruption was not timed here
+
+
+def _means(report: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Over the heads that did not diverge: a sign of life, and no result."""
+    finite = {name: [v for v in values if math.isfinite(v)] for name, values in report.items()}
+    return {name: sum(values) / len(values) for name, values in finite.items() if values}
+
+
+def _by_head(trials: Sequence[PlannedTrial]) -> list[tuple[HeadSlot, list[PlannedTrial]]]:
+    """Each head once, and its trials: those of post-hoc methods behind it train none of their own.
+
+    Raises:
+        ValueError: a trial has no head.
+    """
+    found: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
+    for trial in trials:
+        if trial.spec.head is None:
+            raise ValueError("every trial of a HeadTrainable needs a head slot")
+        slot = trial.spec.head
+        found.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
+    return list(found.values())

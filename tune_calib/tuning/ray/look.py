@@ -1,0 +1,177 @@
+"""Closer looks as Ray trials, each at some trials of one network on one shift set.
+
+To do = asked - written: what a Ray trial finds is one file, which appears whole.
+"""
+
+import hashlib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from ray import tune
+from ray.tune.search import Searcher
+
+from tune_calib.engine.look import Looker
+from tune_calib.engine.shifts import shifted_bank_key
+from tune_calib.paths import place
+from tune_calib.progress import activity
+from tune_calib.results.columns import TableName
+from tune_calib.results.folders import refuse_moved
+from tune_calib.results.tables import write_table
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.slots.network import Precision
+from tune_calib.tuning.progress.work import TRIALS
+from tune_calib.tuning.ray.called import rungs
+from tune_calib.tuning.ray.feed import Feed
+from tune_calib.tuning.ray.launch import Resources, fit, last_line
+from tune_calib.tuning.ray.plan import plain
+from tune_calib.tuning.ray.progress import carried_out
+from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.spec_trainable import SpecTrainable
+
+TOGETHER = 64
+"""Trials of one Ray trial, at most: those of one network are looked at side by side too."""
+
+Told = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one Ray trial does.
+
+    Attributes:
+        trials: finished trials of one network, and what their rows say of test.
+        shift: name of a shift set; None asks for bootstrap intervals.
+        resamples: draws of the samples; 0 on a shift set asks for none.
+    """
+
+    trials: tuple[tuple[PlannedTrial, Told], ...]
+    shift: str | None
+    resamples: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its file: equal work has an equal name."""
+        hashes = "".join(trial.spec.hash for trial, _ in self.trials)
+        digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+        return f"{self.what.replace('/', '-')}-{digest}"
+
+    @property
+    def what(self) -> str:
+        """What is looked at."""
+        return self.shift or f"bootstrap/{self.resamples}"
+
+    @property
+    def threads(self) -> int:
+        """CPU cores that Ray keeps for it, also its torch threads."""
+        return self.trials[0][0].spec.network.threads
+
+    @property
+    def precision(self) -> Precision:
+        """Of its network."""
+        return self.trials[0][0].spec.network.precision
+
+    def config(self) -> dict[str, Any]:
+        """What travels to the worker, as plain JSON values."""
+        return {
+            "name": self.name,
+            "kind": "look",
+            "told": f"{self.what}: {rungs([trial for trial, _ in self.trials])}",
+            "threads": self.threads,
+            "trials": [plain(trial) for trial, _ in self.trials],
+            "rows": [dict(told) for _, told in self.trials],
+            "shift": self.shift,
+            "resamples": self.resamples,
+        }
+
+
+def in_looks(
+    trials: Iterable[tuple[PlannedTrial, Told]], shift: str | None, resamples: int = 0
+) -> list[Look]:
+    """Group trials by the features that they are looked at with."""
+    groups: dict[str, list[tuple[PlannedTrial, Told]]] = {}
+    for trial in trials:
+        groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
+    return [
+        Look(tuple(group[start : start + TOGETHER]), shift, resamples)
+        for group in groups.values()
+        for start in range(0, len(group), TOGETHER)
+    ]
+
+
+class LookTrainable(SpecTrainable):
+    """Carries out a look; the next one of the same network finds open what it needs."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take up the network of the trials."""
+        super().setup(config)
+        self.work = config["work"]
+        key = (self.circumstances.store, shifted_bank_key(self.spec))
+        if getattr(self, "looks_at", None) != key:
+            self.looker = Looker(self.spec, self.store, self._data_root(), self.device)
+            self.looks_at = key
+
+    def _threads(self) -> int:
+        return self.spec.network.threads
+
+    def step(self) -> dict[str, Any]:
+        """Look at every trial, and write what is found."""
+        rows = []
+        for number, (trial, told) in enumerate(zip(self.trials, self.work["rows"], strict=True)):
+            activity("looking at it", number, len(self.trials))
+            self.looker.refuse_other(trial.spec, told)
+            if self.work["shift"] is None:
+                rows += self.looker.intervals(trial.spec, self.work["resamples"])
+            else:
+                rows += self.looker.rows_on(self.work["shift"], trial.spec, self.work["resamples"])
+        table: TableName = "intervals" if self.work["shift"] is None else "shifts"
+        if rows:
+            out = place(self.circumstances.out)
+            refuse_moved(out, self.circumstances.sweep)
+            write_table(out, table, self.name, pa.Table.from_pylist(rows))
+        return {"status": "done", tune.result.DONE: True}
+
+
+class LookFeed(Feed):
+    """Hands out looks in their order: those of one network follow each other."""
+
+    def __init__(self, looks: Sequence[Look], circumstances: Circumstances) -> None:
+        super().__init__()
+        self.left = deque(looks)
+        self.run = circumstances.plain()
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next look."""
+        if not self.left:
+            return Searcher.FINISHED
+        return {"run": self.run, "work": self.left.popleft().config()}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """No look waits for another."""
+
+
+def run_looks(looks: Sequence[Look], circumstances: Circumstances, gpus: float) -> list[str]:
+    """Carry looks out.
+
+    Args:
+        looks: what to do.
+        circumstances: of the run.
+        gpus: of each Ray trial.
+
+    Returns:
+        One line for each Ray trial that crashed.
+    """
+    if not looks:
+        return []
+    kind = tune.with_resources(
+        LookTrainable, lambda config: Resources(config["work"]["threads"], gpus).placement()
+    )
+    feed = LookFeed(looks, circumstances)
+    total = sum(len(look.trials) for look in looks)
+    with carried_out("closer look", total, TRIALS, {"looks": total}, circumstances.board):
+        errors = fit(len(looks), kind, circumstances, feed)
+    return [last_line(error) for error in errors]

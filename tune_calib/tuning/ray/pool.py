@@ -1,0 +1,147 @@
+"""Warm Ray actors that carry out one Ray trial after the other, for a driver that feeds them."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray import tune
+from ray.exceptions import RayActorError
+
+from tune_calib.paths import place
+from tune_calib.results.folders import refuse_moved
+from tune_calib.tuning.ray.launch import (
+    MAX_FAILURES,
+    Resources,
+    keep_tracebacks,
+    last_line,
+    raise_refused,
+    slots,
+)
+from tune_calib.tuning.ray.plan import RayTrial
+from tune_calib.tuning.ray.progress import begun, ended
+from tune_calib.tuning.ray.rows import Circumstances
+
+# ray.wait is left this often, so that a signal is handled at once.
+WAIT_S = 0.2
+
+
+class _Worker:
+    """Runs a Trainable to its end; the next trial resets it."""
+
+    def __init__(self, kind: type[tune.Trainable]) -> None:
+        self.kind = kind
+        self.trainable: Any = None
+
+    def carry_out(self, config: dict[str, Any]) -> None:
+        """Train, and leave the result rows on disk."""
+        if self.trainable is None:
+            self.trainable = self.kind(config)
+        else:
+            self.trainable.reset(config)
+        while not self.trainable.step().get(tune.result.DONE):
+            pass
+
+
+@dataclass
+class Job:
+    """A Ray trial, and how often its actor died."""
+
+    trial: RayTrial
+    failures: int = 0
+
+    def begins_again(self, error: Exception) -> bool:
+        """Whether it is tried once more; the loss of a preempted node does not count."""
+        if not isinstance(error, RayActorError):
+            return False
+        self.failures += not error.preempted
+        return self.failures <= MAX_FAILURES
+
+
+class Pool:
+    """A fixed number of actors; one that dies is replaced, and its trial begins again.
+
+    They end with the Ray session.
+
+    Args:
+        kind: the Trainable.
+        size: number of actors, >= 1; fewer where the cluster has no room.
+        resources: of each.
+        circumstances: what its rows say of where they are from.
+        extra: further entries of every configuration.
+    """
+
+    def __init__(
+        self,
+        kind: type[tune.Trainable],
+        size: int,
+        resources: Resources,
+        circumstances: Circumstances,
+        extra: Mapping[str, Any],
+    ) -> None:
+        self._kind = kind
+        self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
+        self._run = circumstances
+        self._config = {"run": circumstances.plain(), **extra}
+        self._idle = [self._actor.remote(kind) for _ in range(min(size, slots(resources)))]
+        self._waiting: deque[Job] = deque()
+        self._errors: list[Exception] = []
+        self._running: dict[Any, tuple[Any, Job]] = {}
+
+    def submit(self, trial: RayTrial) -> None:
+        """Queue a Ray trial."""
+        self._waiting.append(Job(trial))
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and self._idle:
+            actor: Any = self._idle.pop()
+            job = self._waiting.popleft()
+            config = {**self._config, "work": job.trial.config()}
+            begun(config["work"])
+            self._running[actor.carry_out.remote(config)] = (actor, job)
+
+    def wait(self) -> tuple[RayTrial, str | None]:
+        """Wait for the next trial to end.
+
+        Returns:
+            The trial, and what it crashed of.
+
+        Raises:
+            RefusedError: the folder was moved, or a trial refused to go on.
+        """
+        while True:
+            over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
+            if not over:
+                refuse_moved(place(self._run.out), self._run.sweep)
+                continue
+            actor, job = self._running.pop(over[0])
+            error = _error(over[0])
+            if error is not None:
+                raise_refused(error)
+            ended(job.trial.config(), {})
+            if error is None:
+                self._idle.append(actor)
+            else:
+                # A failed trial may have left anything behind in its process.
+                ray.kill(actor)
+                self._idle.append(self._actor.remote(self._kind))
+            if error is not None and job.begins_again(error):
+                self._waiting.appendleft(job)
+                self._start()
+                continue
+            self._start()
+            if error is None:
+                return job.trial, None
+            self._errors.append(error)
+            keep_tracebacks(self._errors, self._config["run"]["out"])
+            return job.trial, last_line(error)
+
+
+def _error(reference: Any) -> Exception | None:
+    try:
+        ray.get(reference)
+    except Exception as error:
+        return error
+    return None

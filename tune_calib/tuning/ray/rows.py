@@ -1,0 +1,217 @@
+"""Result rows of finished trials."""
+
+import importlib.metadata
+import json
+import platform
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.machine import machine
+from tune_calib.results.tables import NUMBERS, SCHEMA_VERSION
+from tune_calib.spec import plugins
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.trial import TrialSpec, canonical_json
+
+_LIBRARIES = (
+    "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
+)  # fmt: skip
+
+
+def versions() -> str:
+    """Versions of Python and of the libraries that numbers depend on, as JSON."""
+    found = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return json.dumps({"python": platform.python_version(), **found}, sort_keys=True)
+
+
+def git_revision() -> str | None:
+    """Commit of the program's checkout, with ``+`` behind it if files are changed."""
+    folder = Path(__file__).parent
+    try:
+        commit = _git(folder, "rev-parse", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """Where and how the trials of a sweep are carried out; changes no number but by ``device``.
+
+    Attributes:
+        out: folder of the results.
+        store: folder of the artifacts.
+        data_root: where data sets lie.
+        sweep: identity of the sweep.
+        ladder: its ladder.
+        device: ``cpu`` or ``cuda``.
+        is_search: whether the test split stays shut.
+        profile: whether networks write where the time of an epoch went.
+        plugins: what workers must register, as ``Plugin.plain`` gives it.
+        versions: library versions, as JSON.
+        git_revision: of the program, where it is a git checkout.
+        recipe: name of the recipe, and what was asked for instead of what it sets.
+        digests: of the images that the driver reads, by the canonical JSON of their data slot.
+        board: where workers say what they do (``backend.board``); empty where nobody looks.
+    """
+
+    out: str
+    store: str
+    data_root: str | None = None
+    sweep: str = ""
+    ladder: str = ""
+    device: str = "cpu"
+    is_search: bool = False
+    profile: bool = False
+    plugins: Sequence[dict[str, Any]] = ()
+    versions: str = field(default_factory=versions)
+    git_revision: str | None = field(default_factory=git_revision)
+    recipe: str | None = None
+    board: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """How one trial ended.
+
+    Attributes:
+        status: one of ``names.STATUSES``.
+        epoch: epoch whose weights were evaluated, or at which it diverged; 1-based.
+        message: why, for a trial that is not done.
+        evaluation: metrics and bins of a trial that is done.
+        curves: epoch by epoch, what was recorded.
+        own_s: seconds of training and evaluation, without setting up and waiting: of a head its
+            share of the population, behind a network that is another trial's the post-hoc fit
+            alone; None where it is not known.
+    """
+
+    status: str
+    epoch: int
+    curves: list[dict[str, float]]
+    message: str | None = None
+    evaluation: Evaluation | None = None
+    own_s: float | None = None
+
+    @property
+    def flags(self) -> str | None:
+        """Names of ``names.FLAGS`` joined by commas; None for a trial that was not evaluated."""
+        return None if self.evaluation is None else ",".join(self.evaluation.flags)
+
+
+def trial_row(
+    trial: PlannedTrial,
+    result: TrialResult,
+    circumstances: Circumstances,
+    measured: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The row of a trial in the ``trials`` table.
+
+    Args:
+        trial: the planned trial.
+        result: how it ended.
+        circumstances: what its rows say of where they are from.
+        measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
+            network was trained elsewhere, also that.
+    """
+    spec, data = trial.spec, canonical_json(trial.spec.data)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "spec_hash": spec.hash,
+        "network_id": spec.network_id,
+        "sweep": circumstances.sweep,
+        "ladder": circumstances.ladder,
+        "rung": trial.rung,
+        "rung_label": trial.label,
+        "data": data,
+        "network": canonical_json(spec.network),
+        "head": canonical_json(spec.head) if spec.head else None,
+        "posthoc": canonical_json(spec.posthoc) if spec.posthoc else None,
+        "dataset": spec.data.dataset,
+        "backbone": spec.network.backbone,
+        "network_method": spec.network.method,
+        "head_method": spec.head.method if spec.head else None,
+        "posthoc_method": spec.posthoc.method if spec.posthoc else None,
+        "network_seed": spec.network.seed,
+        "head_seed": spec.head.seed if spec.head else None,
+        "status": result.status,
+        "message": result.message,
+        "flags": result.flags,
+        "epoch": result.epoch,
+        "peak_memory_bytes": _peak_memory(circumstances.device),
+        "device": circumstances.device,
+        "threads": torch.get_num_threads(),
+        **machine(),
+        "versions": circumstances.versions,
+        "git_revision": circumstances.git_revision,
+        "own_s": result.own_s,
+        "recipe": circumstances.recipe,
+        "plugins": plugins_of(spec),
+        "data_digest": circumstances.digests.get(data),
+        "numbers": NUMBERS,
+        **measured,
+        **(result.evaluation.metrics if result.evaluation else {}),
+    }
+
+
+def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
+    """Rows of a trial in the ``curves`` table; epochs are 1-based."""
+    fitted = result.evaluation.fitted if result.evaluation else {}
+    curves = [*enumerate(result.curves, start=1), (result.epoch, fitted)]
+    return [
+        {"spec_hash": trial.spec.hash, "epoch": epoch, "name": name, "value": value}
+        for epoch, report in curves
+        for name, value in report.items()
+    ]
+
+
+def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
+    """Rows of a trial in the ``bins`` table."""
+    if result.evaluation is None:
+        return []
+    rows = []
+    for split, table in result.evaluation.bins.items():
+        for index in range(table.count.shape[-1]):
+            rows.append(
+                {
+                    "spec_hash": trial.spec.hash,
+                    "split": split,
+                    "bin": index,
+                    "lower": float(table.lower[..., index].flatten()[0]),
+                    "upper": float(table.upper[..., index].flatten()[0]),
+                    "count": int(table.count[0, index]),
+                    "confidence": float(table.confidence[0, index]),
+                    "accuracy": float(table.accuracy[0, index]),
+                }
+            )
+    return rows
+
+
+def plugins_of(spec: TrialSpec) -> str | None:
+    """What the row of a trial says of the plug-ins behind it."""
+    used = {plugin.name: plugin.content for plugin in plugins.used(spec.plugins)}
+    return json.dumps(used, sort_keys=True) if used else None
+
+
+def _peak_memory(device: str) -> int:
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, KiB elsewhere
