@@ -223,7 +223,7 @@ class OpenSearch:
         Raises:
             UserError: the search found nothing, or test was read with another choice or seeds.
         """
-        from tune_calib.api.calls import evaluate
+        from tune_calib import evaluate
 
         return evaluate(
             str(self.out),
