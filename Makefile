@@ -2,16 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 
 .PHONY: demo test test-slow test-faults test-services test-browser lint docs bench bench-analysis bench-growth clean
 
-$(READY): pyproject.toml constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+# What a run needs; the rest only what develops the program.
+$(RUNTIME): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(INSTALL) -e .
+	touch $(RUNTIME)
+
+$(READY): $(RUNTIME)
+	$(INSTALL) -e ".[dev]"
 	touch $(READY)
 
-demo: $(READY)
+demo: $(RUNTIME)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
@@ -26,14 +34,14 @@ test-faults: $(READY)
 test-services: $(READY)
 	test -n "$$(ls /usr/lib/postgresql/*/bin/pg_ctl 2>/dev/null || command -v pg_ctl)" || \
 		(apt-get update && apt-get install -y postgresql)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[services]"
+	$(INSTALL) -e ".[services]"
 	$(BIN)/python -m pytest -q -m "postgres or s3" tests/services
 
 # Debian's Chromium where apt can bring it; without one the tests say that they are skipped.
 test-browser: $(READY)
 	command -v chromedriver >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[browser]"
+	$(INSTALL) -e ".[browser]"
 	$(BIN)/python -m pytest -q -rs -m browser tests/analysis/page/test_browser.py
 
 lint: $(READY)
@@ -44,7 +52,7 @@ lint: $(READY)
 
 # The pages come to build/docs; they ask no other server for anything.
 docs: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(INSTALL) -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
 
 bench: $(READY)

@@ -51,6 +51,8 @@ def __getattr__(name: str) -> Any:
     """What the library offers, e.g. ``RetrainedHead``, or an estimator of a post-hoc method."""
     if name in _LIBRARY:
         return getattr(import_module(_LIBRARY[name]), name)
+    if name == "plugins":
+        return import_module("tune_calib.spec.plugins")
     # Modules of the package are asked for here before they are imported: their names are lower
     # case, and those of estimators are not.
     if name[:1].isupper():

@@ -1,6 +1,7 @@
 """A plug-in is taken whole or not at all, and each version of it is another one."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,13 +120,50 @@ def test_two_of_one_name_are_refused(tmp_path):
         plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
 
 
-def test_one_of_before_finds_the_head_slot_where_it_was(tmp_path):
-    """The example of an earlier documentation, by which plug-ins were written."""
-    text = (EXAMPLES / "plugin_head.py").read_text()
-    old = text.replace("tune_calib.spec.slots.head import", "tune_calib.spec import")
-    assert old != text
-    plugins.load(written(tmp_path / "lab.py", old))
-    assert "cosine" in METHODS
+OLD_PATHS = {
+    **dict.fromkeys(
+        ("methods", "datasets", "backbones", "recipe", "ladder", "reproduction", "space"),
+        "registry",
+    ),
+    "slots.head": "slots.head",
+    "metrics": "names",
+}
+OLD_NAMES = {
+    "DatasetInfo": "data.base",
+    "BackboneInfo": "models.base",
+    "Quick": "recipe",
+    "Ladder": "ladder",
+    "Rung": "ladder",
+    "Recipe": "recipe",
+}
+
+
+def written_before(text: str) -> str:
+    """Return a plug-in as earlier documentation had it: other modules held the same names."""
+
+    def old_import(found: re.Match[str]) -> str:
+        lines = []
+        for name in found["names"].split(", "):
+            old = OLD_NAMES.get(name, OLD_PATHS[found["module"]])
+            if found["module"] in ("space", "reproduction") and not name.isupper():
+                old = found["module"]
+            lines.append(f"from tune_calib.{old} import {name}")
+        return "\n".join(lines)
+
+    new = r"from tune_calib\.spec\.(?P<module>[\w.]+) import (?P<names>\w+(?:, \w+)*)"
+    return re.sub(new, old_import, text)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("plugin_*.py")), ids=lambda path: path.stem)
+def test_a_plug_in_with_the_imports_of_before_still_loads(tmp_path, path):
+    old = written_before(path.read_text())
+    assert "tune_calib.spec" not in old
+    plugins.load(written(tmp_path / path.name, old))
+    if path.stem == "plugin_head":
+        old = old.replace("tune_calib.slots.head import", "tune_calib.spec import")
+        plugins.use([])
+        plugins.load(written(tmp_path / "older.py", old))
+        assert "cosine" in METHODS
 
 
 def test_what_it_makes_python_import_stays_the_programs(tmp_path):

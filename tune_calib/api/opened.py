@@ -225,7 +225,7 @@ class OpenSearch:
         """
         from tune_calib import evaluate
 
-        return evaluate(
+        results: OpenSweep = evaluate(
             str(self.out),
             seeds=seeds,
             extend=extend,
@@ -233,6 +233,7 @@ class OpenSearch:
             bootstrap=bootstrap,
             study_storage=self.study_storage,
         )
+        return results
 
     def _results(self) -> SearchResults:
         if not is_complete(self.out):

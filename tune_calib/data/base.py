@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.images import Images, LazyImages
+from tune_calib.spec.datasets import DatasetInfo  # noqa: F401  plug-ins import it from here
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ from typing import Any
 
 from torch import nn
 
+from tune_calib.spec.backbones import BackboneInfo  # noqa: F401  plug-ins import it from here
+
 FEATURE_WIDTH = 512
 """Features of our own small backbones: as many as a ResNet-18 has."""
 

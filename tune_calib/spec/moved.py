@@ -8,10 +8,8 @@ from typing import Any
 
 _SLOTS = tuple(f"spec.slots.{name}" for name in ("base", "data", "network", "head", "posthoc"))
 _TARGETS = {
-    "data.base": ("spec.datasets",),
     "data.constants": ("spec.datasets",),
     "ladder": ("spec.ladder",),
-    "models.base": ("spec.backbones",),
     "names": ("spec.names", "spec.metrics"),
     "pipelines": ("spec.pipelines",),
     "plugins": ("spec.plugins",),
@@ -32,6 +30,7 @@ _TARGETS = {
 }  # fmt: skip
 """Modules as they were called, with those that hold their names now; below ``tune_calib``."""
 
+_KEPT = ("registry", "results", "spec")  # there still are modules of these names
 _FIGURES = ("LADDER_FIGURES", "SEARCH_FIGURES")  # of the old registry
 
 
@@ -39,10 +38,10 @@ def install_old_paths() -> None:
     """Make imports by old paths find what they name; modules are loaded when they are used."""
     for old, targets in _TARGETS.items():
         name = f"tune_calib.{old}"
-        try:  # a module of this name may still hold the rest of its names
+        if old in _KEPT:
             module = importlib.import_module(name)
-        except ModuleNotFoundError:
-            module = sys.modules[name] = ModuleType(name)
+        else:
+            module = sys.modules.setdefault(name, ModuleType(name))
             module.__path__ = []
         vars(module).setdefault("__getattr__", partial(_find, name, targets))
 

@@ -37,7 +37,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
     table = table.assign(**{up: table["mean"], along: search.table(along)["mean"]})
     if table["mean"].isna().all():
         return None
-    scales = METRICS[along].scale(up)
+    scales = METRICS[along].scale, METRICS[up].scale
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
     # Within the guard alone: an ECE that was bought with accuracy is no compromise to choose from.
     best = front(table[table["is_within"]], [up, along])
