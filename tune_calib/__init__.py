@@ -17,7 +17,21 @@ _LIBRARY = {
         ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
     ),
 }
-_ESTIMATORS = "tune_calib.library.estimators"
+ESTIMATORS = (
+    "BetaCalibration",
+    "DirichletCalibration",
+    "EnsembleTemperatureScaling",
+    "HistogramBinning",
+    "IsotonicCalibration",
+    "MatrixScaling",
+    "MulticlassIsotonicCalibration",
+    "SplineCalibration",
+    "StructuredMatrixScaling",
+    "StructuredVectorScaling",
+    "TemperatureScaling",
+    "VectorScaling",
+)
+"""Scikit-learn estimators of the program's own post-hoc methods; those of plug-ins have one too."""
 
 _BESIDE = ("analysis", "ablations", "search_spaces")
 """Packages of the program that are installed next to this one, under names that others use too."""
@@ -56,5 +70,10 @@ def __getattr__(name: str) -> Any:
     # Modules of the package are asked for here before they are imported: their names are lower
     # case, and those of estimators are not.
     if name[:1].isupper():
-        return getattr(import_module(_ESTIMATORS), name)
+        return getattr(import_module("tune_calib.library.estimators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return what Python is offered."""
+    return sorted([*_LIBRARY, *ESTIMATORS, "plugins"])

@@ -17,6 +17,8 @@ from analysis.load import load
 from tests import fake_results
 from tests.support import Reader
 from tune_calib.errors import UserError
+from tune_calib.spec.request import CompareRequest, build_request
+from tune_calib.spec.resolve import resolve_settings
 
 POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
 
@@ -83,10 +85,8 @@ def test_a_search_gives_its_suggestions_and_the_choice(folder):
 
 
 def test_what_a_search_chose_is_what_a_comparison_takes(folder):
-    from tune_calib.spec.options import settings
-
     chosen = tune_calib.open_results(folder / "tuned").chosen
-    given = settings(further=chosen.items())
+    given = resolve_settings(build_request(CompareRequest, {"methods": "ce", "set": chosen}))
     assert given["head"]["lr"] == 0.05
 
 

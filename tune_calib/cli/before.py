@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib.cli.panels import WHERE
 from tune_calib.console import echo
+from tune_calib.spec.request import WHERE
 
 if TYPE_CHECKING:
     from tune_calib.experiments.forecast.needs import Job

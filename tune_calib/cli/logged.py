@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from tune_calib.cli.added import with_options
-from tune_calib.cli.panels import LOOKS
+from tune_calib.spec.request import EXTRAS
 
 _Log = Annotated[
     list[str] | None,
     typer.Option(
         help="follow the trials in tensorboard, wandb or mlflow; repeatable",
-        rich_help_panel=LOOKS,
+        rich_help_panel=EXTRAS,
     ),
 ]
 

@@ -1,11 +1,5 @@
 """Groups of options and of commands, as help has them."""
 
-DATA = "Data"
-TRAINING = "Network, head and recipe"
-SEEDS = "Seeds"
-SEARCHING = "Search"
-LOOKS = "Further looks at finished trials"
-WHERE = "Where it runs, and where results go"
 TABLES = "Tables"
 FORMATS = "Format"
 EVERY = "Every command"

@@ -11,11 +11,12 @@ from tune_calib import console
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
 from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed, typed_of
-from tune_calib.cli.panels import FORMATS, WHERE
+from tune_calib.cli.panels import FORMATS
 from tune_calib.cli.sweep_files import GpuModel
 from tune_calib.errors import UserError, as_option
 from tune_calib.registry import told
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, Scale
+from tune_calib.spec.request import WHERE
 
 if TYPE_CHECKING:
     from tune_calib.experiments.entries import Work

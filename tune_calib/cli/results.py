@@ -13,7 +13,7 @@ import typer
 
 from tune_calib.cli import searches
 from tune_calib.cli.completion import names, published_tables
-from tune_calib.cli.options import DataRoot, StoreRoot
+from tune_calib.cli.options import DataRoot, StoreRoot, StudyStorage
 from tune_calib.cli.panels import TABLES
 from tune_calib.console import echo
 from tune_calib.errors import UserError
@@ -63,7 +63,7 @@ def report(
             rich_help_panel=TABLES,
         ),
     ] = False,
-    study_storage: searches.Storage = None,
+    study_storage: StudyStorage = None,
 ) -> None:
     """Write tables and figures of a sweep or a search and print its table.
 
@@ -205,7 +205,7 @@ def export(
 def status(
     out: Annotated[str, typer.Argument(help="folder or URL of a sweep, a search or a sweep file")],
     watch: Annotated[bool, typer.Option("--watch", help="show its driver at work")] = False,
-    study_storage: searches.Storage = None,
+    study_storage: StudyStorage = None,
 ) -> None:
     """Say what of a sweep or a search is done, and what its driver does.
 

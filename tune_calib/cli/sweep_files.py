@@ -4,7 +4,6 @@ import contextlib
 import json
 import shlex
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,13 +11,13 @@ import typer
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
 from tune_calib.cli.finished import Finished
-from tune_calib.cli.options import known, stoppable
-from tune_calib.cli.panels import WHERE
-from tune_calib.cli.searches import Retry
+from tune_calib.cli.options import stoppable
+from tune_calib.cli.request import with_request
 from tune_calib.console import echo
 from tune_calib.experiments.gpus import GPUS
 from tune_calib.registry import told
 from tune_calib.spec import plugins
+from tune_calib.spec.request import RunRequest, format_command
 
 if TYPE_CHECKING:
     from tune_calib.experiments.run import Ended
@@ -31,17 +30,11 @@ GpuModel = Annotated[
         autocompletion=names(lambda: GPUS),
     ),
 ]
-Cluster = Annotated[
-    str | None, typer.Option(help="a Ray cluster", show_default="the file's", rich_help_panel=WHERE)
-]
 
 
+@with_request(RunRequest)
 def run(
-    file: Annotated[Path, typer.Argument(help="a sweep file; its format: tune-calib schema")],
-    dry_run: DryRun = False,
-    gpu_model: GpuModel = None,
-    address: Cluster = None,
-    retry: Retry = None,
+    request: RunRequest, dry_run: DryRun = False, gpu_model: GpuModel = None
 ) -> Finished | None:
     """Carry a sweep file out; what is done already is not done again.
 
@@ -52,19 +45,18 @@ def run(
     """
     from tune_calib.errors import UserError, as_option
 
-    if retry is not None:
-        known("--retry", retry, ("crashed",))
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
 
     from tune_calib.experiments.entries import refuse_misfits
     from tune_calib.experiments.file import read_sweep_file
 
-    again = _again(file, address)
+    command = format_command("run", request, "retry")
+    again = " ".join([command, *map(shlex.quote, plugins.as_options())])
     with _in_keys():
-        read = read_sweep_file(file)
-        if address is not None:
-            read = read.at_address(address)
+        read = read_sweep_file(request.file)
+        if request.address is not None:
+            read = read.at_address(request.address)
         if gpu_model is not None:
             read = read.for_gpu(gpu_model)
         refuse_misfits(read)
@@ -79,7 +71,9 @@ def run(
             echo(as_option(shown(forecast(read, works))))
             return None
         # A list: the generator would do its work outside of what catches the signals.
-        ended = stoppable(again, lambda: list(run_sweep(read, works, again, retry, tell_settings)))
+        ended = stoppable(
+            again, lambda: list(run_sweep(read, works, again, request.retry, tell_settings))
+        )
         said = _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
@@ -88,12 +82,6 @@ def run(
         echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
     return Finished(read.out, said, [work.asked.given for work in works])
-
-
-def _again(file: Path, address: str | None) -> str:
-    """The command that goes on with a sweep file."""
-    words = ["tune-calib", "run", str(file), *(["--address", address] if address else [])]
-    return shlex.join([*words, *plugins.as_options()])
 
 
 @contextlib.contextmanager

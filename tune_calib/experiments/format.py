@@ -13,23 +13,13 @@ from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import UserError
 from tune_calib.experiments.gpus import GPUS
-from tune_calib.experiments.parts import (
-    Backbone,
-    Dataset,
-    MethodSettings,
-    Name,
-    Part,
-    Settings,
-    Share,
-    listed,
-)
+from tune_calib.experiments.parts import Backbone, Dataset, MethodSettings, Settings
 from tune_calib.paths import refuse_no_path
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.request import Name, Part, Sampling, Share, Words
 from tune_calib.tuning.look import LEAST_DRAWS
-from tune_calib.tuning.search.study import SamplerName
 
 
 class Method(Part):
@@ -84,7 +74,7 @@ class TrialResources(Part):
         return given
 
 
-class SearchOptions(Part):
+class SearchOptions(Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     trials: int | None = Field(None, ge=1)
@@ -93,24 +83,6 @@ class SearchOptions(Part):
     """Budget: heads that are trained (a suggestion trains one for each pair of seeds)."""
     hours: float | None = Field(None, gt=0)
     """Budget: hours of work, those of earlier sessions counted."""
-    sampler: SamplerName = "tpe"
-    """How it suggests."""
-    sampler_seed: int = Field(0, ge=0)
-    """Seed of the sampler."""
-    metric: Annotated[
-        tuple[Annotated[str, Name("metric", METRICS)], ...],
-        BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...]),
-        Field(min_length=1),
-    ] = ("ece",)
-    """A metric on select, or several for a Pareto set."""
-    guard: float = Field(0.01, ge=0, le=1)
-    """Accuracy on select that may be lost, a fraction."""
-    population: int = Field(8, ge=1)
-    """Suggestions that are asked for together (head methods)."""
-    at_once: int | None = Field(None, ge=1)
-    """Ray trials side by side; as many as the cores carry unless given."""
-    scheduler: Literal["none", "asha"] = "none"
-    """asha stops networks that are behind."""
     seeds: Counts | None = None
     """Under which every suggestion is tried; those of the entry unless given."""
 
@@ -119,11 +91,6 @@ class SearchOptions(Part):
         if sum(budget is not None for budget in (self.trials, self.heads, self.hours)) != 1:
             raise ValueError("a search takes exactly one of trials, heads, hours")
         return self
-
-
-Words = Annotated[
-    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
-]
 
 
 class _Where(Part):

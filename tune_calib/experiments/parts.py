@@ -1,112 +1,26 @@
 """What the parts of a sweep file share: strict keys, names of a registry, settings by slot."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
-    field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError, core_schema
 
-from tune_calib.errors import UserError
-from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.request import Name, Part
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
-from tune_calib.spec.strict import check_kind
-from tune_calib.text import nearest
-
-
-class Part(BaseModel):
-    """A part of a sweep file: unknown keys and values of another kind are refused."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, given: Any) -> Any:
-        known = list(cls.model_fields)
-        for key in given if isinstance(given, dict) else ():
-            if key not in known:
-                told = {"key": str(key), "hint": nearest(str(key), known)}
-                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
-        return given
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """What is empty, or a truth value for a number, was not meant."""
-        if isinstance(value, str) and not value.strip():
-            raise ValueError("must not be empty; leave it out")
-        if info.field_name is not None:
-            check_kind(value, cls, info.field_name)
-        return value
-
-
-@dataclass(frozen=True)
-class Name:
-    """A string must be one of the known names.
-
-    Attributes:
-        what: is named, for messages.
-        known: the names; a registry may know more than it lists.
-        joint: what joins several of them.
-    """
-
-    what: str
-    known: Registry[Any]
-    joint: str | None = None
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Checked behind what the type itself demands."""
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """The names, so that an editor offers them; more where a registry knows more."""
-        names = {"enum": list(self.known)}
-        is_open = self.joint is not None or self.known is BACKBONES
-        return {"anyOf": [names, {"type": "string"}]} if is_open else names
-
-    def _check(self, value: str) -> str:
-        for name in value.split(self.joint):
-            if self.joint and not name.strip():
-                raise ValueError(f"{value!r} has an empty part")
-            try:
-                self.known.require(name)
-            except UserError as error:
-                raise ValueError(str(error)) from None
-        return value
-
-
-def listed(value: Any) -> Any:
-    """One text as a list of it."""
-    return (value,) if isinstance(value, str) else value
-
-
-def _share(value: Any) -> Any:
-    """``1/3`` as the number that it means."""
-    over = str(value).removeprefix("1/")
-    return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
-
 
 Dataset = Annotated[str, Name("data set", DATASETS)]
 Backbone = Annotated[str, Name("backbone", BACKBONES)]
-Share = Annotated[
-    float, BeforeValidator(_share, json_schema_input_type=float | str), Field(ge=0, le=1)
-]
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
@@ -140,11 +54,11 @@ class MethodSettings(Part):
 
     model_config = ConfigDict(json_schema_extra=_slot_schema)
 
-    network: dict[str, Any] = {}
+    network: dict[str, Any] = Field(default_factory=dict)
     """Of the network and its method."""
-    head: dict[str, Any] = {}
+    head: dict[str, Any] = Field(default_factory=dict)
     """Of the head and its method."""
-    posthoc: dict[str, Any] = {}
+    posthoc: dict[str, Any] = Field(default_factory=dict)
     """Of the post-hoc method."""
 
     @model_validator(mode="after")
@@ -163,5 +77,5 @@ class MethodSettings(Part):
 class Settings(MethodSettings):
     """Settings by slot, as ``--set slot.key=value`` takes them."""
 
-    data: dict[str, Any] = {}
+    data: dict[str, Any] = Field(default_factory=dict)
     """Of the data: train_fraction, label_noise, imbalance."""

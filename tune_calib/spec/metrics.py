@@ -1,11 +1,13 @@
 """Every metric, with direction, unit and bounds: written once, here."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tune_calib.errors import UserError
 from tune_calib.registry import Registry
+from tune_calib.text import nearest
 
 INF = float("inf")
 LARGE = 1e6  # stands for the bound of a metric that has none, where a finite value is needed
@@ -148,6 +150,29 @@ def searchable_metrics() -> list[str]:
 
 
 NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, o_ece or u_ece"
+
+
+def refuse_unsearchable(metrics: Sequence[str]) -> None:
+    """Refuse metrics that a search cannot optimise together.
+
+    Raises:
+        UserError: one is unknown, named twice, without a best value or not known of suggestions.
+    """
+    for name in metrics:
+        if name not in METRICS:
+            raise UserError(f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}")
+        if METRICS[name].direction is None:
+            raise UserError(f"`metric` {name} {NO_BEST}")
+        if not METRICS[name].is_of_trials:
+            raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
+        if not METRICS[name].is_searchable:
+            raise UserError(
+                f"`metric` {name} is not for searches, whose trials do without it; take one of "
+                f"{', '.join(searchable_metrics())}"
+            )
+        if metrics.count(name) > 1:
+            raise UserError(f"`metric` {name} is given twice")
+
 
 # What is recorded of a network on each split, train among them: whether it fits its training
 # images, and is over- or under-confident.

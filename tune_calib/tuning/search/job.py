@@ -4,7 +4,7 @@ import json
 import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tune_calib.engine.imports import names_of
 from tune_calib.engine.store import Store
@@ -18,6 +18,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import QUICK, Recipe
+from tune_calib.spec.request import SamplerName, SchedulerName
 from tune_calib.spec.settings import as_begun, suited_to
 from tune_calib.spec.space import Point
 from tune_calib.text import option_words, typed
@@ -25,7 +26,6 @@ from tune_calib.tuning.folder import identity_of
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage
-from tune_calib.tuning.search.study import SamplerName
 from tune_calib.tuning.site import Site
 
 
@@ -52,7 +52,7 @@ class Question:
     objective: Objective
     sampler: SamplerName = "tpe"
     sampler_seed: int = 0
-    scheduler: Literal["none", "asha"] = "none"
+    scheduler: SchedulerName = "none"
     population: int = 8
     lag: int = 2
 

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tune_calib.errors import UserError
-from tune_calib.spec.metrics import METRICS, NO_BEST, column, searchable_metrics
+from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
 from tune_calib.spec.names import is_chance
-from tune_calib.text import nearest
 
 Row = Mapping[str, Any]
 """A row of the table ``trials``."""
@@ -46,27 +44,12 @@ class Objective:
     guard: float
 
     def __post_init__(self) -> None:
-        """Refuse metrics and guards that are not.
+        """Refuse metrics that no search may optimise.
 
         Raises:
-            UserError: a metric is unknown, named twice or not known on ``select``.
+            UserError: there is such a one.
         """
-        for name in self.metrics:
-            if name not in METRICS:
-                raise UserError(f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}")
-            if METRICS[name].direction is None:
-                raise UserError(f"`metric` {name} {NO_BEST}")
-            if not METRICS[name].is_of_trials:
-                raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
-            if not METRICS[name].is_searchable:
-                raise UserError(
-                    f"`metric` {name} is not for searches, whose trials do without it; take one of "
-                    f"{', '.join(searchable_metrics())}"
-                )
-            if self.metrics.count(name) > 1:
-                raise UserError(f"`metric` {name} is given twice")
-        if not 0 <= self.guard <= 1:
-            raise UserError(f"`guard` must be within 0 and 1, got {self.guard:g}")
+        refuse_unsearchable(self.metrics)
 
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:

@@ -8,7 +8,7 @@ interrupted goes on as if nothing had happened.
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -19,12 +19,12 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.request import SamplerName
 from tune_calib.spec.space import Choice, Point, Space
 from tune_calib.tuning.search.as_asked import StudyAsAsked
 from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.recent_tpe import RecentTPESampler
 
-SamplerName = Literal["tpe", "random", "nsga2", "grid"]
 STATUS = "status"
 WORST = "worst"
 OPEN = ("running", "waiting")

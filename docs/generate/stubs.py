@@ -1,0 +1,70 @@
+"""Stubs of what Python is offered, for editors and type checkers.
+
+``python -m docs.generate.stubs`` writes ``tune_calib/__init__.pyi``, and ``tests/api/test_calls.py``
+holds it true.
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import tune_calib
+from tune_calib.api.request import format_type
+
+PATH = Path(tune_calib.__file__).with_suffix(".pyi")
+_CALLS = ("ablate", "compare", "search", "evaluate", "run", "open_results")
+_HEAD = '''"""What Python is offered; made by ``python -m docs.generate.stubs``."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal
+
+from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.library.calibrated import load_calibrated as load_calibrated
+from tune_calib.library.estimators import PostHocEstimator
+from tune_calib.library.report import calibration_report as calibration_report
+from tune_calib.library.retrained import RetrainedHead as RetrainedHead
+from tune_calib.spec import plugins as plugins
+'''
+
+
+def build_stubs() -> str:
+    """Return the text of the stub file."""
+    parts = [_HEAD]
+    parts += [_function(name, getattr(tune_calib, name)) for name in _CALLS]
+    parts += [_class(name, getattr(tune_calib, name)) for name in tune_calib.ESTIMATORS]
+    return "\n".join(parts)
+
+
+def _function(name: str, call: Any) -> str:
+    signature = inspect.signature(call)
+    lines, is_keyword = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword:
+            is_keyword = True
+            lines.append("    *,")
+        lines.append(f"    {_parameter(parameter)},")
+    returned = format_type(signature.return_annotation)
+    return "\n".join([f"def {name}(", *lines, f") -> {returned}: ..."])
+
+
+def _class(name: str, estimator: Any) -> str:
+    fields = [
+        _parameter(each)
+        for each in inspect.signature(estimator.__init__).parameters.values()
+        if each.name != "self"
+    ]
+    head = f"class {name}(PostHocEstimator):"
+    if not fields:
+        return f"{head} ..."
+    return f"{head}\n    def __init__(self, *, {', '.join(fields)}) -> None: ..."
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    kind = format_type(parameter.annotation)
+    is_required = parameter.default is parameter.empty
+    return f"{parameter.name}: {kind}" + ("" if is_required else f" = {parameter.default!r}")
+
+
+if __name__ == "__main__":
+    PATH.write_text(build_stubs())

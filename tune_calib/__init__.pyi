@@ -1,0 +1,152 @@
+"""What Python is offered; made by ``python -m docs.generate.stubs``."""
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, Literal
+
+from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.library.calibrated import load_calibrated as load_calibrated
+from tune_calib.library.estimators import PostHocEstimator
+from tune_calib.library.report import calibration_report as calibration_report
+from tune_calib.library.retrained import RetrainedHead as RetrainedHead
+from tune_calib.spec import plugins as plugins
+
+def ablate(
+    ladder: str,
+    *,
+    dataset: str = 'digits',
+    imported: str | None = None,
+    data_root: str | PathLike[str] | None = None,
+    holdout: str | None = None,
+    norm: str | list[list[float]] | None = None,
+    backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    epochs: int | None = None,
+    head_epochs: int | None = None,
+    recipe: str | None = None,
+    set: dict[str, Any] | None = None,
+    portable: bool = False,
+    seeds: int | None = None,
+    network_seeds: int | None = None,
+    head_seeds: int | None = None,
+    out: str | PathLike[str] | None = None,
+    store: str | PathLike[str] | None = None,
+    address: str | None = None,
+    gpus: float = 0.0,
+    shift: str | Sequence[str] = (),
+    bootstrap: int = 0,
+    profile: bool = False,
+    controls: bool = False,
+    log: str | Sequence[str] | None = None,
+    plugin: str | Sequence[str] | None = None,
+) -> OpenSweep: ...
+def compare(
+    methods: str | Sequence[str] | None = None,
+    *,
+    dataset: str = 'digits',
+    imported: str | None = None,
+    data_root: str | PathLike[str] | None = None,
+    holdout: str | None = None,
+    norm: str | list[list[float]] | None = None,
+    backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    epochs: int | None = None,
+    head_epochs: int | None = None,
+    recipe: str | None = None,
+    set: dict[str, Any] | None = None,
+    portable: bool = False,
+    seeds: int | None = None,
+    network_seeds: int | None = None,
+    head_seeds: int | None = None,
+    out: str | PathLike[str] | None = None,
+    store: str | PathLike[str] | None = None,
+    address: str | None = None,
+    gpus: float = 0.0,
+    shift: str | Sequence[str] = (),
+    bootstrap: int = 0,
+    profile: bool = False,
+    all: str | None = None,
+    own_recipes: bool = False,
+    log: str | Sequence[str] | None = None,
+    plugin: str | Sequence[str] | None = None,
+) -> OpenSweep: ...
+def search(
+    method: str,
+    *,
+    dataset: str = 'digits',
+    imported: str | None = None,
+    data_root: str | PathLike[str] | None = None,
+    holdout: str | None = None,
+    norm: str | list[list[float]] | None = None,
+    backbone: str | None = None,
+    weights: str | PathLike[str] | None = None,
+    epochs: int | None = None,
+    head_epochs: int | None = None,
+    recipe: str | None = None,
+    set: dict[str, Any] | None = None,
+    portable: bool = False,
+    seeds: int | None = None,
+    network_seeds: int | None = None,
+    head_seeds: int | None = None,
+    out: str | PathLike[str] | None = None,
+    store: str | PathLike[str] | None = None,
+    address: str | None = None,
+    gpus: float = 0.0,
+    sampler: Literal['tpe', 'random', 'nsga2', 'grid'] = 'tpe',
+    sampler_seed: int = 0,
+    metric: str | Sequence[str] = ('ece',),
+    guard: float = 0.01,
+    population: int = 8,
+    at_once: int | None = None,
+    scheduler: Literal['none', 'asha'] = 'none',
+    study_storage: str | None = None,
+    retry: Literal['crashed'] | None = None,
+    trials: int = 64,
+    own_recipes: bool = False,
+    log: str | Sequence[str] | None = None,
+    plugin: str | Sequence[str] | None = None,
+) -> OpenSearch: ...
+def evaluate(
+    out: str | PathLike[str],
+    *,
+    shift: str | Sequence[str] = (),
+    bootstrap: int = 0,
+    study_storage: str | None = None,
+    seeds: int = 5,
+    extend: bool = False,
+    log: str | Sequence[str] | None = None,
+    plugin: str | Sequence[str] | None = None,
+) -> OpenSweep: ...
+def run(
+    file: str | PathLike[str],
+    *,
+    retry: Literal['crashed'] | None = None,
+    address: str | None = None,
+    log: str | Sequence[str] | None = None,
+    plugin: str | Sequence[str] | None = None,
+) -> OpenSweepFile: ...
+def open_results(
+    out: str | PathLike[str],
+    *,
+    study_storage: str | None = None,
+) -> OpenSweep | OpenSearch | OpenSweepFile: ...
+class BetaCalibration(PostHocEstimator): ...
+class DirichletCalibration(PostHocEstimator):
+    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None: ...
+class EnsembleTemperatureScaling(PostHocEstimator):
+    def __init__(self, *, loss: Literal['brier', 'nll'] = 'brier') -> None: ...
+class HistogramBinning(PostHocEstimator):
+    def __init__(self, *, bins: int = 10, binning: Literal['equal_mass', 'equal_width'] = 'equal_mass') -> None: ...
+class IsotonicCalibration(PostHocEstimator): ...
+class MatrixScaling(PostHocEstimator):
+    def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None: ...
+class MulticlassIsotonicCalibration(PostHocEstimator): ...
+class SplineCalibration(PostHocEstimator):
+    def __init__(self, *, knots: int = 6) -> None: ...
+class StructuredMatrixScaling(PostHocEstimator):
+    def __init__(self, *, lambda_intercept: float = 1.0, lambda_diagonal: float = 1.0, lambda_off_diagonal: float = 1.0) -> None: ...
+class StructuredVectorScaling(PostHocEstimator):
+    def __init__(self, *, lambda_intercept: float = 1.0, lambda_diagonal: float = 1.0) -> None: ...
+class TemperatureScaling(PostHocEstimator):
+    def __init__(self, *, fit: Literal['nll', 'grid_ece', 'grid_nll'] = 'nll') -> None: ...
+class VectorScaling(PostHocEstimator): ...

@@ -1,0 +1,135 @@
+"""Functions whose arguments are the fields of a request, each documented."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from os import PathLike
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from tune_calib.errors import UserError
+from tune_calib.spec.request import PATH, TEXT, Part, build_request, is_argument, shown_as
+from tune_calib.text import nearest
+
+R = TypeVar("R", bound=Part)
+T = TypeVar("T")
+
+Words = str | Sequence[str]
+ALWAYS = {
+    "log": "loggers that follow the trials: tensorboard, wandb, mlflow",
+    "plugin": "files or modules that register methods, metrics and the like",
+}
+"""Arguments of every function that runs trials, with their descriptions."""
+
+
+def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a function the fields of a request as arguments, and document them.
+
+    Args:
+        model: of the request. The function takes the request first, then ``log`` and ``plugin``
+            as the caller gave them.
+    """
+
+    def decorate(function: Callable[..., T]) -> Callable[..., T]:
+        signature = _signature(model, inspect.signature(function).return_annotation)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> T:
+            name = function.__name__
+            for key in kwargs:
+                if key not in signature.parameters:
+                    hint = nearest(key, list(signature.parameters))
+                    raise UserError(f"{name}: unknown `{key}`{hint}")
+            try:
+                given = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                raise UserError(f"{name}: {error}") from None
+            log, plugin = (_words(name, key, given.pop(key, None)) for key in ALWAYS)
+            try:
+                request = build_request(model, given)
+            except UserError as error:
+                raise UserError(f"{name}: {error}") from None
+            return function(request, log, plugin)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__annotations__ = {
+            **{key: each.annotation for key, each in signature.parameters.items()},
+            "return": signature.return_annotation,
+        }
+        call.__doc__ = _document(model, inspect.getdoc(function) or "")
+        return call
+
+    return decorate
+
+
+def _signature(model: type[Part], returned: Any) -> inspect.Signature:
+    names = sorted(model.model_fields, key=lambda name: not is_argument(model, name))
+    parameters = []
+    for name in names:
+        field = model.model_fields[name]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        if is_argument(model, name):
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        default = inspect.Parameter.empty if field.is_required() else field.default
+        parameters.append(
+            inspect.Parameter(
+                name, kind, default=default, annotation=_accepted(field.rebuild_annotation())
+            )
+        )
+    parameters += [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Words | None
+        )
+        for name in ALWAYS
+    ]
+    return inspect.Signature(parameters, return_annotation=returned)
+
+
+def _accepted(annotation: Any) -> Any:
+    """Return what a caller may give for a field: paths as texts, several as a list or alone."""
+    kind, parts = get_origin(annotation), get_args(annotation)
+    if kind is Annotated:
+        is_path = any(each in (TEXT, PATH) for each in parts[1:])
+        return str | PathLike[str] if is_path else _accepted(parts[0])
+    if kind in (Union, UnionType):
+        return functools.reduce(lambda one, other: one | other, map(_accepted, parts))
+    if kind is tuple:
+        return Words
+    return annotation
+
+
+def _document(model: type[Part], text: str) -> str:
+    """Put a section on the arguments into a docstring, before the sections that it has."""
+    lines = []
+    for name, parameter in _signature(model, None).parameters.items():
+        about = ALWAYS.get(name)
+        if about is None:
+            about, shown = str(model.model_fields[name].description), shown_as(model, name)
+            if shown.default is not None:
+                about += f" (default: {shown.default})"
+            elif parameter.default and parameter.default is not inspect.Parameter.empty:
+                about += f" (default: {parameter.default!r})"
+        lines.append(f"    {name} ({format_type(parameter.annotation)}): {about}.")
+    before, mark, behind = text.partition("Returns:")
+    return f"{before}Args:\n" + "\n".join(lines) + f"\n\n{mark}{behind}"
+
+
+def format_type(annotation: Any) -> str:
+    """Return a type as it stands in a signature, e.g. ``str | None``."""
+    kind, parts = get_origin(annotation), get_args(annotation)
+    if kind in (Union, UnionType):
+        return " | ".join(map(format_type, parts))
+    if annotation is NoneType:
+        return "None"
+    if kind is Literal:
+        return f"Literal[{', '.join(map(repr, parts))}]"
+    if kind is not None:
+        return f"{kind.__name__}[{', '.join(map(format_type, parts))}]"
+    return str(getattr(annotation, "__name__", annotation))
+
+
+def _words(name: str, key: str, value: Any) -> tuple[str, ...]:
+    words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
+    if not all(isinstance(each, str | PathLike) for each in words):
+        raise UserError(f"{name}: `{key}` must be a text or a list of texts, got {value!r}")
+    return tuple(map(str, words))

@@ -1,0 +1,153 @@
+"""Options of a command, made from the fields of a request."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import typer
+import yaml
+
+from tune_calib.cli.completion import names
+from tune_calib.errors import UserError
+from tune_calib.experiments.yaml_text import UnfoldedError, value_of
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.request import Part, build_request, is_argument, shown_as
+
+R = TypeVar("R", bound=Part)
+
+
+def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of a request.
+
+    Args:
+        model: of the request. The command takes the request first, and options of its own, of a
+            terminal alone, behind it.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def run(**options: Any) -> Any:
+            given = {name: options.pop(name) for name in model.model_fields}
+            return command(read(model, given), **options)
+
+        _, *own = (
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(command).parameters.values()
+        )
+        fields = sorted(model.model_fields, key=lambda name: not is_argument(model, name))
+        # Typer reads the options of a command from its signature.
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [*(_parameter(model, name) for name in fields), *own]
+        )
+        return run
+
+    return decorate
+
+
+def option_of(model: type[Part], name: str) -> Any:
+    """Return the annotation by which Typer makes an option of a field."""
+    shown, field = shown_as(model, name), model.model_fields[name]
+    kind = _type_of(name, field.annotation, is_required=field.is_required())
+    further: dict[str, Any] = {"help": field.description}
+    if shown.names is not None:
+        further["autocompletion"] = names(shown.names)
+    if not shown.panel:
+        return Annotated[kind, typer.Argument(**further)]
+    if shown.default is not None:
+        further["show_default"] = shown.default
+    if shown.metavar is not None:
+        further["metavar"] = shown.metavar
+    if name == "gpus":
+        further["parser"] = _share
+    flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
+    return Annotated[kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)]
+
+
+def _parameter(model: type[Part], name: str) -> inspect.Parameter:
+    field = model.model_fields[name]
+    default = inspect.Parameter.empty if field.is_required() else field.default
+    is_several = get_origin(_plain(field.annotation)) is tuple
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if is_several else default,
+        annotation=option_of(model, name),
+    )
+
+
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without None and without what validates it."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    parts = [each for each in get_args(annotation) if each is not type(None)]
+    is_optional = type(None) in get_args(annotation)
+    return _plain(parts[0]) if is_optional else annotation
+
+
+def _type_of(name: str, annotation: Any, is_required: bool) -> Any:
+    """Return the type that a word on the command line has."""
+    kind = _plain(annotation)
+    if name == "set" or get_origin(kind) is tuple:
+        return list[str] | None
+    if name == "norm" or get_origin(kind) is Literal:
+        kind = str
+    is_optional = type(None) in get_args(annotation)
+    return kind | None if is_optional and not is_required else kind
+
+
+def read(model: type[R], given: Mapping[str, Any]) -> R:
+    """Return the request that the values of options make.
+
+    Raises:
+        UserError: one is wrong.
+    """
+    values = dict(given)
+    for name, field in model.model_fields.items():
+        # Typer gives an empty list where an option of several values is not typed.
+        if not values[name] and get_origin(_plain(field.annotation)) is tuple:
+            values[name] = field.default
+    if values.get("norm") is not None:
+        values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
+    if "set" in values:
+        values["set"] = _settings(values["set"] or [])
+    return build_request(model, values)
+
+
+def _share(text: str) -> float:
+    """Return ``1/3`` as the number that it means."""
+    over = str(text).removeprefix("1/")
+    is_share = over != str(text) and over.isdigit() and int(over) > 0
+    try:
+        return 1 / int(over) if is_share else float(text)
+    except (ValueError, OverflowError):
+        raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
+
+
+def _settings(texts: list[str]) -> dict[str, Any] | None:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, value = _setting(text)
+        if name in found:
+            raise UserError(f"--set {name} is given twice; name it once")
+        found[name] = value
+    return found or None
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    setting, equals, value = text.partition("=")
+    if not equals or "." not in setting:
+        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(SLOTS)}")
+    if not value.strip():
+        raise UserError(f"--set {text}: give it a value; null is none")
+    try:
+        return setting, _value(f"--set {text}", value)
+    except UnfoldedError as error:
+        raise UserError(f"--set {setting}: {error}") from None
+
+
+def _value(typed_: str, value: str) -> Any:
+    try:
+        return value_of(value)
+    except (yaml.YAMLError, ValueError):
+        raise UserError(f"{typed_}: {value!r} is not a value") from None

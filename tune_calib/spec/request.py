@@ -1,0 +1,471 @@
+"""What can be requested of a ladder, a comparison, a search or an evaluation: one model for all.
+
+The Python functions take the fields of these models as arguments, and the options of the commands
+are made from them (``api.request``, ``cli.request``): name, type, default, range and description of
+an option stand here alone.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
+
+from tune_calib.errors import UserError
+from tune_calib.registry import Registry
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.space import SPACES
+from tune_calib.spec.strict import check_kind
+from tune_calib.text import command_line, complaint, nearest, shown, typed
+
+DATA = "Data"
+TRAINING = "Network, head and recipe"
+SEEDS = "Seeds"
+SEARCHING = "Search"
+EXTRAS = "Further looks at finished trials"
+WHERE = "Where it runs, and where results go"
+
+SamplerName = Literal["tpe", "random", "nsga2", "grid"]
+SchedulerName = Literal["none", "asha"]
+SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
+SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
+
+
+class Part(BaseModel):
+    """A part of a request: unknown keys and values of another kind are refused."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, given: Any) -> Any:
+        known = list(cls.model_fields)
+        for key in given if isinstance(given, dict) else ():
+            if key not in known:
+                told = {"key": str(key), "hint": nearest(str(key), known)}
+                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
+        return given
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        """What is empty, or a truth value for a number, was not meant."""
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("must not be empty; leave it out")
+        if info.field_name is not None:
+            check_kind(value, cls, info.field_name)
+        return value
+
+
+@dataclass(frozen=True)
+class Name:
+    """A string must be one of the known names.
+
+    Attributes:
+        what: is named, for messages.
+        known: the names; a registry may know more than it lists.
+        joint: what joins several of them.
+    """
+
+    what: str
+    known: Registry[Any]
+    joint: str | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Checked behind what the type itself demands."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """The names, so that an editor offers them; more where a registry knows more."""
+        names = {"enum": list(self.known)}
+        is_open = self.joint is not None or self.known is BACKBONES
+        return {"anyOf": [names, {"type": "string"}]} if is_open else names
+
+    def _check(self, value: str) -> str:
+        for name in value.split(self.joint):
+            if self.joint and not name.strip():
+                raise ValueError(f"{value!r} has an empty part")
+            try:
+                self.known.require(name)
+            except UserError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How help shows a field, beside its name, default and description.
+
+    Attributes:
+        panel: group of options; empty for an argument that needs no name.
+        default: the default in words, where ``None`` stands for something.
+        metavar: what stands for the value, where its type does not say it.
+        names: values that a shell completes.
+    """
+
+    panel: str = ""
+    default: str | None = None
+    metavar: str | None = None
+    names: Callable[[], Iterable[str]] | None = None
+
+
+ARGUMENT = Shown()
+
+
+def listed(value: Any) -> Any:
+    """Return one text as a tuple of it, and a list as a tuple."""
+    if isinstance(value, str | PathLike):
+        return (fspath(value),)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _as_text(value: Any) -> Any:
+    return fspath(value) if isinstance(value, PathLike) else value
+
+
+def _as_path(value: Any) -> Any:
+    return Path(value) if isinstance(value, str | PathLike) else value
+
+
+def _as_share(value: Any) -> Any:
+    """Return ``1/3`` as the number that it means."""
+    over = str(value).removeprefix("1/")
+    return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
+
+
+def plain(name: str, value: Any) -> Any:
+    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists.
+
+    Raises:
+        ValueError: no file can hold it.
+    """
+    try:
+        return json.loads(json.dumps(value, default=lambda array: array.tolist()))
+    except (TypeError, ValueError, AttributeError):
+        raise ValueError(
+            f"{name}: {shown(value)} is no number, text, truth value or list of such"
+        ) from None
+
+
+def _as_settings(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {str(name): plain(str(name), each) for name, each in value.items()}
+
+
+def _as_constants(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else plain("constants", value)
+
+
+TEXT, PATH = BeforeValidator(_as_text), BeforeValidator(_as_path)
+Text = Annotated[str, TEXT]
+AnyPath = Annotated[Path, PATH]
+Words = Annotated[
+    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
+]
+Share = Annotated[
+    float, BeforeValidator(_as_share, json_schema_input_type=float | str), Field(ge=0, le=1)
+]
+
+
+class DataRequest(Part):
+    """Which data."""
+
+    dataset: Annotated[str, Shown(DATA, names=lambda: DATASETS)] = "digits"
+    """see: tune-calib list datasets"""
+    imported: Annotated[str | None, Shown(DATA)] = None
+    """instead of a data set: NAME that tune-calib import took in"""
+    data_root: Annotated[AnyPath | None, Shown(DATA)] = None
+    """folder that holds the data set"""
+    holdout: Annotated[str | None, Shown(DATA, "train")] = None
+    """part that select and calib are of: train, test"""
+    norm: Annotated[
+        str | list[list[float]] | None,
+        BeforeValidator(_as_constants),
+        Shown(DATA, "the data set's"),
+    ] = None
+    """constants of the pixels: a name, dataset, or a list of means and one of deviations"""
+
+
+class TrainingRequest(Part):
+    """How networks and heads are trained."""
+
+    backbone: Annotated[str | None, Shown(TRAINING, "the recipe's", names=lambda: BACKBONES)] = None
+    """see: tune-calib list backbones; or FILE.py:FUNCTION"""
+    weights: Annotated[AnyPath | None, Shown(TRAINING)] = None
+    """safetensors file of a network that is not trained"""
+    epochs: Annotated[int | None, Shown(TRAINING, "the recipe's")] = None
+    """epochs of the network"""
+    head_epochs: Annotated[int | None, Shown(TRAINING, "the recipe's")] = None
+    """epochs of the heads"""
+    recipe: Annotated[str | None, Shown(TRAINING, "quick", names=lambda: RECIPES)] = None
+    """see: tune-calib list recipes"""
+    set: Annotated[
+        dict[str, Any] | None,
+        BeforeValidator(_as_settings),
+        Shown(TRAINING, metavar="SLOT.KEY=VALUE"),
+    ] = None
+    """any setting, e.g. head.gamma=0.9; repeatable"""
+    portable: Annotated[bool, Shown(TRAINING)] = False
+    """the same numbers on x86 machines, a little slower"""
+
+
+class SeedsRequest(Part):
+    """Under which seeds."""
+
+    seeds: Annotated[int | None, Shown(SEEDS, "1")] = Field(None, ge=1)
+    """how many; network and head vary together"""
+    network_seeds: Annotated[int | None, Shown(SEEDS)] = Field(None, ge=1)
+    """how many networks, crossed with heads"""
+    head_seeds: Annotated[int | None, Shown(SEEDS)] = Field(None, ge=1)
+    """how many heads for each network"""
+
+    @model_validator(mode="after")
+    def _not_both(self) -> "SeedsRequest":
+        if self.seeds is not None and (self.network_seeds or self.head_seeds):
+            raise ValueError(
+                "`seeds` varies both together; give it, or `network_seeds` and `head_seeds`"
+            )
+        return self
+
+
+class WhereRequest(Part):
+    """Where trials run, and where results go."""
+
+    out: Annotated[Text | None, Shown(WHERE, "a folder in runs/", "PATH")] = None
+    """folder or URL of results"""
+    store: Annotated[Text | None, Shown(WHERE, "OUT/store", "PATH")] = None
+    """folder or URL of artifacts"""
+    address: Annotated[str | None, Shown(WHERE, "this machine")] = None
+    """a Ray cluster; auto finds it"""
+    gpus: Annotated[Share, Shown(WHERE)] = 0.0
+    """GPUs of a trial: 0, 1 or 1/k"""
+
+
+class ExtrasRequest(Part):
+    """What finished trials are evaluated on besides."""
+
+    shift: Annotated[Words, Shown(EXTRAS)] = ()
+    """look at finished trials on corruptions, noise, a data set (several times)"""
+    bootstrap: Annotated[int, Shown(EXTRAS)] = 0
+    """draws of the test samples, for intervals of finished trials"""
+
+
+class TrialsRequest(WhereRequest, SeedsRequest, TrainingRequest, DataRequest):
+    """What ladders, comparisons and searches have in common."""
+
+
+class LadderRequest(ExtrasRequest, TrialsRequest):
+    """What ladders and comparisons have in common."""
+
+    profile: Annotated[bool, Shown(WHERE)] = False
+    """write where the time of an epoch of a network went"""
+
+
+class AblateRequest(LadderRequest):
+    """An ablation ladder."""
+
+    ladder: Annotated[str, Shown(names=lambda: LADDERS)]
+    """see: tune-calib list ladders"""
+    controls: Annotated[bool, Shown(TRAINING)] = False
+    """add the controls"""
+
+
+class CompareRequest(LadderRequest):
+    """Methods beside each other."""
+
+    methods: Annotated[Words | None, Shown(names=lambda: METHODS)] = None
+    """tune-calib list methods; several as ls+mac_cal+temperature"""
+    all: Annotated[str | None, Shown(TRAINING, names=lambda: ("posthoc", "head", "network"))] = None
+    """every method of a kind beside vanilla: posthoc, head, network"""
+    own_recipes: Annotated[bool, Shown(TRAINING)] = False
+    """each method as its authors train it"""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "CompareRequest":
+        if (self.methods is None) == (self.all is None):
+            raise ValueError("name methods, or take `all` with a kind: posthoc, head or network")
+        return self
+
+
+class Sampling(Part):
+    """How a search suggests settings, and what it looks for."""
+
+    sampler: Annotated[SamplerName, Shown(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
+    """how it suggests: tpe, random, nsga2, grid"""
+    sampler_seed: Annotated[int, Shown(SEARCHING)] = Field(0, ge=0)
+    """seed of the sampler"""
+    metric: Annotated[
+        tuple[Annotated[str, Name("metric", METRICS)], ...],
+        BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...]),
+        Field(min_length=1),
+        Shown(SEARCHING, "ece", names=searchable_metrics),
+    ] = ("ece",)
+    """on select, see: tune-calib list metrics; several give a Pareto set"""
+    guard: Annotated[float, Shown(SEARCHING)] = Field(0.01, ge=0, le=1)
+    """accuracy on select that may be lost, a fraction"""
+    population: Annotated[int, Shown(SEARCHING)] = Field(8, ge=1)
+    """suggestions asked for together (head methods)"""
+    at_once: Annotated[int | None, Shown(WHERE, "all cores")] = Field(None, ge=1)
+    """Ray trials side by side"""
+    scheduler: Annotated[SchedulerName, Shown(SEARCHING, names=lambda: SCHEDULERS)] = "none"
+    """asha stops networks that are behind; none"""
+
+    @field_validator("metric")
+    @classmethod
+    def _searchable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        try:
+            refuse_unsearchable(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+
+class Retry(Part):
+    """What a run tries again."""
+
+    retry: Annotated[Literal["crashed"] | None, Shown(WHERE, names=lambda: ("crashed",))] = None
+    """try again what ended so: crashed"""
+
+
+class Storage(Part):
+    """Where the study of a search is."""
+
+    study_storage: Annotated[str | None, Shown(WHERE, "a file")] = None
+    """URL of the database of a search's study"""
+
+
+class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
+    """A search of the settings of a method."""
+
+    method: Annotated[str, Shown(names=lambda: SPACES)]
+    """see: tune-calib list spaces"""
+    trials: Annotated[int, Shown(SEARCHING)] = Field(64, ge=1)
+    """suggestions to try"""
+    own_recipes: Annotated[bool, Shown(TRAINING)] = False
+    """each method as its authors train it"""
+
+
+class ResumeRequest(Retry, Storage):
+    """A search that goes on."""
+
+    out: Annotated[Text, ARGUMENT]
+    """folder or URL of a search"""
+    trials: Annotated[int, Shown(SEARCHING)] = Field(0, ge=0)
+    """suggestions to try in all, where these are more than before"""
+
+
+class EvaluateRequest(Storage, ExtrasRequest):
+    """A read of the test split, for the chosen trial of a search."""
+
+    out: Annotated[Text, ARGUMENT]
+    """folder or URL of a search"""
+    seeds: Annotated[int, Shown(SEEDS)] = Field(5, ge=1)
+    """fresh seeds of networks and heads"""
+    extend: Annotated[bool, Shown(SEEDS)] = False
+    """read test again, under more seeds"""
+
+
+class RunRequest(Retry):
+    """A sweep file."""
+
+    file: Annotated[AnyPath, ARGUMENT]
+    """a sweep file; its format: tune-calib schema"""
+    address: Annotated[str | None, Shown(WHERE, "the file's")] = None
+    """a Ray cluster; auto finds it"""
+
+
+R = TypeVar("R", bound=Part)
+
+
+def shown_as(model: type[Part], name: str) -> Shown:
+    """Return how help shows a field of a request."""
+    return next(each for each in model.model_fields[name].metadata if isinstance(each, Shown))
+
+
+def is_argument(model: type[Part], name: str) -> bool:
+    """Whether a field is given without its name, as the first one of a command or call."""
+    return not shown_as(model, name).panel
+
+
+def build_request(model: type[R], values: Mapping[str, Any]) -> R:
+    """Validate what is requested.
+
+    Args:
+        model: of the request.
+        values: by field; strict, so that a text is no number.
+
+    Raises:
+        UserError: a field is wrong; the message names it in backticks.
+    """
+    try:
+        return model.model_validate(dict(values), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+    is_told = "`" in first["msg"] or "unknown" in first["msg"]  # it names the field itself
+    if first["type"] == "value_error" and is_told:
+        raise UserError(complaint(first))
+    if not first["loc"]:
+        raise UserError(complaint(first))
+    name = str(first["loc"][0])
+    if first["type"] == "missing":
+        raise UserError(f"`{name}` is missing")
+    if first["type"] == "value_error" and name == "set":
+        raise UserError(f"`set` {complaint(first)}")
+    known = shown_as(model, name).names
+    if first["type"] == "literal_error" and known is not None:
+        hint = nearest(str(first["input"]), list(known()))
+        raise UserError(f"unknown `{name}` {shown(first['input'])}{hint}")
+    raise UserError(f"`{name}` {complaint(first)}, got {shown(first['input'])}")
+
+
+def format_command(name: str, request: Part, *without: str) -> str:
+    """Return the command line of a request; what stands at its default is left out.
+
+    Args:
+        name: of the command.
+        request: what is requested.
+        without: fields that it leaves out.
+    """
+    words = ["tune-calib", name]
+    options: list[str] = []
+    for key, field in type(request).model_fields.items():
+        value = getattr(request, key)
+        if value is None or value == field.default or key in without:
+            continue
+        if is_argument(type(request), key):
+            words += map(str, listed(str(value) if isinstance(value, Path) else value))
+        else:
+            options += _option(f"--{key.replace('_', '-')}", value)
+    return command_line([*words, *options])
+
+
+def _option(option: str, value: Any) -> Sequence[str]:
+    if value is True:
+        return [option]
+    if isinstance(value, Mapping):
+        return [word for key, each in value.items() for word in (option, f"{key}={typed(each)}")]
+    if isinstance(value, list):  # constants are one value
+        return [option, json.dumps(value)]
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for each in values for word in (option, str(each))]

@@ -1,0 +1,115 @@
+"""From a request to what is run: settings by slot, seeds, a recipe, and the rungs of a ladder."""
+
+from typing import Any
+
+from tune_calib.errors import UserError
+from tune_calib.spec import plugins
+from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.ladder import LADDERS, Ladder, refuse_unused
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
+from tune_calib.spec.pipelines import all_of, require_kind, require_methods, side_by_side
+from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest, TrialsRequest
+from tune_calib.spec.settings import refuse_unknown_names
+
+
+def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
+    """Return the settings by slot that a request gives.
+
+    Raises:
+        UserError: a setting has no slot, is none, or is given twice, or a name is unknown.
+    """
+    weights, imported = request.weights, request.imported
+    if weights is not None and request.epochs is not None:
+        raise UserError(
+            "`weights` is a network that is not trained: leave `epochs` out; to train it on, "
+            f"`set` network.weights={weights}"
+        )
+    if imported is not None and request.dataset != "digits":
+        raise UserError("`imported` takes the place of `dataset`; give one of them")
+    given: dict[str, dict[str, Any]] = {"data": {"dataset": request.dataset}}
+    if imported is not None:
+        given = {"data": {"dataset": IMPORTED, "imported": imported}}
+    for slot, key, option in (
+        ("data", "holdout", request.holdout),
+        ("data", "norm", request.norm),
+        ("network", "backbone", request.backbone),
+        ("network", "weights", str(weights) if weights is not None else None),
+        ("network", "epochs", request.epochs if weights is None else 0),
+        ("head", "epochs", request.head_epochs),
+        ("network", "portable", request.portable or None),
+    ):
+        if option is not None:
+            given.setdefault(slot, {})[key] = option
+    for name, value in (request.set or {}).items():
+        slot, key = _slot_and_key(name)
+        if key in given.get(slot, {}):
+            raise UserError(
+                f"`set` {name} is given twice (`dataset`, `backbone`, `epochs`, `head_epochs`, "
+                "`weights`, `holdout` and `norm` give settings too); name it once"
+            )
+        given.setdefault(slot, {})[key] = value
+    network = given.get("network", {})
+    if isinstance(named := network.get("backbone"), str):
+        network["backbone"] = plugins.backbone(named)
+    refuse_unknown_names(given)
+    return given
+
+
+def _slot_and_key(name: str) -> tuple[str, str]:
+    slot, dot, key = name.partition(".")
+    if not dot or slot not in SLOTS:
+        raise UserError(f"`set` {name}: write slot.key with slot one of {', '.join(SLOTS)}")
+    if key in NOT_SETTINGS:
+        raise UserError(f"`set` {name}: the {key} is not a setting; the ladder or `seeds` names it")
+    return slot, key
+
+
+def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Asked]:
+    """Return the rungs that a request runs, and their settings, seeds and recipe.
+
+    Raises:
+        UserError: a name or a setting is unknown, or the recipe does not fit.
+    """
+    # Names first: they are refused without torch.
+    if isinstance(request, AblateRequest):
+        ladder: Ladder = LADDERS[request.ladder]
+    elif request.methods:
+        require_methods(request.methods)
+    else:
+        require_kind(str(request.all))
+    settings, seeds = resolve_settings(request), _seeds(request)
+    if isinstance(request, AblateRequest):
+        refuse_unused(ladder.rungs, settings)
+        return ladder, Asked(settings, seeds, controls=request.controls).suited(request.recipe)
+    asked = Asked(settings, seeds, own_recipes=request.own_recipes).suited(request.recipe)
+    ladder = side_by_side(request.methods) if request.methods else all_of(str(request.all))
+    refuse_unused(ladder.rungs, settings)
+    return ladder, asked
+
+
+def resolve_search(request: SearchRequest) -> Asked:
+    """Return the settings that a search does not vary, its seeds and its recipe.
+
+    Raises:
+        UserError: a name or a setting is unknown, or the recipe does not fit.
+    """
+    METHODS.require(request.method)
+    settings, seeds = resolve_settings(request), _seeds(request)
+    return Asked(settings, seeds, own_recipes=request.own_recipes).suited(request.recipe)
+
+
+def _seeds(request: TrialsRequest) -> Seeds:
+    return Seeds.count(request.seeds, request.network_seeds, request.head_seeds)
+
+
+def folder_of(request: AblateRequest | CompareRequest | SearchRequest) -> str:
+    """Return where results go: ``out``, or a folder in ``runs`` that names what is requested."""
+    match request:
+        case AblateRequest():
+            name = request.ladder
+        case SearchRequest():
+            name = f"search-{request.method}"
+        case _:
+            name = "compare"
+    return request.out or f"runs/{name}-{request.imported or request.dataset}"
