@@ -1,6 +1,6 @@
 """Stubs of what Python is offered, for editors and type checkers.
 
-``python -m docs.generate.stubs`` writes ``tune_calib/__init__.pyi``, and ``tests/api/test_calls.py``
+``python -m docs.generate.stubs`` writes ``tune_calib/__init__.pyi``; ``tests/api/test_calls.py``
 holds it true.
 """
 
