@@ -66,7 +66,8 @@ def keep_ray() -> None:
 def here(*arguments) -> subprocess.CompletedProcess:
     """Run the command line in this process: as ``cli``, without what it costs to start one."""
     words = list(map(str, arguments))
-    if {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}:
+    runs = {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}
+    if runs and "--address" not in words:
         keep_ray()
     said, told = io.StringIO(), io.StringIO()
     with (

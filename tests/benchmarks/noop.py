@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ray import tune
 
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+from tune_calib.tuning.ray import launch
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.search import networks as search_networks
+from tune_calib.tuning.ray.spec_trainable import DONE
+from tune_calib.tuning.ray.trainables import PlanTrainable
+from tune_calib.tuning.ray.worker import KINDS
 from tune_calib.tuning.search.driver import search
 
 COUNTS = (500, 2000)
@@ -34,12 +36,20 @@ class NothingTrained(NetworkTrainable):
         split = SplitLogits(logits, labels)
         evaluation = evaluate_one({"select": split, "calib": split}, None)
         self.write([(trial, TrialResult("done", 1, [], evaluation=evaluation))])
-        return {"epoch": 1, "status": "done", tune.result.DONE: True}
+        return {"epoch": 1, "status": "done", DONE: True}
+
+
+class NothingPlanned(PlanTrainable):
+    """Its workers train nothing."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        KINDS["network"] = NothingTrained
+        super().setup(config)
 
 
 def measured(count: int, at_once: int = CORES, address: str | None = None) -> dict[str, float]:
     """A search of so many trials: its seconds, its rates at both ends, the ask behind the last."""
-    search_networks.NetworkTrainable = NothingTrained  # type: ignore[misc]
+    launch.PlanTrainable = NothingPlanned  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})

@@ -12,12 +12,13 @@ from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import PlannedTrial, expand
 from tune_calib.spec.pipelines import side_by_side
-from tune_calib.tuning.ray.feed import run_plan
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.launch import ALL_EPOCHS, Resources, ray_session
+from tune_calib.tuning.ray.executor import ALL_EPOCHS, Resources
+from tune_calib.tuning.ray.feed import execute
+from tune_calib.tuning.ray.launch import RayExecutor, ray_session
 from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.ray.pool import Pool
 from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.trainables import PlanTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5
@@ -49,7 +50,7 @@ def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: boo
     }
     with ray_session(None), tempfile.TemporaryDirectory() as scratch:
         results = tune.Tuner(
-            tune.with_resources(HeadTrainable, {"cpu": HEAD_THREADS}),
+            tune.with_resources(PlanTrainable, {"cpu": HEAD_THREADS}),
             param_space=space,
             tune_config=tune.TuneConfig(reuse_actors=reuse),
             run_config=tune.RunConfig(storage_path=scratch, verbose=0),
@@ -62,8 +63,7 @@ def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: boo
 def as_pool(out: Path, store: Path, populations: Sequence[RayTrial]) -> float:
     """The driver of ``tune-calib search``, without its sampler."""
     with ray_session(None):
-        run, extra = circumstances(out, store), {"epochs_per_step": ALL_EPOCHS}
-        pool = Pool(HeadTrainable, CORES, Resources(HEAD_THREADS), run, extra)
+        pool = Pool(CORES, Resources(HEAD_THREADS), circumstances(out, store))
         for population in populations:
             pool.submit(population)
         errors = [error for _, error in (pool.wait() for _ in populations) if error]
@@ -100,9 +100,10 @@ def main() -> None:
         plan = make_plan(trials, set(), 1)
         ones = plan.populations
         with ray_session(None):
-            errors = run_plan(
+            errors = execute(
                 "network and bank",
                 Plan(plan.networks, ones[:1]),
+                RayExecutor(),
                 circumstances(root / "bank", store),
                 0.0,
             )

@@ -18,7 +18,7 @@ from tune_calib.experiments.entries import works_of
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import Ended, run_sweep
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.trainables import trainable
 
 COMMANDS = typer.main.get_command(app).commands
 OPTIONS = [
@@ -199,7 +199,7 @@ def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
 def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(tmp_path / "home"))
     config = {**small_spec().model_dump(mode="json"), "run": run_of(tmp_path / "out", trained)}
-    actor = NetworkTrainable(config)
+    actor = trainable("ce")(config)
     actor.reset(config)
     actor.cleanup()
     assert not (tmp_path / "home").exists()

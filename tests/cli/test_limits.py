@@ -24,7 +24,9 @@ from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
 from tune_calib.experiments.yaml_text import UnfoldedError, value_of
 from tune_calib.tuning.ray import launch
-from tune_calib.tuning.ray.launch import Resources, ray_session, refuse_here, slots
+from tune_calib.tuning.ray.executor import Resources, refuse_here
+from tune_calib.tuning.ray.launch import ray_session
+from tune_calib.tuning.ray.pool import slots
 
 QUICK_S = 30.0
 """Of a refusal, the start of the program included, on a busy machine."""

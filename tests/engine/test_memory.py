@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import CPU, rows, run_of, small_spec
+from tests.support import CPU, drive, rows, run_of, small_spec
 from tune_calib.engine import parts
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
 from tune_calib.engine.parts import in_parts
@@ -151,8 +151,7 @@ def test_the_rows_of_a_population_do_not_depend_on_its_parts(
             "run": run_of(tmp_path / name, trained), "work": population.config(),
             "epochs_per_step": 99,
         })  # fmt: skip
-        while not actor.train()["done"]:
-            pass
+        drive(actor)
         found.append(rows(tmp_path / name))
         assert len(actor.trainer.slots) == min(3, heads) or heads == 2
     assert found[0] == found[1]

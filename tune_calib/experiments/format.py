@@ -168,7 +168,8 @@ class SweepFile(_Where):
     study_storage: str | None = None
     """URL of a database for the studies; a journal file in each search's folder unless given."""
     address: str | None = None
-    """A running Ray cluster; auto finds it; this machine unless given."""
+    """A running Ray cluster; auto finds it; none is this process, without Ray; a Ray of this
+    machine unless given."""
     gpu_model: Annotated[str, Name("GPU", GPUS)] | None = None
     """A GPU by name, for whose hours a dry run asks; nothing else reads it."""
     plugins: tuple[str, ...] = ()

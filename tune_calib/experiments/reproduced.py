@@ -16,6 +16,7 @@ from tune_calib.experiments.lock import joined, read_lock, write_lock
 from tune_calib.experiments.run import ladder_job
 from tune_calib.paths import Place
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.reproduction import Reproduction, Run, Scale, Setting
 from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import refuse_foreign
@@ -199,7 +200,7 @@ def lacking(ask: Ask, is_dry: bool = False) -> list[str]:
             except UserError as error:
                 found[str(error)] = None
         # A cluster has GPUs of its own.
-        has_gpu = ask.address is not None or torch.cuda.is_available()
+        has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
         if own.gpus and not has_gpu and not is_dry:
             found["no GPU"] = None
     return list(found)

@@ -1,6 +1,5 @@
 """A sweep file, carried out: one ladder or search after the other, in folders of their own."""
 
-import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -16,8 +15,8 @@ from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
 from tune_calib.tuning.folder import done, only_driver, spent_s
 from tune_calib.tuning.progress.screen import at_work, show_entry
+from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.feed import resources_of
-from tune_calib.tuning.ray.launch import Resources, refuse_here
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.driver import Found, search, study_so_far
 from tune_calib.tuning.search.driver import tell_recipe_of as tell_search
@@ -173,12 +172,14 @@ def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
 def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:
     """A search as ``search`` takes it; of a budget in hours, the first batch."""
     assert work.search is not None
-    question = question_of(work)
+    assert work.search is not None
+    question, site = question_of(work), _site(file, work, command)
+    at_once = work.search.at_once or site.at_once(threads_of(work))
     return SearchJob(
         question=question,
-        suggestions=suggestions(work) or batch_of(question, at_once(work)),
-        site=_site(file, work, command),
-        at_once=at_once(work),
+        suggestions=suggestions(work) or batch_of(question, at_once),
+        site=site,
+        at_once=at_once,
         study_storage=file.content.study_storage,
     )
 
@@ -203,12 +204,6 @@ def question_of(work: Work) -> Question:
         scheduler=how.scheduler,
         population=how.population,
     )
-
-
-def at_once(work: Work) -> int:
-    """Ray trials of a search side by side; as many as the cores carry unless the file says."""
-    assert work.search is not None
-    return work.search.at_once or max(1, (os.cpu_count() or 1) // threads_of(work))
 
 
 def threads_of(work: Work) -> int:

@@ -25,6 +25,8 @@ SEARCH_EVALUATED = "evaluated.json"  # that, when and how often a search read th
 PROGRESS = "progress.json"  # of the driver at work, in the folder of the results
 CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
 
+IN_PROCESS = "none"  # the address of runs without Ray
+
 WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch
 
 STATUSES = ("done", "diverged", "crashed", "stopped")

@@ -256,8 +256,8 @@ class WhereRequest(Part):
     """folder or URL of results"""
     store: Annotated[Text | None, Shown(WHERE, "OUT/store", "PATH")] = None
     """folder or URL of artifacts"""
-    address: Annotated[str | None, Shown(WHERE, "this machine")] = None
-    """a Ray cluster; auto finds it"""
+    address: Annotated[str | None, Shown(WHERE, "a Ray of this machine")] = None
+    """a Ray cluster (auto finds it); none: in this process, without Ray"""
     gpus: Annotated[Share, Shown(WHERE)] = 0.0
     """GPUs of a trial: 0, 1 or 1/k"""
 
@@ -392,7 +392,7 @@ class RunRequest(Retry):
     file: Annotated[AnyPath, ARGUMENT]
     """a sweep file; its format: tune-calib schema"""
     address: Annotated[str | None, Shown(WHERE, "the file's")] = None
-    """a Ray cluster; auto finds it"""
+    """a Ray cluster (auto finds it); none: in this process, without Ray"""
 
 
 R = TypeVar("R", bound=Part)

@@ -46,9 +46,9 @@ from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.progress.screen import at_work
-from tune_calib.tuning.ray.feed import resources_of, run_plan
-from tune_calib.tuning.ray.launch import ray_session, refuse_here
-from tune_calib.tuning.ray.look import run_looks
+from tune_calib.tuning.ray.executor import executing, refuse_here
+from tune_calib.tuning.ray.feed import execute, resources_of
+from tune_calib.tuning.ray.look import execute_looks
 from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.shared import take
@@ -111,7 +111,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
     everywhere = environment_of(trial.spec for trial in planned)
     needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
     needs += needs_of_looks(lacking_looks(job.look, sets, planned, site.out), site.gpus)
-    refuse_here(site.address, needs)
+    refuse_here(site.address, needs, everywhere)
     with only_driver(site.out), at_work(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = sweep_manifest(job, planned)
@@ -135,7 +135,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
             if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
                 return []
             reached = environment(site.out, site.store)
-            with ray_session(site.address, reached, needs, everywhere):
+            with executing(site.address, reached, needs, everywhere) as executor:
                 tell_other_machine(site.out, site.address)
                 circumstances = site.circumstances(
                     manifest.sweep,
@@ -144,10 +144,11 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
                     used,
                     digests=copies.digests,
                 )
-                crashed = run_plan("networks and heads", plan, circumstances, site.gpus)
+                title = "networks and heads"
+                crashed = execute(title, plan, executor, circumstances, site.gpus)
                 # Behind them: what is looked at is finished, and a trial never waits for a look.
                 looks = lacking_looks(job.look, sets, planned, site.out)
-                return crashed + run_looks(looks, circumstances, site.gpus)
+                return crashed + execute_looks(looks, executor, circumstances, site.gpus)
 
 
 def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:

@@ -1,7 +1,5 @@
 """From a request to the job that a driver carries out; the files that it names are read here."""
 
-import os
-
 from tune_calib.spec.asked import Asked
 from tune_calib.spec.ladder import Ladder
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest, SearchRequest
@@ -56,7 +54,7 @@ def build_search_job(
         question=question,
         suggestions=request.trials,
         site=site,
-        at_once=request.at_once or os.cpu_count() or 1,
+        at_once=request.at_once or site.at_once(),
         study_storage=request.study_storage,
     )
 

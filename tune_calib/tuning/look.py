@@ -20,7 +20,7 @@ from tune_calib.spec.slots.data import DataSlot
 
 # torch and Ray, which nobody needs to read what was asked for, or that nothing is left to do.
 if TYPE_CHECKING:
-    from tune_calib.tuning.ray.launch import Resources
+    from tune_calib.tuning.ray.executor import Resources
     from tune_calib.tuning.ray.look import Look
 
 LEAST_DRAWS = 100
@@ -91,7 +91,7 @@ def lacking(
 
 def needs(looks: "Sequence[Look]", gpus: float) -> "list[Resources]":
     """What the Ray trials of some looks need."""
-    from tune_calib.tuning.ray.launch import Resources
+    from tune_calib.tuning.ray.executor import Resources
 
     kinds = {(look.threads, look.precision) for look in looks}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]

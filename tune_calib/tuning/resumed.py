@@ -4,13 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
 from tune_calib.console import echo
 from tune_calib.engine.machine import machine
 from tune_calib.paths import Place
 from tune_calib.results.tables import read_table
+from tune_calib.spec.names import IN_PROCESS
 
 READ = ("processor", "instruction_set", "threads", "device", "network", "head_method")
 
@@ -20,7 +18,7 @@ def tell_other_machine(out: Place, address: str | None) -> None:
 
     Args:
         out: the folder.
-        address: of the Ray cluster that is connected to; None is this machine.
+        address: of the Ray cluster that is connected to; None and ``IN_PROCESS`` are this machine.
     """
     rows = read_table(out, "trials", keep=lambda name: name in READ).to_pylist()
     told = [row for row in rows if row["device"] == "cpu" and not _slot(row).get("portable")]
@@ -38,8 +36,12 @@ def tell_other_machine(out: Place, address: str | None) -> None:
 
 def machines(address: str | None) -> list[dict[str, str | None]]:
     """What each living node is, or this machine."""
-    if address is None:
+    if address in (None, IN_PROCESS):
         return [machine()]
+
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
     ask: Any = ray.remote(num_cpus=0)(machine)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]

@@ -1,5 +1,6 @@
 """Where a ladder or a search is carried out."""
 
+import os
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tune_calib.paths import Place, place
+from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.ray.rows import Circumstances
 
@@ -20,7 +22,7 @@ class Site:
         out: folder of the results.
         store: folder of the artifacts.
         data_root: where data sets lie.
-        address: of a Ray cluster, or None for this machine.
+        address: of a Ray cluster; None for a Ray of this machine, ``IN_PROCESS`` for no Ray.
         gpus: GPUs of a Ray trial, 0, 1 or 1/k.
         command: to do the same again.
         profile: whether networks write where the time of an epoch went.
@@ -52,6 +54,15 @@ class Site:
         """
         folder = place(out)
         return cls(folder, place(store) if store else folder / "store", *where, **further)
+
+    @property
+    def uses_ray(self) -> bool:
+        """Whether Ray carries the trials out, and not this process."""
+        return self.address != IN_PROCESS
+
+    def at_once(self, threads: int = 1) -> int:
+        """Trials side by side on this machine: as many as its cores carry, one without Ray."""
+        return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
 
     def circumstances(
         self,

@@ -4,16 +4,15 @@ import shutil
 
 import pytest
 from ray.exceptions import RayActorError
-from ray.tune.search import Searcher
 
 from tests.support import small_spec
 from tune_calib.errors import RefusedError
 from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.feed import PlanFeed
-from tune_calib.tuning.ray.launch import MAX_FAILURES
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.pool import Job
+from tune_calib.tuning.ray.pool import MAX_FAILURES, Job
 from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.ray.trainables import trainable
 
@@ -53,7 +52,7 @@ def test_heads_of_a_network_that_failed_do_not_start(feed):
     feed.on_trial_complete("b", None, error=True)
     assert feed.suggest("c") is None
     feed.on_trial_complete("a", {})
-    while (suggested := feed.suggest("h")) is not Searcher.FINISHED:
+    while (suggested := feed.suggest("h")) != OVER:
         work = suggested["work"]
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0

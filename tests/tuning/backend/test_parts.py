@@ -7,28 +7,26 @@ import pytest
 import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import Searcher
 
 from tests.tuning.backend.counted import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import Activity, activity
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import board, launch
-from tune_calib.tuning.ray.feed import Feed
-from tune_calib.tuning.ray.launch import Resources, fit, ray_session
+from tune_calib.tuning.ray.executor import OVER, Resources
+from tune_calib.tuning.ray.launch import fit, placement, ray_session
 from tune_calib.tuning.ray.rows import Circumstances
 
 
-class Numbers(Feed):
+class Numbers:
     """As many Ray trials as there are."""
 
     def __init__(self, there):
-        super().__init__()
         self.there, self.asked, self.ended = there, 0, []
 
     def suggest(self, trial_id):
         if self.asked == self.there:
-            return Searcher.FINISHED
+            return OVER
         self.asked += 1
         number = self.asked - 1
         return {"work": {"name": number, "told": "", "kind": "network", "trials": []}}
@@ -57,7 +55,7 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
     monkeypatch.setattr(launch, "MAX_FAILURES", 0)
     scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
     feed = Numbers(there)
-    kind = tune.with_resources(Counted, Resources(1).placement())
+    kind = tune.with_resources(Counted, placement(Resources(1)))
     errors = fit(asked, kind, Circumstances(str(tmp_path), "store"), feed, scheduler=scheduler)
     assert sorted(feed.ended) == [False] * (there - 1) + [True]
     assert ["the second one" in str(error) for error in errors] == [True]
@@ -109,5 +107,5 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_p
     (out / "sweep.json").write_text('{"sweep": "s"}')
     run = Circumstances(str(out), str(out / "store"), sweep="s")
     with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
-        fit(1, tune.with_resources(Endless, Resources(1).placement()), run, Moved(out))
+        fit(1, tune.with_resources(Endless, placement(Resources(1))), run, Moved(out))
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]

@@ -3,12 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ray.tune.search import Searcher
-
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import planned_works, search_job
 from tune_calib.spec.asked import Asked
 from tune_calib.spec.methods import METHODS
+from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.driver import open_ledger
@@ -113,7 +112,7 @@ def searched(out, question, asked) -> Untrained:
         return ledger
     feed = StudySearcher(ledger, planned, Circumstances("out", "store", git_revision=None))
     name = 0
-    while feed.suggest(str(name)) != Searcher.FINISHED:
+    while feed.suggest(str(name)) != OVER:
         feed.on_trial_complete(str(name))
         name += 1
     return ledger

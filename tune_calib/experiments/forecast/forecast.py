@@ -83,9 +83,10 @@ class Forecast:
         self.networks |= new
         trained = [*new.values(), *[needs.like] * needs.searched] if needs.like else [*new.values()]
         if not needs.is_over:
-            starts = RAY_S + CREW_S * needs.crews
-            trials = needs.ray_trials + len(needs.looks)
-            self._take(STARTS, starts + TRIAL_S * trials / needs.heads_at_once)
+            if needs.uses_ray:
+                starts = RAY_S + CREW_S * needs.crews
+                trials = needs.ray_trials + len(needs.looks)
+                self._take(STARTS, starts + TRIAL_S * trials / needs.heads_at_once)
             self._take(REPORT, REPORT_S)
         self._add_networks([spec for spec in trained if spec], needs, clock)
         for spec, slots in needs.populations:

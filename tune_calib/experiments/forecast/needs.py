@@ -1,7 +1,6 @@
 """What is left to do of a ladder or a search: networks, heads, Ray trials, evaluations, looks."""
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,7 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.look import lacking
-from tune_calib.tuning.ray.launch import PART
+from tune_calib.tuning.ray.executor import PART
 from tune_calib.tuning.ray.look import Look, in_looks
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.driver import refuse_asked, study_so_far
@@ -48,6 +47,7 @@ class Needs:
         evaluated: trials that are evaluated, and how many there are like each.
         looks: closer looks, also at trials that are still to be done.
         ray_trials: network, head and post-hoc trials.
+        uses_ray: whether Ray carries them out.
         hours: that are left of a budget in hours.
         question: of a search.
         unseen: whether the files of the shift sets are not here, so that no look is counted.
@@ -67,6 +67,7 @@ class Needs:
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     ray_trials: int = 0
+    uses_ray: bool = True
     hours: float | None = None
     question: Question | None = None
     unseen: bool = False
@@ -140,8 +141,9 @@ def _of_ladder(job: LadderJob) -> Needs:
         planned=len(planned),
         done=len(planned) - len(left),
         gpus=job.site.gpus,
-        at_once=max(1, _cores() // threads),
-        heads_at_once=_cores(),
+        uses_ray=job.site.uses_ray,
+        at_once=job.site.at_once(threads),
+        heads_at_once=job.site.at_once(),
         trials=planned,
         networks=_networks(trial.dependents[0] for trial in plan.networks),
         populations=[_heads(trial.trials) for trial in plan.populations],
@@ -195,8 +197,9 @@ def _of_search(job: SearchJob, hours: float | None) -> Needs:
         planned=planned,
         done=finished,
         gpus=job.site.gpus,
-        at_once=min(job.at_once, max(1, _cores() // threads)),
-        heads_at_once=min(job.at_once, _cores()),
+        uses_ray=job.site.uses_ray,
+        at_once=min(job.at_once, job.site.at_once(threads)),
+        heads_at_once=min(job.at_once, job.site.at_once()),
         trials=[*baseline, *suggestion],
         networks=_networks(trial for trial in baseline if trial.spec.hash not in rows),
         like=suggestion[0].spec,
@@ -240,7 +243,3 @@ def _heads(trials: Sequence[PlannedTrial]) -> tuple[TrialSpec, list[HeadSlot]]:
 def _repeated_heads(trials: Sequence[PlannedTrial]) -> tuple[TrialSpec, list[HeadSlot]]:
     """A population of suggestions, for which the defaults stand: each is a head of its own."""
     return trials[0].spec, [trial.spec.head for trial in trials if trial.spec.head is not None]
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1

@@ -181,6 +181,8 @@ def _machine(job: Job, needs: Needs) -> str:
         used += f", {round(1 / needs.gpus)} trials on each GPU"
     elif gpus:
         used += ", no GPU asked for"
+    if not job.site.uses_ray:
+        return f"{found}; {used}, one trial after the other in this process"
     where = f"; runs on the Ray cluster at {job.site.address}" if job.site.address else ""
     return f"{found}; {used}, up to {needs.at_once} side by side{where}"
 

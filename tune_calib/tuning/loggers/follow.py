@@ -1,7 +1,7 @@
 """Loggers follow a folder of results while trials run, on a thread of their own.
 
 The truth is on disk: what a result row says is sent, whoever wrote it, and what was sent already
-is not sent again. Epochs of networks in training come from Ray Tune's callback, so that their
+is not sent again. Epochs of networks in training come from what carries them out, so that their
 curves grow while one looks. Ray's own loggers make a run of each Ray trial; one may carry out 32
 heads, and sees no number of test.
 """
@@ -14,8 +14,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from ray import tune
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
@@ -182,35 +180,25 @@ class Follower:
             )
 
 
-class EpochsOfNetworks(tune.Callback):
-    """Tells the loggers of the epochs of networks in training."""
+def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Tell the loggers of an epoch of a network in training, or how the network ended.
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Ray pickles its callbacks for a restore, which is not used."""
-        return {}
-
-    def on_trial_result(
-        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
-    ) -> None:
-        """Queue the epoch, or how the network ended."""
-        work = trial.config.get("work", {})
-        if not _following or work.get("kind") != "network" or "epoch" not in result:
-            return
-        values = {
-            name: float(value)
-            for name, value in result.items()
-            if "/" in name and isinstance(value, int | float) and math.isfinite(value)
-        }
-        status = result.get("status", "")
-        run, has_row = _run_of_network(work)
-        report = _Report(run, result["epoch"], values, status, has_row)
-        for follower in _following:
-            follower.report(report)
-
-
-def callbacks() -> list[tune.Callback]:
-    """For Ray Tune: what the loggers that follow need of it."""
-    return [EpochsOfNetworks()] if _following else []
+    Args:
+        work: what its worker carries out.
+        result: what it reports.
+    """
+    if not _following or work.get("kind") != "network" or "epoch" not in result:
+        return
+    values = {
+        name: float(value)
+        for name, value in result.items()
+        if "/" in name and isinstance(value, int | float) and math.isfinite(value)
+    }
+    status = result.get("status", "")
+    run, has_row = _run_of_network(work)
+    report = _Report(run, result["epoch"], values, status, has_row)
+    for follower in _following:
+        follower.report(report)
 
 
 @contextlib.contextmanager

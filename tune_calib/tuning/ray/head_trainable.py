@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ray import tune
 from safetensors.torch import load_file, save_file
 
 from tune_calib.engine.artifacts import (
@@ -34,7 +33,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.ray.spec_trainable import SpecTrainable, evaluated, summary
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluated, summary
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -133,7 +132,7 @@ class HeadTrainable(SpecTrainable):
         # Those of whoever made it, which may have been elsewhere and earlier; None of before.
         measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
         self.write(results, measured_otherwise=measured)
-        return {"epoch": self.trainer.epoch, **summary(results), tune.result.DONE: True}
+        return {"epoch": self.trainer.epoch, **summary(results), DONE: True}
 
     def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Of the part in training, whose first head is that of so many of all."""

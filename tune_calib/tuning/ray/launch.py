@@ -5,37 +5,41 @@ import logging
 import math
 import os
 import signal
-import socket
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Any
 
 import ray
-import torch
 from ray import tune
 from ray._private import ray_constants
 from ray._private.state import state
-from ray.exceptions import RayTaskError
+from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
 from tune_calib.console import echo
-from tune_calib.engine.precision import refuse_slow
-from tune_calib.errors import RefusedError, UserError
+from tune_calib.errors import UserError
 from tune_calib.paths import place
-from tune_calib.progress import activity
+from tune_calib.progress import Activity, activity
 from tune_calib.results.folders import refuse_moved
-from tune_calib.results.tables import atomic_write
-from tune_calib.spec.names import CRASHES
-from tune_calib.spec.slots.network import Precision
-from tune_calib.tuning.loggers.follow import callbacks
-from tune_calib.tuning.ray.progress import Progress
+from tune_calib.tuning.loggers.follow import report_network
+from tune_calib.tuning.ray import board
+from tune_calib.tuning.ray.executor import (
+    PART,
+    Feed,
+    Halving,
+    Resources,
+    keep_tracebacks,
+    refuse_unreachable,
+)
+from tune_calib.tuning.ray.pool import MAX_FAILURES, Pool, raise_refused
+from tune_calib.tuning.ray.progress import begun, crashed, ended, statuses_of
 from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.ray.stop import STOP_SIGNALS
+from tune_calib.tuning.ray.trainables import PlanTrainable
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -51,89 +55,13 @@ _QUIET = {
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
 
-MAX_FAILURES = 3
-"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
-checkpoint. Ray does not count preemptions."""
-
-
-PART = 500
-"""Ray trials of one ``Tuner``: it keeps all that it ran, about 0.1 MiB each, until it ends."""
-
-REACH_S = 5.0
-"""Within which a cluster must answer."""
-
 NODE_CHECK_S = 5.0
 """Seconds between two checks that the Ray node of this process is alive."""
 
-_OF_RAY = ("auto", "local")
-"""Addresses that Ray itself looks up."""
 
-ALL_EPOCHS = 10**9
-"""``epochs_per_step`` of heads that nobody watches."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What one Ray trial may use.
-
-    Attributes:
-        cpus: CPU cores, also its torch threads.
-        gpus: 0, 1 or a fraction 1/k.
-        precision: of its network.
-    """
-
-    cpus: int
-    gpus: float = 0.0
-    precision: Precision = "fp32"
-
-    def __post_init__(self) -> None:
-        """Refuse fractions that leave a part of a GPU unused."""
-        if self.gpus and not (
-            0 < self.gpus <= 1 and math.isclose(self.per_gpu * self.gpus, 1, rel_tol=1e-9)
-        ):
-            raise UserError(f"gpus must be 0, 1 or 1/k, got {self.gpus}; 1/3 is 0.3333333333333333")
-
-    @property
-    def per_gpu(self) -> int:
-        """Ray trials that share a GPU."""
-        return round(1 / self.gpus)
-
-    def fit_into(self, there: Mapping[str, float]) -> bool:
-        """Whether a node with some resources (``CPU``, ``GPU``) has room for a Ray trial."""
-        return there.get("CPU", 0) >= self.cpus and there.get("GPU", 0) >= self.gpus
-
-    def __str__(self) -> str:
-        """For messages."""
-        return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
-
-    def placement(self) -> tune.PlacementGroupFactory:
-        """What Ray is asked for."""
-        return tune.PlacementGroupFactory([{"CPU": self.cpus, "GPU": self.gpus}])
-
-
-def refuse_here(address: str | None, needs: Sequence[Resources]) -> None:
-    """Refuse what this machine cannot give or reach, before anything starts.
-
-    Args:
-        address: of a Ray cluster, or None for a Ray of this machine.
-        needs: of the kinds of Ray trials; nothing is refused where there are none.
-
-    Raises:
-        UserError: there are too few cores, or there is no GPU, or it has no fast arithmetic of a
-            precision; nobody answers at the address.
-    """
-    if address is not None:
-        if needs:
-            _refuse_unreachable(address)
-        return
-    here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
-    for need in needs:
-        if not need.fit_into(here):
-            raise UserError(
-                f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
-                f"{here['GPU']} GPUs: change network.threads or gpus, or name an `address`"
-            )
-        refuse_slow(need.precision, torch.device("cuda" if need.gpus else "cpu"))
+def placement(resources: Resources) -> tune.PlacementGroupFactory:
+    """What Ray is asked for."""
+    return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
 
 
 def _refuse_there(needs: Sequence[Resources]) -> None:
@@ -154,19 +82,6 @@ def _refuse_there(needs: Sequence[Resources]) -> None:
             f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
             "network.threads, gpus or `address`"
         )
-
-
-def _refuse_unreachable(address: str) -> None:
-    """Ray itself tries for ever, and warns in a language of its own."""
-    if address in _OF_RAY:
-        return
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        raise UserError(f"no Ray cluster at `address` {address}: name auto or HOST:PORT")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -203,7 +118,7 @@ def ray_session(
             yield
         return
     if address is not None:
-        _refuse_unreachable(address)
+        refuse_unreachable(address)
     # A submitted job has a runtime environment of its own, with which another would clash.
     given = {**(environment if address else {}), **everywhere}
     is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
@@ -314,17 +229,38 @@ def _refuse_of_this_process(address: str | None, everywhere: Mapping[str, str]) 
         )
 
 
-def slots(resources: Resources) -> int:
-    """How many Ray trials of some resources run side by side on the cluster; at least 1."""
-    there = ray.cluster_resources()
-    counts = [int(there.get("CPU", 0) // resources.cpus)]
-    if resources.gpus:
-        counts.append(int(there.get("GPU", 0)) * resources.per_gpu)
-    return max(1, min(counts))
+class _Fed(Searcher):
+    """A feed as Ray Tune takes it."""
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__()
+        self._feed = feed
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Whoever feeds knows what is searched for, and where."""
+        return True
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next Ray trial."""
+        return self._feed.suggest(trial_id)
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Pass on how it ended."""
+        self._feed.on_trial_complete(trial_id, result, error)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: to do = planned - done."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: to do = planned - done."""
 
 
-class _SameFolder(tune.Callback):
-    """Ends a run whose folder was moved, before it writes into a new one."""
+class _Watcher(tune.Callback):
+    """Tells screen and loggers what happens, and ends a run whose folder was moved."""
 
     def __init__(self, run: Circumstances) -> None:
         self.run, self._last = run, -math.inf
@@ -334,22 +270,86 @@ class _SameFolder(tune.Callback):
         return {}
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
-        """Look once a second: Ray steps more often."""
+        """Look at the folder once a second: Ray steps more often."""
         if time.monotonic() - self._last >= 1:
             refuse_moved(place(self.run.out), self.run.sweep)
             self._last = time.monotonic()
 
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """A worker takes it up."""
+        begun(trial.config["work"])
 
-def fit(
-    total: int, kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any
-) -> list[Exception]:
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
+    ) -> None:
+        """It did a step."""
+        report_network(trial.config["work"], result)
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """It ended by itself, or a scheduler ended it."""
+        ended(trial.config["work"], statuses_of(trial.config["work"], trial.last_result))
+
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        """It crashed."""
+        crashed(trial.config["work"])
+
+
+class RayExecutor:
+    """Carries trials out on the Ray that this process is connected to."""
+
+    def run(
+        self,
+        feed: Feed,
+        total: int,
+        circumstances: Circumstances,
+        gpus: float,
+        at_once: int | None = None,
+        halving: Halving | None = None,
+    ) -> list[Exception]:
+        """As ``Executor.run``."""
+        activity("starting workers")
+        kind = tune.with_resources(
+            PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
+        )
+        scheduler = None if halving is None else _asha(halving)
+        return fit(
+            total, kind, circumstances, feed, scheduler=scheduler, max_concurrent_trials=at_once
+        )
+
+    def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> Pool:
+        """As ``Executor.pool``."""
+        activity("starting workers")
+        return Pool(size, resources, circumstances)
+
+    def told(self, board_name: str, names: Sequence[str]) -> Mapping[str, Activity]:
+        """As ``Executor.told``."""
+        return board.told(board_name, names)
+
+    def forget(self, board_name: str) -> None:
+        """As ``Executor.forget``: others use the cluster too."""
+        board.clear(board_name)
+
+
+def _asha(halving: Halving) -> ASHAScheduler:
+    # One more than there are: the step behind the last epoch evaluates and writes the row.
+    return ASHAScheduler(
+        time_attr="epoch",
+        metric=halving.column,
+        mode=halving.mode,
+        max_t=halving.epochs + 1,
+        grace_period=1,
+        reduction_factor=3,
+    )
+
+
+def fit(total: int, kind: Any, run: Circumstances, feed: Feed, **tuning: Any) -> list[Exception]:
     """Run Ray trials with reused actors.
 
     Args:
         total: number of Ray trials, at most.
         kind: their Trainable, with its resources.
         run: what its rows say of where they are from; of a folder that stays where it is.
-        search_alg: gives the configurations.
+        feed: gives the configurations.
         tuning: further settings of ``TuneConfig``: scheduler, how many at once.
 
     Returns:
@@ -359,8 +359,9 @@ def fit(
         RefusedError: one of them did, for all, or the folder was moved.
     """
     errors: list[Exception] = []
-    for begun in range(0, total, PART):
-        part = min(PART, total - begun)
+    search_alg = _Fed(feed)
+    for start in range(0, total, PART):
+        part = min(PART, total - start)
         results = _tuned(kind, run, search_alg, num_samples=part, **tuning)
         errors += results.errors
         if len(results) < part:
@@ -369,12 +370,6 @@ def fit(
         raise_refused(error)
     keep_tracebacks(errors, run.out)
     return errors
-
-
-def raise_refused(error: Exception) -> None:
-    """Raise what a Ray trial refused for all of them, and nothing of other errors."""
-    if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
-        raise error.cause from None
 
 
 def _tuned(kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
@@ -391,7 +386,7 @@ def _tuned(kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any) -
                 name="trials",
                 storage_path=scratch,
                 verbose=0,
-                callbacks=[_SameFolder(run), Progress(), *callbacks()],
+                callbacks=[_Watcher(run)],
                 failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                 checkpoint_config=tune.CheckpointConfig(
                     checkpoint_frequency=0, checkpoint_at_end=False
@@ -399,15 +394,3 @@ def _tuned(kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any) -
             ),
         )
         return tuner.fit()
-
-
-def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
-    """Write what trials died of to ``CRASHES``; nothing is written if none did."""
-    if errors:
-        with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
-            atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
-
-
-def last_line(error: BaseException) -> str:
-    """What a trial died of: the last line of the worker's traceback says it."""
-    return str(error).strip().splitlines()[-1]

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from ray import tune
-from ray.tune.search import Searcher
 
 from tune_calib.engine.look import Looker
 from tune_calib.engine.shifts import shifted_bank_key
@@ -24,12 +22,11 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.progress.work import TRIALS
 from tune_calib.tuning.ray.called import rungs
-from tune_calib.tuning.ray.feed import Feed
-from tune_calib.tuning.ray.launch import Resources, fit, last_line
+from tune_calib.tuning.ray.executor import OVER, Executor, configuration, last_line
 from tune_calib.tuning.ray.plan import plain
 from tune_calib.tuning.ray.progress import carried_out
 from tune_calib.tuning.ray.rows import Circumstances
-from tune_calib.tuning.ray.spec_trainable import SpecTrainable
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable
 
 TOGETHER = 64
 """Trials of one Ray trial, at most: those of one network are looked at side by side too."""
@@ -131,22 +128,21 @@ class LookTrainable(SpecTrainable):
             out = place(self.circumstances.out)
             refuse_moved(out, self.circumstances.sweep)
             write_table(out, table, self.name, pa.Table.from_pylist(rows))
-        return {"status": "done", tune.result.DONE: True}
+        return {"status": "done", DONE: True}
 
 
-class LookFeed(Feed):
+class LookFeed:
     """Hands out looks in their order: those of one network follow each other."""
 
     def __init__(self, looks: Sequence[Look], circumstances: Circumstances) -> None:
-        super().__init__()
         self.left = deque(looks)
-        self.run = circumstances.plain()
+        self.circumstances = circumstances
 
     def suggest(self, trial_id: str) -> Any:
         """The next look."""
         if not self.left:
-            return Searcher.FINISHED
-        return {"run": self.run, "work": self.left.popleft().config()}
+            return OVER
+        return configuration(self.circumstances, self.left.popleft().config())
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -154,24 +150,25 @@ class LookFeed(Feed):
         """No look waits for another."""
 
 
-def run_looks(looks: Sequence[Look], circumstances: Circumstances, gpus: float) -> list[str]:
+def execute_looks(
+    looks: Sequence[Look], executor: Executor, circumstances: Circumstances, gpus: float
+) -> list[str]:
     """Carry looks out.
 
     Args:
         looks: what to do.
+        executor: carries them out.
         circumstances: of the run.
-        gpus: of each Ray trial.
+        gpus: of each trial.
 
     Returns:
         One line for each Ray trial that crashed.
     """
     if not looks:
         return []
-    kind = tune.with_resources(
-        LookTrainable, lambda config: Resources(config["work"]["threads"], gpus).placement()
-    )
     feed = LookFeed(looks, circumstances)
     total = sum(len(look.trials) for look in looks)
-    with carried_out("closer look", total, TRIALS, {"looks": total}, circumstances.board):
-        errors = fit(len(looks), kind, circumstances, feed)
+    kinds = {"looks": total}
+    with carried_out("closer look", total, TRIALS, kinds, executor, circumstances.board):
+        errors = executor.run(feed, len(looks), circumstances, gpus)
     return [last_line(error) for error in errors]

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from ray import tune
 
 from tune_calib.engine.artifacts import (
     NetworkTraining,
@@ -35,7 +34,7 @@ from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.tuning.profile import profiled_epoch, write_profile
 from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.ray.spec_trainable import SpecTrainable, evaluated, summary
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluated, summary
 
 
 class NetworkTrainable(SpecTrainable):
@@ -86,7 +85,7 @@ class NetworkTrainable(SpecTrainable):
         statuses = {"diverged": len(told)}
         # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
         worst = {column("select", name): METRICS[name].worst for name in WATCHED}
-        ended = {"status": "diverged", "statuses": statuses, tune.result.DONE: True}
+        ended = {"status": "diverged", "statuses": statuses, DONE: True}
         return {"epoch": epoch, **worst, **ended}
 
     def _end(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class NetworkTrainable(SpecTrainable):
             else manifest_of_import(imported, self.store)
         )
         if not self.trials:
-            return {"epoch": about["epoch"], "status": "done", tune.result.DONE: True}
+            return {"epoch": about["epoch"], "status": "done", DONE: True}
         started = time.monotonic()
         logits, on_train = self._outputs(about)
         refuse_better(self.spec, self.store, logits)
@@ -117,7 +116,7 @@ class NetworkTrainable(SpecTrainable):
         # Where it was trained, which may have been elsewhere and earlier.
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
         self.write(results, self._samples(len(about["history"])), trained_on)
-        return {"epoch": about["epoch"], **summary(results), tune.result.DONE: True}
+        return {"epoch": about["epoch"], **summary(results), DONE: True}
 
     def _outputs(self, about: Mapping[str, Any]) -> tuple[dict[str, SplitLogits], dict[str, float]]:
         """Logits of the network's own head, and its regime on train.

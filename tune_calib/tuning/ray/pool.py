@@ -1,46 +1,42 @@
 """Warm Ray actors that carry out one Ray trial after the other, for a driver that feeds them."""
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray import tune
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayTaskError
 
+from tune_calib.errors import RefusedError
 from tune_calib.paths import place
 from tune_calib.results.folders import refuse_moved
-from tune_calib.tuning.ray.launch import (
-    MAX_FAILURES,
-    Resources,
-    keep_tracebacks,
-    last_line,
-    raise_refused,
-    slots,
-)
+from tune_calib.tuning.ray import board
+from tune_calib.tuning.ray.executor import Resources, configuration, keep_tracebacks, last_line
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.progress import begun, ended
 from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.spec_trainable import DONE
+from tune_calib.tuning.ray.worker import Worker
+
+MAX_FAILURES = 3
+"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
+checkpoint. Ray does not count preemptions."""
 
 # ray.wait is left this often, so that a signal is handled at once.
 WAIT_S = 0.2
 
 
 class _Worker:
-    """Runs a Trainable to its end; the next trial resets it."""
+    """An actor that carries trials out, each to its end."""
 
-    def __init__(self, kind: type[tune.Trainable]) -> None:
-        self.kind = kind
-        self.trainable: Any = None
+    def __init__(self) -> None:
+        self.worker = Worker()
 
     def carry_out(self, config: dict[str, Any]) -> None:
         """Train, and leave the result rows on disk."""
-        if self.trainable is None:
-            self.trainable = self.kind(config)
-        else:
-            self.trainable.reset(config)
-        while not self.trainable.step().get(tune.result.DONE):
+        board.tell(config["run"]["board"], config["work"]["name"])
+        self.worker.take_up(config)
+        while not self.worker.step().get(DONE):
             pass
 
 
@@ -65,26 +61,15 @@ class Pool:
     They end with the Ray session.
 
     Args:
-        kind: the Trainable.
         size: number of actors, >= 1; fewer where the cluster has no room.
         resources: of each.
         circumstances: what its rows say of where they are from.
-        extra: further entries of every configuration.
     """
 
-    def __init__(
-        self,
-        kind: type[tune.Trainable],
-        size: int,
-        resources: Resources,
-        circumstances: Circumstances,
-        extra: Mapping[str, Any],
-    ) -> None:
-        self._kind = kind
+    def __init__(self, size: int, resources: Resources, circumstances: Circumstances) -> None:
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
         self._run = circumstances
-        self._config = {"run": circumstances.plain(), **extra}
-        self._idle = [self._actor.remote(kind) for _ in range(min(size, slots(resources)))]
+        self._idle = [self._actor.remote() for _ in range(min(size, slots(resources)))]
         self._waiting: deque[Job] = deque()
         self._errors: list[Exception] = []
         self._running: dict[Any, tuple[Any, Job]] = {}
@@ -98,7 +83,7 @@ class Pool:
         while self._waiting and self._idle:
             actor: Any = self._idle.pop()
             job = self._waiting.popleft()
-            config = {**self._config, "work": job.trial.config()}
+            config = configuration(self._run, job.trial.config())
             begun(config["work"])
             self._running[actor.carry_out.remote(config)] = (actor, job)
 
@@ -126,7 +111,7 @@ class Pool:
             else:
                 # A failed trial may have left anything behind in its process.
                 ray.kill(actor)
-                self._idle.append(self._actor.remote(self._kind))
+                self._idle.append(self._actor.remote())
             if error is not None and job.begins_again(error):
                 self._waiting.appendleft(job)
                 self._start()
@@ -135,8 +120,23 @@ class Pool:
             if error is None:
                 return job.trial, None
             self._errors.append(error)
-            keep_tracebacks(self._errors, self._config["run"]["out"])
+            keep_tracebacks(self._errors, self._run.out)
             return job.trial, last_line(error)
+
+
+def slots(resources: Resources) -> int:
+    """How many Ray trials of some resources run side by side on the cluster; at least 1."""
+    there = ray.cluster_resources()
+    counts = [int(there.get("CPU", 0) // resources.cpus)]
+    if resources.gpus:
+        counts.append(int(there.get("GPU", 0)) * resources.per_gpu)
+    return max(1, min(counts))
+
+
+def raise_refused(error: Exception) -> None:
+    """Raise what a Ray trial refused for all of them, and nothing of other errors."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
+        raise error.cause from None
 
 
 def _error(reference: Any) -> Exception | None:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import torch
-from ray import tune
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
@@ -34,38 +33,48 @@ from tune_calib.spec.names import SLOTS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.settings import effective
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ray import board
 from tune_calib.tuning.ray.rows import Circumstances, TrialResult, bin_rows, curve_rows, trial_row
 from tune_calib.tuning.taken_in import taken_in
 
+DONE = "done"
+"""Whether a report is the last one of its trial, by the name that Ray Tune gives it."""
 
-class SpecTrainable(tune.Trainable):
+
+class SpecTrainable:
     """What the Trainables share: reading a configuration, writing the rows of its trials.
+
+    They have the methods of Ray's Trainable, and do not need Ray.
 
     Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
     Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
     its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
     ``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Circumstances``).
+
+    Args:
+        config: of the first trial.
+        trial_id: its name, where the configuration has no ``work``, which has one.
     """
 
     method: ClassVar[str | None] = None
     plugins: ClassVar[Sequence[Plugin]] = ()
 
-    def _setup_logdir(self) -> None:
-        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
-        if self._storage:
-            super()._setup_logdir()  # type: ignore[no-untyped-call]
+    def __init__(self, config: dict[str, Any], trial_id: str = "default") -> None:
+        self.resets = 0
+        self.trial_id = trial_id
+        try:
+            self.setup(config)
+        except BaseException:
+            self.cleanup()
+            raise
 
     def setup(self, config: dict[str, Any]) -> None:
         """Read the configuration; everything of an earlier trial is replaced."""
         self.started = time.monotonic()
-        self.resets = getattr(self, "resets", 0)  # a reset calls setup again
         self.circumstances = Circumstances(**config["run"])
         # Before anything is looked up; the process may have served a run with others.
         plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
-        board.tell(self.circumstances.board, self.name)
         self.device = torch.device(self.circumstances.device)
         self.store = Store(place(self.circumstances.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
@@ -93,12 +102,25 @@ class SpecTrainable(tune.Trainable):
         plain = spec.model_dump(mode="json")
         return {"spec": plain, "rung": 0, "label": cls.method or "network"}
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial; equal to a fresh actor."""
-        self.cleanup()  # type: ignore[no-untyped-call]
+    def reset(self, config: dict[str, Any], trial_id: str = "default") -> None:
+        """Take up another trial; equal to a fresh instance."""
+        self.cleanup()
         self.resets += 1
-        self.setup(new_config)
-        return True
+        self.trial_id = trial_id
+        self.setup(config)
+
+    def step(self) -> dict[str, Any]:
+        """Go on with the trial; what it reports has ``DONE`` at the end."""
+        raise NotImplementedError
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save what the trial needs to go on elsewhere."""
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take a checkpoint back."""
+
+    def cleanup(self) -> None:
+        """Free what the trial holds."""
 
     def _threads(self) -> int:
         """Torch threads, on which the last digits depend."""

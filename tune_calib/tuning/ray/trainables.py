@@ -13,15 +13,89 @@
 Settings that are not given are those that the command line would take (``settings.effective``).
 """
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 from ray import tune
 
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray import board
+from tune_calib.tuning.ray.spec_trainable import SpecTrainable
+from tune_calib.tuning.ray.worker import KINDS, Worker
 
 
-def trainable(name: str) -> type[tune.Trainable]:
+class PlanTrainable(tune.Trainable):
+    """Carries out the Ray trials of a plan, whichever comes."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take up the first trial."""
+        self.worker = Worker()
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial."""
+        board.tell(new_config["run"]["board"], new_config["work"]["name"])
+        self.worker.take_up(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Do a step of the trial."""
+        return self.worker.step()
+
+    def cleanup(self) -> None:
+        """Free what the trial holds."""
+        self.worker.close()
+
+
+class MethodTrainable(tune.Trainable):
+    """A method, for a ``Tuner`` of your own; ``trainable`` makes a class of each."""
+
+    kind: ClassVar[type[SpecTrainable]]
+
+    def _setup_logdir(self) -> None:
+        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
+        if self._storage:
+            super()._setup_logdir()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The trial of a configuration, as ``SpecTrainable.bound`` gives it."""
+        return cls.kind.bound(config)
+
+    @property
+    def spec(self) -> TrialSpec:
+        """The spec of the trial."""
+        return self.trial.spec
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take up the first trial."""
+        self.trial = self.kind(config, self.trial_id)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take up another trial; equal to a fresh actor."""
+        self.trial.reset(new_config, self.trial_id)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Do a step of the trial."""
+        return self.trial.step()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save what the trial needs to go on."""
+        self.trial.save_checkpoint(checkpoint_dir)
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Take it back."""
+        self.trial.load_checkpoint(checkpoint)
+
+    def cleanup(self) -> None:
+        """Free what the trial holds."""
+        self.trial.cleanup()
+
+
+def trainable(name: str) -> type[MethodTrainable]:
     """The Trainable bound to a method, e.g. ``MacCalTrainable``.
 
     A post-hoc method is bound to the network's own head; behind another head it is the
@@ -33,10 +107,8 @@ def trainable(name: str) -> type[tune.Trainable]:
     Raises:
         UserError: the method is unknown.
     """
-    base = HeadTrainable if METHODS[name].kind == "head" else NetworkTrainable
-    title = "".join(part.capitalize() for part in name.split("_"))
-    return type(
-        f"{title}Trainable",
-        (base,),
-        {"method": name, "plugins": plugins.in_use(), "__doc__": METHODS[name].title},
-    )
+    about = METHODS[name]
+    title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"
+    base = KINDS["head" if about.kind == "head" else "network"]
+    kind = type(title, (base,), {"method": name, "plugins": plugins.in_use()})
+    return type(title, (MethodTrainable,), {"kind": kind, "__doc__": about.title})

@@ -12,17 +12,15 @@ from tune_calib.paths import Place, environment, require_writable
 from tune_calib.results.plugin_folders import keep, require_loaded
 from tune_calib.spec.asked import refuse_large
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.names import SEARCH_MANIFEST, WATCHED
+from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import at_work
-from tune_calib.tuning.ray.feed import run_plan
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.launch import ALL_EPOCHS, Resources, ray_session, refuse_here
+from tune_calib.tuning.ray.executor import Executor, Resources, executing, refuse_here
+from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
-from tune_calib.tuning.ray.pool import Pool
 from tune_calib.tuning.ray.progress import carried_out
 from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.resumed import tell_other_machine
@@ -101,7 +99,7 @@ def search(
     kinds = {(each, n.precision) for n in networks for each in (HEAD_THREADS, n.threads)}
     needs = [Resources(cores, job.site.gpus, precision) for cores, precision in sorted(kinds)]
     if not (job.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
-        refuse_here(job.site.address, needs)
+        refuse_here(job.site.address, needs, everywhere)
     with only_driver(job.out), at_work(job.out), lost_database(job.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
         manifest = search_manifest(job)
@@ -123,12 +121,12 @@ def search(
         ledger.read()
         with followed(job.out, manifest.search):
             if ledger.study.finished() < planned:
-                refuse_here(job.site.address, needs)
+                refuse_here(job.site.address, needs, everywhere)
                 begin(job)
                 reached = environment(job.out, job.site.store)
-                with ray_session(job.site.address, reached, needs, everywhere):
+                with executing(job.site.address, reached, needs, everywhere) as executor:
                     tell_other_machine(job.out, job.site.address)
-                    _run(job, ledger, planned, manifest.search, copies)
+                    _run(job, ledger, planned, executor, manifest.search, copies)
                 planned = ledger.study.planned(asked)  # fewer where the space was at its end
             else:
                 ledger.judge_all()
@@ -209,7 +207,9 @@ def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
     return open_study(job, job.question.candidates(), is_read_only=True)
 
 
-def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str, copies: Copies) -> None:
+def _run(
+    job: SearchJob, ledger: Ledger, planned: int, executor: Executor, identity: str, copies: Copies
+) -> None:
     question, baseline, gpus = job.question, ledger.candidates.baseline(), job.site.gpus
     name, used = f"search {question.method}", job.plugins()
     circumstances = job.site.circumstances(
@@ -221,32 +221,29 @@ def _run(job: SearchJob, ledger: Ledger, planned: int, identity: str, copies: Co
         digests=copies.digests,
     )
     plan = make_plan(baseline, set(ledger.rows))
-    run_plan("baseline", plan, circumstances, gpus)
+    execute("baseline", plan, executor, circumstances, gpus)
     ledger.read()
     _ = ledger.baseline  # refused here, before anything is asked
     left = (planned - ledger.study.finished()) * len(question.asked.seeds.pairs())
     kinds = {f"{'head' if ledger.candidates.kind == 'head' else 'network'}s": left}
-    with carried_out(name, planned, "suggestions", kinds, circumstances.board):
-        _carry_out(job, ledger, planned, circumstances)
+    with carried_out(name, planned, "suggestions", kinds, executor, circumstances.board):
+        _carry_out(job, ledger, planned, executor, circumstances)
 
 
-def _carry_out(job: SearchJob, ledger: Ledger, planned: int, circumstances: Circumstances) -> None:
+def _carry_out(
+    job: SearchJob, ledger: Ledger, planned: int, executor: Executor, circumstances: Circumstances
+) -> None:
     question, gpus = job.question, job.site.gpus
     if ledger.candidates.kind == "head":
-        resources = Resources(HEAD_THREADS, gpus)
-        pool = Pool(
-            HeadTrainable, job.at_once, resources, circumstances, {"epochs_per_step": ALL_EPOCHS}
-        )
+        pool = executor.pool(job.at_once, Resources(HEAD_THREADS, gpus), circumstances)
         heads = question.population * len(question.asked.seeds.pairs())
         # Few enough for every actor to get a share of a batch, where that leaves populations
         # that are worth it; the numbers of a head do not depend on its population.
         largest = min(MAX_POPULATION, max(MIN_SHARE, ceil(heads / job.at_once)))
         search_heads(ledger, pool, planned, question.population, question.lag, largest)
     else:
-        threads = ledger.candidates.baseline()[0].spec.network.threads
-        resources = Resources(threads, gpus)
         is_asha = question.scheduler == "asha"
-        search_networks(ledger, planned, circumstances, resources, job.at_once, is_asha)
+        search_networks(ledger, planned, executor, circumstances, gpus, job.at_once, is_asha)
 
 
 def refuse_asked(job: SearchJob) -> None:
@@ -264,9 +261,21 @@ def refuse_asked(job: SearchJob) -> None:
     ):
         if count < 1:
             raise UserError(f"`{name}` must be at least 1, got {count}")
+    if not job.site.uses_ray:
+        _refuse_in_process(job)
     refuse_large(job.suggestions * len(question.asked.seeds.pairs()))
     if question.scheduler == "asha":
         if question.candidates().kind != "network":
             raise UserError(f"`scheduler` asha stops networks; {question.method} trains none")
         if len(question.objective.metrics) > 1 or question.objective.metrics[0] not in WATCHED:
             raise UserError(f"`scheduler` asha needs one `metric` of {', '.join(WATCHED)}")
+
+
+def _refuse_in_process(job: SearchJob) -> None:
+    where = f"`address` {IN_PROCESS}"
+    if job.at_once > 1:
+        raise UserError(
+            f"`at_once` {job.at_once} needs Ray: with {where} one trial runs after the other"
+        )
+    if job.question.scheduler == "asha":
+        raise UserError(f"`scheduler` asha needs Ray, which stops the networks: leave {where} out")

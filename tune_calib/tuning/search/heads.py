@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray.executor import Pool
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.pool import Pool
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
@@ -22,7 +22,7 @@ def search_heads(
 
     Args:
         ledger: of the search.
-        pool: actors of ``HeadTrainable``.
+        pool: trains the heads.
         planned: number of suggestions.
         population: suggestions of a batch.
         lag: batches that are asked for before the first of them is told, >= 1.

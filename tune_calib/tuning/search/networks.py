@@ -1,11 +1,7 @@
-"""Search of network and post-hoc methods: one Ray trial a spec, fed to a ``Tuner`` by the study."""
+"""Search of network and post-hoc methods: one Ray trial a spec, fed to an executor by the study."""
 
 from collections import deque
 from typing import Any
-
-from ray import tune
-from ray.tune.schedulers import ASHAScheduler
-from ray.tune.search import Searcher
 
 from tune_calib.engine.store import Store, artifact_manifest
 from tune_calib.errors import DamagedFileError
@@ -14,17 +10,15 @@ from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.tuning.ray import called
-from tune_calib.tuning.ray.feed import Feed
-from tune_calib.tuning.ray.launch import Resources, fit
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.executor import OVER, Executor, Halving, configuration
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Circumstances, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
 
-class StudySearcher(Feed):
-    """Hands the suggestions of the study to Ray Tune, and tells the study how they ended.
+class StudySearcher:
+    """Hands the suggestions of the study to an executor, and tells the study how they ended.
 
     Its state is the study's: a new searcher on the same folder goes on where another was killed.
 
@@ -35,8 +29,6 @@ class StudySearcher(Feed):
     """
 
     def __init__(self, ledger: Ledger, planned: int, circumstances: Circumstances) -> None:
-        metric = ledger.objective.metrics[0]
-        super().__init__(metric=column("select", metric), mode=METRICS[metric].direction)
         self.ledger = ledger
         self.planned = planned
         self.circumstances = circumstances
@@ -46,13 +38,13 @@ class StudySearcher(Feed):
         self.open: list[Suggestion] = []
 
     def suggest(self, trial_id: str) -> Any:
-        """The configuration of the next Ray trial, or ``Searcher.FINISHED``."""
+        """The configuration of the next Ray trial, or ``OVER``."""
         while not self.queue:
             if self.asked == self.planned or not self.ledger.study.has(self.asked):
-                return Searcher.FINISHED
+                return OVER
             self._ask()
         self.running[trial_id] = self.queue.popleft()
-        return {"run": self.circumstances.plain(), "work": self.running[trial_id].config()}
+        return configuration(self.circumstances, self.running[trial_id].config())
 
     def _ask(self) -> None:
         suggestion = self.ledger.study.suggestion(self.asked)
@@ -116,42 +108,29 @@ class StudySearcher(Feed):
 def search_networks(
     ledger: Ledger,
     planned: int,
+    executor: Executor,
     circumstances: Circumstances,
-    resources: Resources,
+    gpus: float,
     at_once: int,
     asha: bool,
 ) -> None:
-    """Run Ray trials until every suggestion has ended.
+    """Carry trials out until every suggestion has ended.
 
     Args:
         ledger: of the search.
         planned: number of suggestions.
+        executor: carries them out.
         circumstances: what its rows say of where they are from.
-        resources: of each Ray trial.
-        at_once: Ray trials side by side; only one at a time repeats to the last digit.
+        gpus: of each trial.
+        at_once: trials side by side; only one at a time repeats to the last digit.
         asha: stop trials that are behind at the same epoch.
     """
     searcher = StudySearcher(ledger, planned, circumstances)
     first = ledger.candidates.trials({}, 0)
-    scheduler = _asha(searcher, first[0].spec.network.epochs) if asha else None
-    kind = tune.with_resources(NetworkTrainable, resources.placement())
-    fit(
-        planned * len(first),
-        kind,
-        circumstances,
-        searcher,
-        scheduler=scheduler,
-        max_concurrent_trials=at_once,
+    metric = ledger.objective.metrics[0]
+    halving = Halving(
+        column("select", metric), METRICS[metric].direction, first[0].spec.network.epochs
     )
-
-
-def _asha(searcher: StudySearcher, epochs: int) -> ASHAScheduler:
-    # One more than there are: the step behind the last epoch evaluates and writes the row.
-    return ASHAScheduler(
-        time_attr="epoch",
-        metric=searcher.metric,
-        mode=searcher.mode,
-        max_t=epochs + 1,
-        grace_period=1,
-        reduction_factor=3,
+    executor.run(
+        searcher, planned * len(first), circumstances, gpus, at_once, halving if asha else None
     )

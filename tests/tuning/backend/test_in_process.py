@@ -1,0 +1,180 @@
+"""Trials in the driver's own process: no Ray, the same care for what crashes or is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+import tune_calib
+from tests.support import QUICK, here, rows
+from tune_calib.errors import UserError
+from tune_calib.spec import plugins
+from tune_calib.spec.names import CRASHES
+from tune_calib.tuning.ray import in_process
+from tune_calib.tuning.ray.worker import Worker
+
+COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
+PROGRAM = """
+import sys
+from tune_calib.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("ray" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_a_run_without_ray_does_not_import_it(tmp_path):
+    out = tmp_path / "out"
+    words = [str(word) for word in [*COMMAND, "--out", out]]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True
+    )
+    assert done.stderr.splitlines()[-1] == "False"
+    assert "one trial after the other in this process" in " ".join(done.stderr.split())
+    assert "starts of Ray" not in done.stderr
+    assert "networks and heads: 2 of 2 trials ended (2 done)" in done.stderr
+    assert [row["status"] for row in rows(out)] == ["done", "done"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["search", "ls", "--at-once", 2], "`at_once` 2 needs Ray"),
+        (["search", "ls", "--scheduler", "asha"], "asha needs Ray"),
+        (["ablate", "mac_cal", "--gpus", "1/2"], "take --gpus 1 instead of 0.5"),
+        (["compare", "ce", "--portable"], "network.portable with --address none needs ATEN_CPU"),
+    ],
+)
+def test_what_needs_ray_is_refused_in_a_line(words, told, tmp_path, refusal):
+    out = tmp_path / "out"
+    said = refusal(*words, "--address", "none", "--out", out)
+    assert told.replace("`at_once`", "--at-once") in said
+    assert not out.exists()
+
+
+def test_a_process_is_left_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    before = torch.get_num_threads(), torch.get_rng_state(), plugins.in_use()
+    strict = torch.are_deterministic_algorithms_enabled()
+    quick = {"network.augment": "none", "network.deterministic": True, "network.threads": 2}
+    asked = {"epochs": 1, "set": quick, "address": "none"}
+    tune_calib.compare(["ce"], **asked, out=tmp_path / "out")
+    assert before[0] == torch.get_num_threads()
+    assert torch.equal(before[1], torch.get_rng_state())
+    assert before[2] == plugins.in_use()
+    assert strict == torch.are_deterministic_algorithms_enabled()
+    assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    assert [row["threads"] for row in rows(tmp_path / "out")] == [2]
+
+
+@pytest.fixture
+def fails(monkeypatch):
+    """Let a step of a trial raise; how often it was asked is counted."""
+    step, count = Worker.step, []
+
+    def choose(number, error):
+        def other(worker):
+            count.append(1)
+            if len(count) == number:
+                raise error
+            return step(worker)
+
+        monkeypatch.setattr(Worker, "step", other)
+        return count
+
+    return choose
+
+
+def test_a_trial_that_crashes_is_told_and_the_others_go_on(fails, tmp_path):
+    out = tmp_path / "out"
+    # Two steps and a last one of each network, in the order of the plan.
+    fails(2, ZeroDivisionError("as it were"))
+    command = ["compare", "ce", "ls", *QUICK[:2], "--address", "none", "--out", out]
+    done = here(*command)
+    assert done.returncode == 1
+    assert "ZeroDivisionError: as it were" in done.stderr
+    assert "1 crashed, 1 done" in done.stderr
+    assert "Traceback" in (out / CRASHES).read_text()
+    assert [row["network_method"] for row in rows(out)] == ["ls"]
+    # It goes on from its last epoch, whose lock is free.
+    again = here(*command)
+    assert again.returncode == 0, again.stderr
+    assert sorted(row["network_method"] for row in rows(out)) == ["ce", "ls"]
+
+
+def test_ctrl_c_ends_it_and_the_same_command_goes_on(fails, tmp_path):
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert here(*COMMAND, "--out", whole).returncode == 0
+    steps = fails(2, KeyboardInterrupt())
+    stopped = here(*COMMAND, "--out", out)
+    assert stopped.returncode == 128 + signal.SIGINT, stopped.stderr
+    assert rows(out) == []
+    assert here(*COMMAND, "--out", out).returncode == 0
+    # Of the network one epoch was left, then its end, and the head in one step.
+    assert len(steps) == 2 + 3
+    assert rows(out) == rows(whole)
+
+
+def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):
+    out, step = tmp_path / "out", Worker.step
+
+    def move(worker):
+        if out.exists():
+            out.rename(tmp_path / "moved")
+        return step(worker)
+
+    monkeypatch.setattr(Worker, "step", move)
+    monkeypatch.setattr(in_process.time, "monotonic", iter(range(10**6)).__next__)
+    done = here(*COMMAND, "--out", out, "--store", tmp_path / "store")
+    assert done.returncode == 2
+    assert "was moved, removed or replaced" in done.stderr
+    assert not list(tmp_path.glob("*/trials/*"))
+
+
+def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
+    from tune_calib.tuning.progress import screen
+
+    seen, heard = [], threading.Event()
+    monkeypatch.setattr(screen, "HEAR_EVERY_S", 0.01)
+    hear = screen.Work.hear
+
+    def note(work, told):
+        hear(work, told)
+        seen.extend((row.told, row.doing) for row in work.record().running if row.at)
+        heard.set()
+
+    step = Worker.step
+
+    def wait(worker):
+        result = step(worker)
+        heard.clear()
+        heard.wait(2)
+        return result
+
+    monkeypatch.setattr(screen.Work, "hear", note)
+    monkeypatch.setattr(Worker, "step", wait)
+    assert here(*COMMAND, "--out", tmp_path / "out").returncode == 0
+    assert ("network 1 of 1: ce, seed 0", "epoch") in seen
+
+
+def test_a_suggestion_that_crashes_is_one_of_the_search(fails, tmp_path):
+    out = tmp_path / "out"
+    command = ["search", "mac_cal", "--trials", 2, "--population", 1, *QUICK]
+    command += ["--address", "none", "--out", out]
+    fails(4, ZeroDivisionError("as it were"))  # the baseline takes three steps
+    done = here(*command)
+    assert done.returncode == 1
+    assert "1 crashed, 1 done" in done.stderr
+    again = here(*command, "--retry", "crashed")
+    assert again.returncode == 0, again.stderr
+    assert len(rows(out)) == 3
+
+
+def test_an_address_that_is_none_at_all_names_the_choices(tmp_path):
+    with pytest.raises(UserError, match="name auto or HOST:PORT, or none to run without Ray"):
+        tune_calib.compare(["ce"], address="None", out=tmp_path / "out")
