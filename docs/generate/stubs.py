@@ -25,6 +25,8 @@ from tune_calib.library.estimators import PostHocEstimator
 from tune_calib.library.report import calibration_report as calibration_report
 from tune_calib.library.retrained import RetrainedHead as RetrainedHead
 from tune_calib.spec import plugins as plugins
+
+ESTIMATORS: tuple[str, ...]
 '''
 
 

@@ -67,7 +67,7 @@ def _signature(model: type[Part], returned: Any) -> inspect.Signature:
     parameters = []
     for name in names:
         field = model.model_fields[name]
-        kind = inspect.Parameter.KEYWORD_ONLY
+        kind: Any = inspect.Parameter.KEYWORD_ONLY
         if is_argument(model, name):
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         default = inspect.Parameter.empty if field.is_required() else field.default

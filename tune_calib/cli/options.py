@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
@@ -16,8 +16,10 @@ from tune_calib.spec.request import LadderRequest, SearchRequest
 from tune_calib.text import command_line, counted, nearest
 
 if TYPE_CHECKING:
-    DataRoot = Path | None
-    StoreRoot = Address = StudyStorage = str | None
+    DataRoot: TypeAlias = Path | None
+    StoreRoot: TypeAlias = str | None
+    Address: TypeAlias = str | None
+    StudyStorage: TypeAlias = str | None
 else:
     DataRoot = option_of(LadderRequest, "data_root")
     StoreRoot = option_of(LadderRequest, "store")
