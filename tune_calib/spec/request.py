@@ -6,6 +6,7 @@ an option stand here alone.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -153,6 +155,18 @@ def _as_share(value: Any) -> Any:
     return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
 
 
+def check_share(gpus: float) -> float:
+    """Refuse fractions that leave a part of a GPU unused.
+
+    Raises:
+        ValueError: it is neither 0 nor 1/k.
+    """
+    is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
+    if gpus != 0 and not is_share:
+        raise ValueError(f"`gpus` must be 0, 1 or 1/k, got {gpus}; 1/3 is 0.3333333333333333")
+    return gpus
+
+
 def plain(name: str, value: Any) -> Any:
     """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists.
 
@@ -184,7 +198,10 @@ Words = Annotated[
     tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
 ]
 Share = Annotated[
-    float, BeforeValidator(_as_share, json_schema_input_type=float | str), Field(ge=0, le=1)
+    float,
+    BeforeValidator(_as_share, json_schema_input_type=float | str),
+    AfterValidator(check_share),
+    Field(allow_inf_nan=True),
 ]
 
 

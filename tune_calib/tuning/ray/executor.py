@@ -5,7 +5,6 @@ which executor it has, and does not import Ray.
 """
 
 import contextlib
-import math
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from tune_calib.paths import place
 from tune_calib.progress import Activity
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
+from tune_calib.spec.request import check_share
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Circumstances
@@ -58,10 +58,10 @@ class Resources:
 
     def __post_init__(self) -> None:
         """Refuse fractions that leave a part of a GPU unused."""
-        if self.gpus and not (
-            0 < self.gpus <= 1 and math.isclose(self.per_gpu * self.gpus, 1, rel_tol=1e-9)
-        ):
-            raise UserError(f"gpus must be 0, 1 or 1/k, got {self.gpus}; 1/3 is 0.3333333333333333")
+        try:
+            check_share(self.gpus)
+        except ValueError as error:
+            raise UserError(str(error)) from None
 
     @property
     def per_gpu(self) -> int:
@@ -88,7 +88,7 @@ class Halving:
     """
 
     column: str
-    mode: str
+    mode: str | None
     epochs: int
 
 
