@@ -199,9 +199,9 @@ Words = Annotated[
 ]
 Share = Annotated[
     float,
+    Field(allow_inf_nan=True),  # what is none is refused by ``check_share``
     BeforeValidator(_as_share, json_schema_input_type=float | str),
     AfterValidator(check_share),
-    Field(allow_inf_nan=True),
 ]
 
 
