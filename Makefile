@@ -23,7 +23,7 @@ demo: $(RUNTIME)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not faults and not postgres and not s3 and not browser"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not faults and not postgres and not s3 and not browser"
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -m slow

@@ -1,5 +1,6 @@
 """Fixtures shared by the suite: one small real network on digits, and its feature bank."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -9,10 +10,7 @@ import pytest
 import ray
 import torch
 
-from analysis import style
-from analysis.ladder import files as ladder_files
-from analysis.search import files as search_files
-from tests import support
+from tests import drawing, support
 from tests.support import CPU, small_spec
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
@@ -20,7 +18,10 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import Store
 
-FORMATS = style.FORMATS
+drawing.without_figures()
+
+# What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
+os.fsync = lambda descriptor: None
 
 # As every head trial runs: the exact tests of the populations rest on it.
 torch.set_num_threads(1)
@@ -39,25 +40,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path not in files)
 
 
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of further collections of garbage, of which there are many."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
-def one_format(monkeypatch):
-    """Figures in one format: to draw them is most of the time of many tests; none stays open."""
-    monkeypatch.setattr(style, "FORMATS", ("svg",))
+def close_figures():
     yield
     plt.close("all")
 
 
 @pytest.fixture
-def every_format(one_format, monkeypatch):
-    """Figures as they are written for a user."""
-    monkeypatch.setattr(style, "FORMATS", FORMATS)
+def without_figures():
+    """Reports are without figures unless a test asks: for tests that say so all the same."""
 
 
 @pytest.fixture
-def without_figures(monkeypatch):
-    """Reports of tables and texts alone: figures are most of a second of each."""
-    for files in (ladder_files, search_files):
-        monkeypatch.setattr(files, "in_order", lambda registry: [])
+def with_figures():
+    """Reports with their figures, in one format."""
+    with drawing.figures("svg"):
+        yield
+
+
+@pytest.fixture
+def every_format():
+    """Reports with their figures as they are written for a user."""
+    with drawing.figures(*drawing.FORMATS):
+        yield
 
 
 @pytest.fixture

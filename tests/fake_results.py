@@ -2,9 +2,12 @@
 
 import itertools
 import json
+import shutil
+import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +31,26 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 
 LABELS = ("vanilla", "+ one", "+ two", "control")
 KINDS = ("base", "step", "step", "control")
+_MADE = tempfile.TemporaryDirectory(prefix="tune-calib-fakes-")
 
 
+def made_once(write: Callable[..., None]) -> Callable[..., None]:
+    """Let a function write a folder once for each of its options, and copy it from then on."""
+    made: dict[str, Path] = {}
+
+    @wraps(write)
+    def copy(out: Path, *options: object, **named: object) -> None:
+        key = repr((options, sorted(named.items())))
+        if key not in made:
+            made[key] = Path(tempfile.mkdtemp(dir=_MADE.name))
+            write(made[key], *options, **named)
+        # Not with the times of the files: these are new.
+        shutil.copytree(made[key], out, copy_function=shutil.copyfile, dirs_exist_ok=True)
+
+    return copy
+
+
+@made_once
 def write(
     out: Path,
     seeds: int = 3,

@@ -2,10 +2,13 @@
 
 import atexit
 import contextlib
+import functools
+import inspect
 import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,6 +37,45 @@ def small_spec(**head) -> TrialSpec:
     if head:
         slots["head"] = {"epochs": 3, "augment": "none", **head}
     return TrialSpec.build(**slots)
+
+
+def each(names: str | tuple[str, ...], cases: Iterable) -> Callable:
+    """Run a test for each of its cases, as ``parametrize`` does, but within one case of pytest.
+
+    A case of pytest costs milliseconds, which is more than many a test needs. Each run has a
+    ``tmp_path`` and a ``monkeypatch`` of its own; the runs share all other fixtures.
+    """
+    if isinstance(names, str):
+        names, cases = (names,), [(case,) for case in cases]
+    rows = [dict(zip(names, case, strict=True)) for case in cases]
+    assert rows, f"no case of {names}"
+
+    def decorate(test: Callable) -> Callable:
+        signature = inspect.signature(test)
+
+        @functools.wraps(test)
+        def run(**fixtures: object) -> None:
+            for number, own in enumerate(rows):
+                given = {**fixtures, **own}
+                if "tmp_path" in given:
+                    given["tmp_path"] = given["tmp_path"] / str(number)
+                    given["tmp_path"].mkdir()
+                with contextlib.ExitStack() as undone:
+                    if "monkeypatch" in given:
+                        given["monkeypatch"] = undone.enter_context(pytest.MonkeyPatch.context())
+                    try:
+                        test(**given)
+                    except pytest.skip.Exception as skipped:
+                        raise AssertionError(f"{own} skips the cases after it") from skipped
+                    except BaseException as error:
+                        error.add_note(f"of {own}")
+                        raise
+
+        left = [p for name, p in signature.parameters.items() if name not in names]
+        run.__signature__ = signature.replace(parameters=left)
+        return run
+
+    return decorate
 
 
 QUICK = [

@@ -8,6 +8,7 @@ import pytest
 
 from analysis.ladder import tables
 from analysis.load import load
+from tests.support import each
 from tune_calib.cli.screen import of_user
 from tune_calib.console import (
     WIDE,
@@ -51,8 +52,8 @@ def on(text: str, width: int | None, *columns: str) -> str:
         return shown(text)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("seed", [*range(8), None])
+@each("width", WIDTHS)
+@each("seed", [*range(8), None])
 def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     text = ladder if seed is None else Text([random_table(seed), Prose("a few words " * 20)])
     told = on(text, width)
@@ -65,8 +66,8 @@ def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     assert {word.strip(",;.") for word in told.split() if set(word) != {"-"}} <= known
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("seed", range(8))
+@each("width", WIDTHS)
+@each("seed", range(8))
 def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
     table = random_table(seed)
     told = on(Text([table]), width)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tune_calib
-from tests.support import here
+from tests.support import each, here
 from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
 from tune_calib.experiments.format import SearchOptions, SeedCounts, SweepFile, TrialResources
 from tune_calib.spec.slots.data import DataSlot
@@ -42,7 +42,7 @@ def test_one_mistake_in_three_spellings(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("search", "option", "key"),
     [
         (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
@@ -66,7 +66,7 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     assert "--" + name[2:] not in ended.stderr + ended.stdout
 
 
-@pytest.mark.parametrize("name", sorted({*SETTINGS} - {*NOT_OF_SWEEP_FILES, "plugin"}))
+@each("name", sorted({*SETTINGS} - {*NOT_OF_SWEEP_FILES, "plugin"}))
 def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
     part, _, key = SETTINGS[name].rpartition(".")
     models = {"": SweepFile, "search": SearchOptions, "resources": TrialResources,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
+from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import (
@@ -42,7 +43,7 @@ def content(kind, folder):
     return json.loads((folder / kind.file_name).read_text())
 
 
-@pytest.mark.parametrize(("kind", "folder"), STORED)
+@each(("kind", "folder"), STORED)
 def test_a_file_of_an_earlier_version_is_written_again_as_it_was(kind, folder, tmp_path):
     """What it lacks is not made up, and what is no more written stays."""
     kind.read(folder).write(tmp_path)
@@ -52,7 +53,7 @@ def test_a_file_of_an_earlier_version_is_written_again_as_it_was(kind, folder, t
     assert list(after)[: len(known)] == known
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
     path = out / kind.file_name
     written = kind.read(out)
@@ -63,8 +64,8 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
     assert content(kind, out)["later"] == {"a": 1}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
+@each("kind", KINDS)
+@each(
     ("text", "error", "says"),
     [
         ("{", DamagedFileError, "is not whole"),
@@ -80,7 +81,7 @@ def test_what_is_damaged_foreign_or_of_a_later_version_is_told_apart(kind, text,
         kind.read(out)
 
 
-@pytest.mark.parametrize("value", ["1", True, None, [1.5]])
+@each("value", ["1", True, None, [1.5]])
 def test_values_are_of_their_kind(value, out):
     path = out / SweepManifest.file_name
     path.write_text(json.dumps({**content(SweepManifest, out), "network_seeds": value}))

@@ -7,7 +7,7 @@ import fsspec
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, each, small_spec
 from tune_calib.caches import cache_folder
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
@@ -49,7 +49,7 @@ def test_a_path_is_local_and_a_url_is_not(tmp_path):
     assert place("s3://bucket/a").parent.name == "bucket"
 
 
-@pytest.mark.parametrize("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
+@each("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
 def test_a_url_that_is_misunderstood_is_one_line(text):
     with pytest.raises(UserError, match=r"bucket|environment"):
         place(text)

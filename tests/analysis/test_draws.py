@@ -10,6 +10,7 @@ from analysis.compare.claims import judge
 from analysis.load import load
 from analysis.shifts import FAMILIES
 from tests import fake_results
+from tests.support import each
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.reproduction import Claim
 
@@ -53,7 +54,7 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize("split", MEANS)
+@each("split", MEANS)
 def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     metric = "auroc" if split.startswith("ood/") else "ece"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -67,7 +68,7 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     assert found["2-1"].mean() == pytest.approx(trial[f"{split}/{metric}"], abs=0.01)
 
 
-@pytest.mark.parametrize("split", MEANS)
+@each("split", MEANS)
 def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -76,7 +77,7 @@ def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     assert judge(sweep, Claim("", "vanilla", ("+ two",), metric)).outcome == "not held"
 
 
-@pytest.mark.parametrize("split", ["ood/mean", "ood/svhn"])
+@each("split", ["ood/mean", "ood/svhn"])
 def test_without_draws_of_one_trial_there_is_no_verdict(split, tmp_path):
     sweep = looked_at(tmp_path, FOREIGN, lacking={("0-1", "ood/svhn")})
     found = judge(sweep, Claim("", "+ two", ("vanilla",), f"{split}/auroc"))

@@ -14,6 +14,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.search.load import load_search
 from tests import fake_results
+from tests.support import each
 
 POINTS = [
     {**fake_results.DEFAULTS, "head.lr": rate, "head.epochs": epochs}
@@ -54,7 +55,7 @@ def test_a_line_keeps_its_numbers_its_look_and_its_gaps():
     assert trace["hovertemplate"] == told
 
 
-@pytest.mark.parametrize("kind", ["scatter", "plot", "errorbar", "bar", "barh"])
+@each("kind", ["scatter", "plot", "errorbar", "bar", "barh"])
 def test_every_kind_of_point_says_what_was_told_of_it(kind):
     def draw(axis):
         x, y = [1, 2], [3, 4]
@@ -83,8 +84,8 @@ def test_bars_stand_where_they_were_drawn():
     assert "base" not in trace
 
 
-@pytest.mark.parametrize("inverted", [False, True])
-@pytest.mark.parametrize("scale", ["linear", "log"])
+@each("inverted", [False, True])
+@each("scale", ["linear", "log"])
 def test_axes_keep_their_scale_their_ends_and_their_direction(scale, inverted):
     ends = (10, 1) if inverted else (1, 10)
     found, _ = plotted(lambda axis: axis.plot([1, 10], [1, 10]), yscale=scale, ylim=ends)
@@ -104,7 +105,7 @@ def test_whole_ticks_stay_whole_and_names_stay_names():
     assert layout["yaxis"]["ticktext"] == ["a", "b<br>c", "d"]
 
 
-@pytest.mark.parametrize(
+@each(
     "draw",
     [
         lambda axis: axis.imshow(np.eye(2)),
@@ -113,7 +114,7 @@ def test_whole_ticks_stay_whole_and_names_stay_names():
         lambda axis: axis.plot([1], [2], marker=r"$a$"),
     ],
 )
-@pytest.mark.parametrize("has_legend", [False, True])
+@each("has_legend", [False, True])
 def test_what_has_no_counterpart_leaves_the_picture_alone_with_its_legend(draw, has_legend):
     figure, axis = plt.subplots()
     axis.plot([0, 1], label="a line")
@@ -145,7 +146,7 @@ def results(tmp_path_factory):
     return {"ladder": LadderResults(load(ladder)), "search": load_search(search)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("room", "name", "said"),
     [
         ("ladder", "tradeoff", ["+ one", "network seed 1, head seed 1", "ECE (%)"]),

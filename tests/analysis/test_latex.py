@@ -26,6 +26,7 @@ from analysis.search import files as search_files
 from analysis.search.load import load_search
 from analysis.text import Cell, cell
 from tests import fake_results
+from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 
@@ -111,7 +112,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_tables_are_ascii_and_numbers_stand_at_the_right(case, tmp_path):
     text = CASES[case](tmp_path)
     assert text.isascii()
@@ -131,7 +132,7 @@ def test_tables_are_ascii_and_numbers_stand_at_the_right(case, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_tables_compile_and_fit_a_two_column_paper(case, tmp_path):
     text = CASES[case](tmp_path / "results")
     label = re.search(r"\\label\{(.*?)\}", text)[1]
@@ -147,7 +148,7 @@ def test_tables_compile_and_fit_a_two_column_paper(case, tmp_path):
         assert word not in log
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("L∞", r"L$\infty$"), ("é", r"\'{e}"), ("--set", "-{}-set"), ("a---b", "a-{}-{}-b"),
@@ -185,7 +186,7 @@ def test_caption_and_label_can_be_given_for_latex_alone():
     assert r"\label{tab:my-spread}" in run(*tested, "--latex")
 
 
-@pytest.mark.parametrize("label", ["a{b", "50%", "a\\b", "#1"])
+@each("label", ["a{b", "50%", "a\\b", "#1"])
 def test_a_label_that_latex_does_not_take_is_one_line(label):
     arguments = ["ranks", "--published", "fedlas/table1", "--latex", "--label", label]
     with pytest.raises(UserError, match="LaTeX takes no"):

@@ -5,6 +5,7 @@ from analysis.load import load
 from analysis.published import beside, published, published_tables
 from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
 from tests import fake_results
+from tests.support import each
 from tune_calib.errors import UserError
 
 
@@ -36,7 +37,7 @@ def test_metrics_and_split_can_be_asked_for(out):
     assert tidy(load(out), split="select").empty
 
 
-@pytest.mark.parametrize("bad", ["diverged", "crashed", "stopped"])
+@each("bad", ["diverged", "crashed", "stopped"])
 def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     (tmp_path / "trials" / "1-2.parquet").unlink()
@@ -70,7 +71,7 @@ def test_a_filter_takes_one_value_or_several(out):
     assert set(choose(frame, method=["vanilla", "+ two"])["method"]) == {"vanilla", "+ two"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("wanted", "message"),
     [
         ({"metrik": "ece"}, "no column 'metrik' in the results; did you mean 'metric'"),

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from tests import fake_results
-from tests.support import here
+from tests.support import each, here
 from tune_calib.cli import app, defaults
 from tune_calib.cli.options import typed
 
@@ -164,7 +164,7 @@ def test_help_shows_them(folder, monkeypatch):
     assert "[default: 7]" in line
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("sed = 3", "no option 'sed'; did you mean 'seeds'?"),

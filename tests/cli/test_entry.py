@@ -11,7 +11,7 @@ import pytest
 import typer.main
 
 from tests import fake_results
-from tests.support import command_line, run_of, small_spec
+from tests.support import command_line, each, run_of, small_spec
 from tune_calib.cli import app, main
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import works_of
@@ -35,8 +35,8 @@ def out(tmp_path):
     return tmp_path / "sweep"
 
 
-@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
-@pytest.mark.parametrize(
+@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@each(
     ("place", "told"),
     [
         ("FILE", "name another place"),
@@ -44,7 +44,7 @@ def out(tmp_path):
         ("x" * 300, "take a shorter name"),
     ],
 )
-@pytest.mark.parametrize("option", ["--out", "--store"])
+@each("option", ["--out", "--store"])
 def test_a_path_that_the_system_refuses_is_one_line(
     command, place, told, option, tmp_path, refusal
 ):
@@ -54,7 +54,7 @@ def test_a_path_that_the_system_refuses_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
-def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal):
+def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal, with_figures):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
     said = refusal("report", out)
@@ -62,7 +62,7 @@ def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal):
     assert "name another place" in said
 
 
-@pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
+@each("folder", ["FILE/below", "/proc/nothing"])
 def test_a_folder_of_figures_that_cannot_be_is_one_line(folder, tmp_path, refusal):
     (tmp_path / "FILE").touch()
     table = ["--published", "fedlas/table1", "--test", "friedman"]
@@ -79,7 +79,7 @@ def test_output_on_a_full_disk_is_one_line(out):
     assert ended.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+@each("encoding", ["ascii", "latin-1", "cp1252"])
 def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
 
     def printed(encoding):
@@ -126,21 +126,19 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     assert "a file lies where a folder should" in ended.failures[0]
 
 
-@pytest.mark.parametrize(("command", "option", "_"), OPTIONS)
-@pytest.mark.parametrize("nothing", ["", " ", "="])
-def test_an_empty_option_is_refused(command, option, _, nothing, refusal):
+@each(("command", "option"), [(name, option) for name, option, _ in OPTIONS])
+@each("nothing", ["", " ", "="])
+def test_an_empty_option_is_refused(command, option, nothing, refusal):
     words = [f"{option}="] if nothing == "=" else [option, nothing]
     assert f"{option} is empty" in refusal(command, "x", *words)
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [(name, option) for name, option, multiple in OPTIONS if not multiple]
-)
+@each(("command", "option"), [(name, option) for name, option, multiple in OPTIONS if not multiple])
 def test_an_option_of_one_value_is_given_once(command, option, refusal):
     assert f"{option} is given twice" in refusal(command, "x", option, "1", option, "2")
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "told"),
     [
         (["list", "methods", "--json", "--markdown"], "one format"),
@@ -174,7 +172,7 @@ def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
 WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
 
 
-@pytest.mark.parametrize("value", WRONG, ids=repr)
+@each("value", WRONG)
 def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
     slots = {
         "data": small_spec().data,
@@ -218,7 +216,7 @@ stoppable("THIS COMMAND", work)
 """
 
 
-@pytest.mark.parametrize("signals", [1, 2, 3])
+@each("signals", [1, 2, 3])
 def test_however_often_it_is_stopped_the_way_on_is_told(signals):
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

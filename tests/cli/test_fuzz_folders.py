@@ -330,16 +330,16 @@ def attempt(number: int, bases: Path, home: Path, mutate) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 44))]
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 44))]
 )
-def test_a_mutated_folder_is_right_or_one_line_and_runs_nothing(seed, bases, home, without_figures):
+def test_a_mutated_folder_is_right_or_one_line_and_runs_nothing(seed, bases, home):
     for number in range(10 * seed, 10 * seed + 10):
         attempt(number, bases, home, MUTATIONS[number % len(MUTATIONS)])
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
 )
-def test_a_flipped_bit_never_gives_another_number(seed, bases, home, without_figures):
+def test_a_flipped_bit_never_gives_another_number(seed, bases, home):
     for number in range(10 * seed, 10 * seed + 10):
         attempt(number, bases, home, flip_a_bit)

@@ -3,12 +3,11 @@
 import json
 import shlex
 
-import pytest
 import typer
 from typer.core import TyperOption
 
 from analysis.published import published, published_tables
-from tests.support import here
+from tests.support import each, here
 from tune_calib.cli import app
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
@@ -17,7 +16,7 @@ COMMANDS = typer.main.get_command(app).commands
 EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in command.examples]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@each("name", COMMANDS)
 def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
     command = COMMANDS[name]
     assert command.examples
@@ -26,7 +25,7 @@ def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
     assert command.rich_help_panel
 
 
-@pytest.mark.parametrize(("name", "line"), EXAMPLES)
+@each(("name", "line"), EXAMPLES)
 def test_an_example_is_a_command_that_the_program_knows(name, line):
     words = shlex.split(line)
     words = words[: words.index(">")] if ">" in words else words
@@ -34,15 +33,15 @@ def test_an_example_is_a_command_that_the_program_knows(name, line):
     assert COMMANDS[name].make_context(name, words[2:]).params
 
 
-@pytest.mark.parametrize("name", ["ablate", "compare", "search"])
+@each("name", ["ablate", "compare", "search"])
 def test_options_stand_in_groups(name):
-    options = [each for each in COMMANDS[name].params if isinstance(each, TyperOption)]
+    options = [one for one in COMMANDS[name].params if isinstance(one, TyperOption)]
     alone = [option.opts[0] for option in options if not option.rich_help_panel]
     assert set(alone) <= {"--all"}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("width", ["80", "120"])
+@each("name", COMMANDS)
+@each("width", ["80", "120"])
 def test_help_fits_the_terminal_and_ends_in_the_examples(name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     told = here(name, "-h").stdout
@@ -68,7 +67,7 @@ def test_the_version_is_told():
         assert here(option).stdout.startswith("tune-calib 0")
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "known"),
     [
         ("ablate mac", [name for name in LADDERS if name.startswith("mac")]),
@@ -91,22 +90,22 @@ def test_a_shell_completes_names(words, known, monkeypatch):
 
 def test_metrics_are_listed_with_where_a_trial_has_them():
     listed = json.loads(here("list", "metrics", "--json").stdout)
-    assert [each["name"] for each in listed] == list(METRICS)
-    foreign = {each["name"] for each in listed if each["of"] != "select, test"}
+    assert [entry["name"] for entry in listed] == list(METRICS)
+    foreign = {entry["name"] for entry in listed if entry["of"] != "select, test"}
     assert foreign == set(OOD_METRICS)
 
 
 def test_published_tables_are_listed_as_they_can_be_asked_for():
     listed = json.loads(here("list", "published", "--json").stdout)
-    assert [each["name"] for each in listed] == published_tables()
-    for each in listed:
-        table = published(each["name"])
-        assert each["numbers"] == len(table)
-        assert set(each["methods"]) == set(table["method"])
-        assert set(each["metrics"]) == set(table["metric"])
+    assert [entry["name"] for entry in listed] == published_tables()
+    for entry in listed:
+        table = published(entry["name"])
+        assert entry["numbers"] == len(table)
+        assert set(entry["methods"]) == set(table["method"])
+        assert set(entry["metrics"]) == set(table["metric"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "told"),
     [
         (["list", "published", "maccal/table55"], "did you mean 'maccal/table5'"),
@@ -118,8 +117,8 @@ def test_a_wrong_name_is_one_line(words, told, refusal):
     assert told in refusal(*words)
 
 
-@pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])
-@pytest.mark.parametrize("width", ["80", "100"])
+@each("what", ["methods", "recipes", "spaces", "published", "metrics"])
+@each("width", ["80", "100"])
 def test_lists_fit_the_terminal(what, width, monkeypatch):
     whole = here("list", what).stdout
     assert here("list", what, "--wide").stdout == whole

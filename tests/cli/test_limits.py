@@ -18,7 +18,7 @@ from ray._raylet import AuthenticationTokenLoader
 from ray.cluster_utils import Cluster
 from typer.testing import CliRunner
 
-from tests.support import small_spec
+from tests.support import each, small_spec
 from tune_calib.cli import app
 from tune_calib.cli.request import _share
 from tune_calib.errors import UserError
@@ -41,13 +41,13 @@ def laughs(levels: int) -> str:
     return f"{{a0: &a0 [1], {inside}}}"
 
 
-@pytest.mark.parametrize("k", range(1, 200))
+@each("k", range(1, 200))
 def test_every_share_of_a_gpu_is_taken_and_counts_as_many_trials(k):
     for given in (1 / k, float(repr(1 / k)), _share(f"1/{k}")):
         assert Resources(1, given).per_gpu == k
 
 
-@pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
+@each("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
 def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     with pytest.raises(UserError, match="0, 1 or 1/k"):
         Resources(1, gpus)
@@ -57,8 +57,8 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
-@pytest.mark.parametrize(
+@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@each(
     ("asked", "told"),
     [
         (["--set", f"network.threads={TOO_MANY}"], f"needs {TOO_MANY} CPU cores"),
@@ -82,7 +82,7 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
     import torch
 
     if "--gpus" in asked and torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
+        return  # there is a GPU here
     started = time.monotonic()
     assert told in refusal(*command, *asked, "--epochs", 1, "--out", tmp_path / "out")
     assert time.monotonic() - started < QUICK_S
@@ -90,7 +90,7 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         (f"seeds: {10**9}\nentries: {{a: {{methods: [ls]}}}}", "line 1"),
@@ -198,43 +198,46 @@ def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch, own_ray)
 
 
 @pytest.mark.ray
-def test_a_ray_that_runs_in_this_process_is_used_and_left(own_ray):
-    """As in a notebook, whose Ray may be one of a cluster."""
+def test_a_local_ray_is_used_again_and_left_on_the_loopback_alone(own_ray):
     with ray_session(None):
-        first = ray.get_runtime_context().get_node_id()
-        with ray_session(None):
-            assert ray.get_runtime_context().get_node_id() == first
-        assert ray.is_initialized()
-        with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
-            pass
-        with (
-            pytest.raises(UserError, match=r"A=1 in every trial comes too late for it: call `ray"),
-            ray_session(None, everywhere={"A": "1"}),
-        ):
-            pass
+        check_use_of_a_running_ray()
+        check_loopback_and_token()
     assert not ray.is_initialized()
 
 
-@pytest.mark.ray
-def test_a_local_ray_is_on_the_loopback_alone_and_asks_for_its_token(own_ray):
+def check_use_of_a_running_ray():
+    """As in a notebook, whose Ray may be one of a cluster."""
+    first = ray.get_runtime_context().get_node_id()
     with ray_session(None):
-        own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
-        listening = {
-            ip_address(each.laddr.ip)
-            for each in psutil.net_connections("tcp")
-            if each.status == psutil.CONN_LISTEN and each.pid in own
-        }
-        assert listening
-        for address in listening:
-            assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
-        with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
-            call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
-            with pytest.raises(grpc.RpcError) as refused:
-                call(b"", timeout=60)
-            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            token = AuthenticationTokenLoader.instance().get_raw_token()
-            assert call(b"", timeout=60, metadata=[("authorization", f"Bearer {token}")])
-        assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
+        assert ray.get_runtime_context().get_node_id() == first
+    assert ray.is_initialized()
+    with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
+        pass
+    with (
+        pytest.raises(UserError, match=r"A=1 in every trial comes too late for it: call `ray"),
+        ray_session(None, everywhere={"A": "1"}),
+    ):
+        pass
+
+
+def check_loopback_and_token():
+    own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+    listening = {
+        ip_address(each.laddr.ip)
+        for each in psutil.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN and each.pid in own
+    }
+    assert listening
+    for address in listening:
+        assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+        call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(b"", timeout=60)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        token = AuthenticationTokenLoader.instance().get_raw_token()
+        assert call(b"", timeout=60, metadata=[("authorization", f"Bearer {token}")])
+    assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
 
 
 def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):
@@ -260,7 +263,7 @@ def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):
     assert signal.getsignal(signal.SIGUSR2) == before
 
 
-@pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("darwin", 1)])
+@each(("system", "factor"), [("linux", 1024), ("darwin", 1)])
 def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
     """The system counts in KiB, or on macOS in bytes."""
     import resource

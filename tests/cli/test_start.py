@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import here
+from tests.support import each, here
 from tune_calib.cli.registries import _LISTS
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -96,7 +96,7 @@ def _import_from(folder):
     return ended.returncode, (ended.stdout + ended.stderr).splitlines()[-1]
 
 
-@pytest.mark.parametrize(
+@each(
     ("found", "file", "name"),
     [
         ("analysis", "analysis/__init__.py", "analysis"),
@@ -143,17 +143,17 @@ def test_the_package_alone_imports_nothing(found):
     assert found["import"] == []
 
 
-@pytest.mark.parametrize("name", QUICK)
+@each("name", QUICK)
 def test_what_is_told_at_once_imports_nothing_slow(found, name):
     assert found[name] == [0, []]
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_what_is_refused_at_once_imports_nothing_slow(found, name):
     assert found[name] == [2, []]
 
 
-@pytest.mark.parametrize("what", [what for what, own in _LISTS.items() if hasattr(own, "registry")])
+@each("what", [what for what, own in _LISTS.items() if hasattr(own, "registry")])
 def test_a_list_that_is_remembered_is_that_of_the_registry(what):
     listing = _LISTS[what]
     anew = [listing._entry(name) for name in listing.registry]
@@ -170,11 +170,10 @@ def test_a_plug_in_is_listed_beside_what_is_remembered():
     assert json.loads(here("list", "methods", "--json").stdout) == before
 
 
-@pytest.mark.parametrize(
+@each(
     ("registry", "known"),
     [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
      (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],
-    ids=lambda value: getattr(value, "kind", ""),
 )  # fmt: skip
 def test_what_is_remembered_of_families_is_what_they_resolve(registry, known):
     for name in known:

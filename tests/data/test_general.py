@@ -13,13 +13,14 @@ from tests.data.archives import (
     saved,
 )
 from tests.data.loaded import described, parts, refused
+from tests.support import each
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.spec.trial import TrialSpec
 
 
-@pytest.mark.parametrize("name", GENERAL)
-@pytest.mark.parametrize("test", ["test", "val", "validation"])
+@each("name", GENERAL)
+@each("test", ["test", "val", "validation"])
 def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
     root = GENERAL[name](tmp_path / "data", test=test)
     slot = described(name, root, tmp_path / "cache")
@@ -38,7 +39,7 @@ def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
     assert "found" in slot.model_dump()
 
 
-@pytest.mark.parametrize("name", GENERAL)
+@each("name", GENERAL)
 def test_other_images_are_another_network_and_are_refused_under_the_old_plan(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
     slot = described(name, root, tmp_path / "cache")
@@ -52,7 +53,7 @@ def test_other_images_are_another_network_and_are_refused_under_the_old_plan(nam
     assert "holds other images" in refused(slot, root)
 
 
-@pytest.mark.parametrize("name", GENERAL)
+@each("name", GENERAL)
 def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
     with pytest.raises(UserError, match="leave carved out"):
@@ -68,7 +69,7 @@ def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
     assert len(test) == 12
 
 
-@pytest.mark.parametrize("name", GENERAL)
+@each("name", GENERAL)
 def test_larger_images_get_the_sizes_that_are_asked_for(name, tmp_path):
     root = GENERAL[name](tmp_path / "data", each=8, size=100)
     found = described(name, root, tmp_path / "cache").found

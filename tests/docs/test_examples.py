@@ -14,11 +14,18 @@ import pandas as pd
 import pytest
 
 import tune_calib
+from analysis import style
+from analysis.figure import LADDER_FIGURES
+from analysis.ladder.results import LadderResults
+from analysis.load import load
 from tests.docs.test_pages import blocks, commands, page
-from tests.support import here, keep_ray
+from tests.drawing import figures
+from tests.support import each, here, keep_ray
+from tune_calib.spec import plugins
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "analysis" / "example"
 EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
 
 # All in one process of its own: what they register must not reach other tests.
@@ -60,31 +67,21 @@ def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
     assert abs(row["test/o_ece"] - row["test/u_ece"]) - 1e-9 <= row["test/ks"] < 1
 
 
-FIGURE = """
-import sys
-from pathlib import Path
-from analysis import style
-from analysis.ladder.results import LadderResults
-from analysis.load import load
-from tune_calib.spec import plugins
-from analysis.figure import LADDER_FIGURES
-
-plugins.load("docs/examples/plugin_figure.py")
-figure = LADDER_FIGURES["select_test"]
-style.apply()
-results = LadderResults(load(Path("analysis/example/compare")))
-drawing = figure.draw(results)
-dots = sum(len(line.get_xdata()) for line in drawing.axes[0].get_lines()[:-1])
-assert dots == len(results.sweep.trials), dots
-print(style.save(drawing, Path(sys.argv[1]), figure.name))
-"""
-
-
 def test_a_figure_is_drawn(tmp_path):
-    command = [sys.executable, "-c", FIGURE, str(tmp_path)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
+    before = plugins.in_use()
+    plugins.load(str(ROOT / "docs/examples/plugin_figure.py"))
+    try:
+        figure, results = LADDER_FIGURES["select_test"], LadderResults(load(EXAMPLE / "compare"))
+        style.apply()
+        drawing = figure.draw(results)
+        dots = sum(len(line.get_xdata()) for line in drawing.axes[0].get_lines()[:-1])
+        assert dots == len(results.sweep.trials)
+        with figures("png"):
+            style.save(drawing, tmp_path, figure.name)
+    finally:
+        plugins.use(before)
     assert (tmp_path / "select_test.png").stat().st_size > 10_000
+    assert "select_test" not in LADDER_FIGURES
 
 
 TABLE = "docs/examples/plugin_table.py"
@@ -92,7 +89,7 @@ TABLE = "docs/examples/plugin_table.py"
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_table_of_a_paper_is_made(tmp_path, without_figures, monkeypatch):
+def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
     keep_ray()
     monkeypatch.chdir(ROOT)
     (line,) = [own for name, own in commands() if TABLE in own and "smoke" in own]
@@ -140,6 +137,6 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "it.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@each("path", EXAMPLES)
 def test_an_example_is_printed_on_the_page(path):
     assert f"<!-- example: {path.name} -->" in (ROOT / "docs/pages/adding.md").read_text()

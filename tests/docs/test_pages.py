@@ -5,13 +5,13 @@ import shlex
 import tomllib
 from pathlib import Path
 
-import pytest
 import typer
 import yaml
 from typer.testing import CliRunner
 
 from docs.generate import INSERTED
 from docs.generate import pages as made_pages
+from tests.support import each
 from tune_calib.cli import app
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS
@@ -51,7 +51,7 @@ def test_commands_are_found():
     assert len(commands()) > 20
 
 
-@pytest.mark.parametrize(("name", "line"), commands())
+@each(("name", "line"), commands())
 def test_every_command_shown_is_one_that_the_program_knows(name, line):
     words = shlex.split(line, comments=True)[1:]
     words = words[: words.index(">")] if ">" in words else words
@@ -71,13 +71,13 @@ def test_every_picture_is_there_and_shown():
     assert shown == {path for path in images if path.is_file()}
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+@each("name", ["README.md", "CONTRIBUTING.md"])
 def test_links_of_files_outside_the_pages_lead_somewhere(name):
     for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", PAGES[name]):
         assert (ROOT / link).exists(), link
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@each("path", SOURCES)
 def test_sources_point_to_sections_that_exist_and_to_no_notes_of_ours(path):
     text = path.read_text()
     for name, anchor in ANCHOR.findall(text):
@@ -100,7 +100,7 @@ def test_the_table_of_methods_names_every_method_by_its_page():
     assert f"{len(list(METHODS))} methods" in PAGES["README.md"]
 
 
-@pytest.mark.parametrize("name", INSERTED)
+@each("name", INSERTED)
 def test_whatever_a_written_page_asks_for_can_be_made(name):
     assert INSERTED[name]().strip()
     assert any(f"<!-- made: {name} -->" in text for text in PAGES.values())

@@ -4,11 +4,9 @@ import json
 import shlex
 import shutil
 
-import pytest
-
 from analysis.reproduction.overview import read_all
 from docs.results import IMAGES, PAGE, ROOT, SHIPPED, page
-from tests.support import here
+from tests.support import each, here
 from tune_calib.paths import place
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -61,16 +59,14 @@ def test_what_ships_is_small_and_names_no_machine():
         assert not [word for word in shlex.split(command) if word.startswith("/")]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@each("folder", FOLDERS)
 def test_ranks_are_of_the_results_as_they_are(folder):
     done = here("ranks", SHIPPED / folder)
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [["report"], ["significance", "--test", "friedman"], ["status"]]
-)
-def test_commands_take_them_as_results_of_ones_own(command, tmp_path, without_figures):
+@each("command", [["report"], ["significance", "--test", "friedman"], ["status"]])
+def test_commands_take_them_as_results_of_ones_own(command, tmp_path):
     out = shutil.copytree(SHIPPED / FOLDERS[0], tmp_path / "out")
     done = here(*command, out)
     assert done.returncode == 0, done.stderr

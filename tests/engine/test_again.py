@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.artifacts import ensure_bank
@@ -30,9 +30,9 @@ def judged(spec, store, test):
     return trial.judge(trial.logits(test))
 
 
-@pytest.mark.parametrize("posthoc", [None, "temperature"])
-@pytest.mark.parametrize("augment", ["none", "standard"])
-@pytest.mark.parametrize("bn_mode", ["eval", "train"])
+@each("posthoc", [None, "temperature"])
+@each("augment", ["none", "standard"])
+@each("bn_mode", ["eval", "train"])
 def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test_split):
     head = {"method": "retrain", "bn_mode": bn_mode, "augment": augment, "views": 2, "epochs": 2}
     slots = {"posthoc": {"method": posthoc}} if posthoc else {}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.classifiers import TOLD, run_trials, spec_of
-from tests.support import CPU, rows
+from tests.support import CPU, each, rows
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import KIND, keep, load_classifier, tensors_of_trial, train_again
 from tune_calib.engine.evaluate import evaluate_one, population_logits
@@ -38,10 +38,10 @@ def split_of(bank, name="test"):
     return bank.evaluated()[name]
 
 
-@pytest.mark.parametrize("rule", ["last", "min_val_nll"])
-@pytest.mark.parametrize("told", TOLD)
+@each("rule", ["last", "min_val_nll"])
+@each("told", TOLD)
 def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, store):
-    specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(3)]
+    specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
     trainer = PopulationTrainer([s.head for s in specs], bank, 0, CPU)
     for _ in trainer:
         pass
@@ -57,12 +57,13 @@ def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, s
             assert {f"{name}/{key}": float(v) for key, v in after.items()}.items() <= (
                 before.metrics.items()
             )
-        again = train_again(spec, store, never, CPU)
-        assert torch.equal(again.logits(split_of(bank)).logits, given.logits)
+        if k == 1:
+            again = train_again(spec, store, never, CPU)
+            assert torch.equal(again.logits(split_of(bank)).logits, given.logits)
         assert classifier.select.items() <= before.metrics.items()
 
 
-@pytest.mark.parametrize("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
+@each("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
 def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
     classifier = load_classifier(spec_of(told, "temperature"), store, never, CPU)
     split = split_of(bank)

@@ -1,9 +1,11 @@
 """Every network method under every kind of slot, every head and post-hoc method on one network."""
 
+import itertools
+
 import pytest
 import torch
 
-from tests.support import CPU
+from tests.support import CPU, each
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import bank_key
@@ -22,7 +24,7 @@ def named(kind):
 
 def spec_of(network, head=None, posthoc=None):
     slots = {
-        "data": {"train_fraction": 0.2},
+        "data": {"train_fraction": 0.1},
         "network": {"method": network, "epochs": 1, "augment": "none"},
     }
     if head is not None:
@@ -58,26 +60,34 @@ def metrics_of(spec, store):
     return evaluation.metrics
 
 
-PIPELINES = [
-    *((network, None, "temperature") for network in named("network")),
-    *((network, "mac_cal", None) for network in named("network")),
-    *(
-        ("ce", head, posthoc)
-        for head in named("head")
-        for posthoc in named("posthoc")
-        if METHODS[posthoc].classes is None  # the digits are ten
-    ),
-]
+POSTHOC = [name for name in named("posthoc") if METHODS[name].classes is None]  # digits are ten
 
 
-@pytest.mark.parametrize(("network", "head", "posthoc"), PIPELINES)
-def test_a_pipeline_runs_to_finite_metrics(network, head, posthoc, store):
+def check_pipeline(network, head, posthoc, store):
     metrics = metrics_of(spec_of(network, head, posthoc), store)
     assert {"select/ece", "test/ece"} <= set(metrics)
     assert all(torch.tensor(value).isfinite() for value in metrics.values())
 
 
-@pytest.mark.parametrize("name", named("network"))
+@pytest.mark.parametrize("network", named("network"))
+def test_a_network_has_finite_metrics_under_a_transform_and_under_a_head(network, store):
+    check_pipeline(network, None, "temperature", store)
+    check_pipeline(network, "mac_cal", None, store)
+
+
+@each(("posthoc", "head"), list(zip(POSTHOC, itertools.cycle(named("head")), strict=False)))
+def test_a_transform_stands_on_a_head(head, posthoc, store):
+    check_pipeline("ce", head, posthoc, store)
+
+
+@pytest.mark.slow
+@each("posthoc", POSTHOC)
+@each("head", named("head"))
+def test_every_transform_stands_on_every_head(head, posthoc, store):
+    check_pipeline("ce", head, posthoc, store)
+
+
+@each("name", named("network"))
 def test_a_method_that_needs_stages_is_refused_on_a_backbone_without(name):
     slots = {"network": {"method": name, "backbone": "vit_tiny_patch16_224"}}
     if "stages" not in METHODS[name].needs:
@@ -95,8 +105,8 @@ STARTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("name", named("network"))
+@each("start", STARTS)
+@each("name", named("network"))
 def test_a_head_continues_only_from_a_head_that_was_trained(name, start):
     method, params = STARTS[start]
     head = {"method": method, "params": {**params, "start": start}}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.engine.test_weights import network_of, saved
-from tests.support import CPU
+from tests.support import CPU, each
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
@@ -68,7 +68,7 @@ def test_its_artifact_is_made_without_training(taken):
     assert torch.equal(bank.own_head()[0], source["head.weight"])
 
 
-@pytest.mark.parametrize("key", OF_TRAINING)
+@each("key", OF_TRAINING)
 def test_a_training_setting_is_refused_by_its_name(key):
     others = {
         "optimizer": "adam", "select": "best_val_acc", "loss_reduction": "sum", "augment": "none",
@@ -82,8 +82,8 @@ def test_a_training_setting_is_refused_by_its_name(key):
         TrialSpec.build(network={**GIVEN, key: value})
 
 
-@pytest.mark.parametrize("own_recipes", [False, True])
-@pytest.mark.parametrize("recipe", [None, *RECIPES])
+@each("own_recipes", [False, True])
+@each("recipe", [None, *RECIPES])
 def test_no_recipe_makes_another_network_of_it(recipe, own_recipes):
     dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
     given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
@@ -113,7 +113,7 @@ def test_a_data_set_without_a_quick_setting_needs_no_recipe():
         Asked({"data": given["data"]}).suited()
 
 
-@pytest.mark.parametrize("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
+@each("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
                                    Seeds.count(None, 1, 5)])  # fmt: skip
 def test_seeds_are_those_of_heads(seeds):
     planned = expand(
@@ -125,7 +125,7 @@ def test_seeds_are_those_of_heads(seeds):
     assert [t.spec.head.seed for t in planned if t.spec.head] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "message"),
     [
         ({"seeds": Seeds.count(None, 2, None)}, "a given network is one"),
@@ -144,7 +144,7 @@ def test_what_makes_no_sense_is_one_line(change, message):
 NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "ce"]
 
 
-@pytest.mark.parametrize("method", NETWORK_METHODS)
+@each("method", NETWORK_METHODS)
 def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
     with pytest.raises(UserError, match=f"{method}.* trains the network"):
         expand(side_by_side(["temperature", f"{method}+temperature"]), asked_of())
@@ -153,8 +153,8 @@ def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
             Candidates(method, asked_of())
 
 
-@pytest.mark.parametrize("controls", [False, True])
-@pytest.mark.parametrize("name", list(LADDERS))
+@each("controls", [False, True])
+@each("name", list(LADDERS))
 def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
     absent = {rung.label for rungs in left_out(ladder, asked).values() for rung in rungs}
@@ -179,7 +179,7 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     assert "SGD" not in told.partition("heads")[0]
 
 
-@pytest.mark.parametrize("has_head", [False, True])
+@each("has_head", [False, True])
 def test_a_recipe_is_told_where_something_is_trained(has_head, capsys):
     asked = Asked({"data": {"norm": "dataset"}, "network": GIVEN}).suited()
     ladder = side_by_side(["temperature", "retrain"] if has_head else ["temperature"])

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU
+from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
@@ -26,7 +26,7 @@ def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
     return trained.selected()
 
 
-@pytest.mark.parametrize("method", NETWORKS)
+@each("method", NETWORKS)
 def test_a_network_learns(method):
     reports = list(trainer(method=method, lr=0.02))
     # The loss of CRL grows with the history that it ranks by, and BalCAL moves its shares.

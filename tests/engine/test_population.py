@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, each, small_spec
 from tune_calib.engine.optim import StackedOptimizer
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
@@ -36,7 +36,7 @@ def train(slots, bank, epochs=None):
     return trainer, reports
 
 
-@pytest.mark.parametrize("options", MAC_CAL_OPTIONS, ids=str)
+@each("options", MAC_CAL_OPTIONS)
 def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     slots = [slot(seed=s, **options) for s in range(2)]
     whole, _ = train(slots, bank)
@@ -57,7 +57,7 @@ def test_a_diverged_head_leaves_the_others_alone(bank):
     assert torch.equal(together.predict(bank.test())[0], alone.predict(bank.test())[0])
 
 
-@pytest.mark.parametrize(
+@each(
     ("optimizer", "reference"),
     [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
 )
@@ -133,8 +133,8 @@ def test_a_continued_head_starts_as_the_networks_own(bank):
 FROZEN = {"start": "frozen", "shape": "linear", "masking": "functional", "tau0": 0.0}
 
 
-@pytest.mark.parametrize("evaluation", ["last_mask", "expected", "mc"])
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@each("evaluation", ["last_mask", "expected", "mc"])
+@each("optimiser", ["sgd", "adam"])
 def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, bank):
     own, split = (
         FROZEN | {"evaluation": evaluation, "slot": {"optimizer": optimiser}},
@@ -150,9 +150,7 @@ def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, ba
     assert not torch.allclose(masked, whole, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}]
-)
+@each("other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}])
 def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
     with pytest.raises(UserError, match="start=frozen"):
         slot(**{**FROZEN, "evaluation": "last_mask", **other})

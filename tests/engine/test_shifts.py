@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, each, small_spec
 from tune_calib.data.shift import opened_set
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_development, load_test
@@ -55,7 +55,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("head", HEADS)
+@each("head", HEADS)
 def test_the_test_split_has_the_features_of_the_bank(head, store):
     spec = small_spec(**HEADS[head])
     splits = development(), load_split()
@@ -66,7 +66,7 @@ def test_the_test_split_has_the_features_of_the_bank(head, store):
     assert torch.equal(clean.labels, bank.test().labels)
 
 
-@pytest.mark.parametrize("name", ["generated/fog", "ood/noise"])
+@each("name", ["generated/fog", "ood/noise"])
 def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
     spec = small_spec()
     trained = network_behind(spec, store, development, CPU)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import store as store_module
 from tune_calib.engine.artifacts import (
@@ -34,7 +34,7 @@ def test_an_artifact_comes_back_with_its_manifest(tmp_path):
     assert about["epoch"] == 7
 
 
-@pytest.mark.parametrize("name", ["tensors.safetensors", "manifest.json"])
+@each("name", ["tensors.safetensors", "manifest.json"])
 def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
     write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {})
     path = tmp_path / "a" / name
@@ -129,7 +129,7 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
     assert torch.equal(rebuilt.select().features, before)
 
 
-@pytest.mark.parametrize("is_search", [False, True])
+@each("is_search", [False, True])
 def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
     spec, hashed, checksum = small_spec(method="retrain"), [], store_module._checksum
     monkeypatch.setattr(

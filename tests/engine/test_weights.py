@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, here, rows
+from tests.support import CPU, each, here, rows
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
@@ -42,7 +42,7 @@ STYLES = {
 }
 
 
-@pytest.mark.parametrize("style", STYLES)
+@each("style", STYLES)
 def test_a_training_starts_from_the_weights_under_any_names(style, tmp_path):
     source = network_of()
     file = saved(tmp_path / "w.safetensors", source, STYLES[style])
@@ -78,7 +78,7 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
     run.close()
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         (lambda at: saved(at, network_of("resnet8")), r"another network \(.*name the backbone"),

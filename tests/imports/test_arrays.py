@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.imports.files import FORMATS, write
+from tests.support import each
 from tune_calib.data.arrays import arrays_in
 from tune_calib.data.roles import ROLES, by_role
 from tune_calib.errors import DamagedFileError, UserError
@@ -19,8 +20,8 @@ MATRIX = np.random.RandomState(0).randn(23, 5).astype(np.float32)
 LABELS = np.arange(23) % 5
 
 
-@pytest.mark.parametrize("rows", [1, 7, 23, 100])
-@pytest.mark.parametrize("kind", FORMATS)
+@each("rows", [1, 7, 23, 100])
+@each("kind", FORMATS)
 def test_each_format_gives_what_was_written(tmp_path, kind, rows):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     found = arrays_in(path)
@@ -32,16 +33,16 @@ def test_each_format_gives_what_was_written(tmp_path, kind, rows):
     assert np.array_equal(found["labels"].whole(), LABELS)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@each("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
+@each("order", ["C", "F"])
+@each("save", [np.savez, np.savez_compressed])
 def test_npz_of_any_layout(tmp_path, save, order, dtype):
     values = np.asarray(MATRIX.astype(dtype), order=order)
     save(tmp_path / "a.npz", logits=values)
     assert np.array_equal(arrays_in(tmp_path / "a.npz")["logits"].whole(), values)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
+@each("order", ["C", "F"])
 def test_npy(tmp_path, order):
     np.save(tmp_path / "mine.npy", np.asarray(MATRIX, order=order))
     (name, array), *others = arrays_in(tmp_path / "mine.npy").items()
@@ -58,7 +59,7 @@ def test_safetensors_of_bfloat16(tmp_path):
     assert np.array_equal(array.whole(), values.float().numpy())
 
 
-@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+@each("list_of", [pa.list_, pa.large_list])
 def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
     lists = pa.array(MATRIX.tolist(), list_of(pa.float64()))
     table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
@@ -70,7 +71,7 @@ def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
     assert np.array_equal(found["logits"].whole(), MATRIX)
 
 
-@pytest.mark.parametrize(
+@each(
     ("logits", "told"), [([[1.0, 2.0], [1.0]], "differ in length"), ([[1.0], None], "is missing")]
 )
 def test_parquet_without_a_shape(tmp_path, logits, told):
@@ -86,14 +87,14 @@ class Trap:
         return (sys.exit, ("a pickle was run",))
 
 
-@pytest.mark.parametrize("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
+@each("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
 def test_nothing_is_unpickled(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(Trap()))
     with pytest.raises(UserError, match="savez"):
         arrays_in(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
+@each("name", ["a.npz", "a.npy"])
 def test_object_arrays_are_refused(tmp_path, name):
     values = np.array([Trap(), Trap()], dtype=object)
     (np.savez if name == "a.npz" else np.save)(tmp_path / name, values)
@@ -117,7 +118,7 @@ def test_texts_beside_in_hdf5_are_passed_over(tmp_path):
     assert {"logits", "labels"} == set(by_role("`test`", [str(path)], ROLES))
 
 
-@pytest.mark.parametrize("how", ["external storage", "virtual", "external link"])
+@each("how", ["external storage", "virtual", "external link"])
 def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
     secret = write(tmp_path / "secret.h5", logits=MATRIX)
     path = tmp_path / "a.h5"
@@ -148,8 +149,8 @@ def test_eight_bits_beside_in_safetensors(tmp_path):
     assert found["q"].whole().tolist() == [0.5, 2.0]
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
+@each("kind", FORMATS)
+@each("share", [0.0, 0.1, 0.5, 0.9])
 def test_a_truncated_file_is_one_line(tmp_path, kind, share):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     whole = path.read_bytes()
@@ -179,7 +180,7 @@ def test_roles_by_name_by_file_and_by_key(tmp_path):
     assert set(by_role("`test`", [f"features={tmp_path}/lone.npy"], ROLES)) == {"features"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("logits={one}:absent", "has no 'absent'; it has logits, labels"),

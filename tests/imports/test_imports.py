@@ -6,7 +6,7 @@ import torch
 
 from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
-from tests.support import drive, here, rows, run_of
+from tests.support import drive, each, here, rows, run_of
 from tune_calib.data.given import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.import_files import checked
@@ -54,8 +54,9 @@ def store(tmp_path):
 # --- what is kept
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_each_format_is_one_import(tmp_path, store, kind):
+@each("kind", FORMATS)
+def test_each_format_is_one_import(tmp_path, kind):
+    store = Store(tmp_path / "store")
     npz = checked(**splits_of(tmp_path)).record
     given = checked(**splits_of(tmp_path, kind=kind))
     assert given.record == npz
@@ -71,8 +72,10 @@ def test_each_format_is_one_import(tmp_path, store, kind):
         assert split.features.shape == (samples, 0)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "f8"])
-def test_features_and_head_give_logits(tmp_path, store, dtype):
+@each("dtype", ["f2", "f8"])
+def test_features_and_head_give_logits(tmp_path, dtype):
+    store = Store(tmp_path / "store")
+
     def make(samples, seed):
         made = features(samples, seed=seed)
         return {**made, "features": made["features"].astype(dtype)}
@@ -122,8 +125,8 @@ def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
     assert given_both.record.digest != given.record.digest
 
 
-@pytest.mark.parametrize("samples", [2, 3, 10, 101])
-@pytest.mark.parametrize("classes", [2, 7, 200])
+@each("samples", [2, 3, 10, 101])
+@each("classes", [2, 7, 200])
 def test_halves_are_fixed_and_stratified(samples, classes):
     labels = torch.from_numpy(np.random.RandomState(0).randint(classes, size=samples))
     first, second = halves(labels)
@@ -160,7 +163,7 @@ def test_a_name_is_a_pointer(tmp_path, store):
     assert bank_of(store, one.record).test()  # results of the old one stay as they are
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
+@each("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
 def test_names_that_are_none(store, name):
     with pytest.raises(UserError, match="names no import"):
         record_of(name, store)
@@ -275,7 +278,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", WRONG)
+@each("how", WRONG)
 def test_wrong_files_are_one_line(tmp_path, how):
     make, told = WRONG[how]
     with pytest.raises(UserError, match=told) as error:
@@ -283,7 +286,7 @@ def test_wrong_files_are_one_line(tmp_path, how):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("absent", ["calib", "test"])
+@each("absent", ["calib", "test"])
 def test_a_missing_split_is_one_line(tmp_path, absent):
     names = [name for name in SIZES if name != absent]
     with pytest.raises(UserError, match=f"`{absent}` is missing"):
@@ -295,7 +298,7 @@ def unequal(folder, **other):
     return {**files, **{k: [str(write(folder / "other.npz", **v))] for k, v in other.items()}}
 
 
-@pytest.mark.parametrize(
+@each(
     ("other", "told"),
     [
         ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
@@ -332,8 +335,8 @@ def test_probabilities_of_few_digits_are_equal_by_chance(tmp_path):
     assert checked(**files).record.outputs == "probs"
 
 
-@pytest.mark.parametrize("make", [as_probs(saturated), of_two_classes, features, outputs])
-@pytest.mark.parametrize("two", ["train", "test"])
+@each("make", [as_probs(saturated), of_two_classes, features, outputs])
+@each("two", ["train", "test"])
 def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
     files = splits_of(tmp_path, make)
     if make is features:
@@ -351,7 +354,7 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         checked(**files)
 
 
-@pytest.mark.parametrize(
+@each(
     ("own", "told"),
     [
         ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
@@ -423,8 +426,9 @@ def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     assert found["mac_cal"]["status"] == "done"
 
 
-@pytest.mark.parametrize("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
-def test_logits_alone_feed_posthoc_methods(tmp_path, store, names):
+@each("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
+def test_logits_alone_feed_posthoc_methods(tmp_path, names):
+    store = Store(tmp_path / "store")
     keep("mine", checked(**splits_of(tmp_path, names=names)), store, replaces=False)
     asked = asked_of("mine", store)
     found = run(tmp_path / "out", expand(side_by_side(PIPELINES[:2]), asked), store)
@@ -493,7 +497,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
     assert isinstance(one.data.imported, ImportedData)
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "told"),
     [
         ({"data": {"label_noise": 0.1}}, "label_noise is of images"),
@@ -515,7 +519,7 @@ def test_what_needs_images_or_a_network_is_refused(given, told):
         effective(Asked(slots).given)
 
 
-@pytest.mark.parametrize(
+@each(
     "slots",
     [
         {"data": {"dataset": "imported"}},
@@ -529,7 +533,7 @@ def test_half_of_an_import_is_no_spec(slots):
         TrialSpec.build(**{"network": {}, **slots})
 
 
-@pytest.mark.parametrize("ladder", sorted(LADDERS))
+@each("ladder", sorted(LADDERS))
 def test_ladders_run_as_far_as_they_need_no_network(ladder):
     asked = Asked({"data": {"imported": record()}}).suited()
     try:
@@ -548,7 +552,7 @@ def test_decoupling_leaves_out_what_runs_the_network():
     assert not any("BN train" in label for label in labels)
 
 
-@pytest.mark.parametrize("name", ["mac_cal", "decoupling"])
+@each("name", ["mac_cal", "decoupling"])
 def test_heads_of_a_ladder_need_features(name):
     asked = Asked({"data": {"imported": record(width=0)}}).suited()
     with pytest.raises(UserError, match="has no features"):
@@ -581,7 +585,7 @@ def test_the_command_says_what_it_decided(tmp_path):
     assert here(*arguments).stdout == done.stdout
 
 
-@pytest.mark.parametrize("how", ["NaN", "a label too large", "no sums of one", "transposed"])
+@each("how", ["NaN", "a label too large", "no sums of one", "transposed"])
 def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
     files = splits_of(tmp_path, WRONG[how][0])
     options = [word for name in SIZES for word in (f"--{name}", files[name][0])]

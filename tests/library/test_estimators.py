@@ -14,6 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import tune_calib
 from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
+from tests.support import each
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
@@ -45,7 +46,7 @@ def fitted(estimator, *given):
         return estimator.fit(*given)
 
 
-@pytest.mark.parametrize("name", POSTHOC)
+@each("name", POSTHOC)
 def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
     logits, labels = given_to(name)
     calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
@@ -69,7 +70,7 @@ def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
         assert torch.equal(estimator.predict(test), test.argmax(1))
 
 
-@pytest.mark.parametrize("name", POSTHOC)
+@each("name", POSTHOC)
 def test_every_estimator_keeps_the_conventions(name):
     estimator = of(name)()
     settings = METHODS[name].params.model_fields
@@ -103,7 +104,7 @@ def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
         tune_calib.TemperatureScaling(fit="lbfgs").fit(logits, labels)
 
 
-@pytest.mark.parametrize("name", POSTHOC)
+@each("name", POSTHOC)
 def test_probabilities_are_not_taken_for_logits(name):
     logits, labels = given_to(name)
     probs = logits.softmax(1)
@@ -129,7 +130,7 @@ def test_flags_are_warnings():
 LOGITS, LABELS = drawn(3, 30)
 
 
-@pytest.mark.parametrize(
+@each(
     ("logits", "labels", "told"),
     [
         (LOGITS[0], LABELS, r"logits must be \(samples, numbers\), got shape \(3,\)"),
@@ -146,7 +147,7 @@ LOGITS, LABELS = drawn(3, 30)
         (LOGITS, LOGITS, "labels must be integers"),
     ],
 )
-@pytest.mark.parametrize("kind", ["tensor", "array"])
+@each("kind", ["tensor", "array"])
 def test_what_does_not_fit_is_one_line(kind, logits, labels, told):
     if kind == "array":
         logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
@@ -167,11 +168,12 @@ def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
     assert not hasattr(tune_calib, "no_such_module")
 
 
-def test_importing_the_package_imports_nothing_heavy():
+def test_the_package_imports_nothing_heavy_and_its_library_neither_ray_nor_optuna():
     code = (
         "import sys, tune_calib; from tune_calib import errors, plugins;"
         "assert not {'torch', 'sklearn', 'ray', 'pandas'} & sys.modules.keys();"
         "tune_calib.TemperatureScaling; tune_calib.RetrainedHead;"
+        "tune_calib.calibration_report([[2., 0.], [1., 3.]], [0, 1], resamples=5).figure();"
         "assert not {'ray', 'optuna', 'timm'} & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -183,8 +185,8 @@ def settings_of(spec):
     return {**plain.pop("params"), **plain}
 
 
-@pytest.mark.parametrize("rule", ["last", "min_val_nll"])
-@pytest.mark.parametrize("told", TOLD)
+@each("rule", ["last", "min_val_nll"])
+@each("told", TOLD)
 def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank):
     spec = spec_of(told, select=rule, seed=1)
     expected = classifier_of(spec, bank).logits(bank.test()).logits[0]
@@ -232,7 +234,7 @@ FEATURES = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(40) % 4
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "given", "told"),
     [
         ({"method": "ce"}, {}, "is a network method, and no head method"),

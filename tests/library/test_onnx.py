@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.classifiers import HEADS, OF_DIGITS, POSTHOC, TOLD, classifier_of, spec_of
-from tests.support import CPU, small_spec
+from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
@@ -30,7 +30,7 @@ def found_by_onnx(file, name, given, output="probabilities"):
     return torch.from_numpy(session.run([output], {name: np.asarray(given)})[0])
 
 
-@pytest.mark.parametrize("told", [None, *(told for told in TOLD if told not in DRAWN)])
+@each("told", [None, *(told for told in TOLD if told not in DRAWN)])
 def test_images_in_probabilities_out(told, bank, trained, tmp_path):
     spec = spec_of(told, "temperature", epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), load_network(spec, trained, CPU))
@@ -94,7 +94,7 @@ def of_logits(posthoc, logits, labels):
     return CalibratedNetwork(spec, classifier, None)
 
 
-@pytest.mark.parametrize("posthoc", TWO_CLASSES)
+@each("posthoc", TWO_CLASSES)
 def test_transforms_of_two_classes(posthoc, tmp_path):
     chance = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
@@ -130,7 +130,7 @@ def test_saturated_and_tied_logits(posthoc, tmp_path):
         assert (found - network.from_logits(own)).abs().max() <= CLOSE
 
 
-@pytest.mark.parametrize("has_network", [False, True])
+@each("has_network", [False, True])
 def test_a_file_that_differs_on_saturated_logits_is_refused(
     has_network, bank, trained, tmp_path, monkeypatch
 ):
@@ -146,7 +146,7 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("told", sorted(DRAWN))
+@each("told", sorted(DRAWN))
 def test_what_draws_is_refused_in_one_line(told, bank, tmp_path):
     spec = spec_of(told, epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)

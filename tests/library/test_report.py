@@ -1,20 +1,18 @@
 """The report of logits and labels: every metric with its interval, a table and a figure."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 
 import tune_calib
 from tests.metrics.test_without_bins import case
+from tests.support import each
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
+@each("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
 def test_a_report_of_arrays_and_tensors(kind):
     logits, labels = case(300, 4)
     given = kind(logits)
@@ -56,7 +54,7 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
     assert f"<td>{shown}</td>" in html
 
 
-@pytest.mark.parametrize(("scale", "is_explained"), [(1, True), (0.2, False)])
+@each(("scale", "is_explained"), [(1, True), (0.2, False)])
 def test_an_interval_that_ends_at_its_value_is_explained_once(scale, is_explained):
     # The labels of ``case`` are drawn at two thirds of its logits.
     logits, labels = case(600, 4)
@@ -76,7 +74,7 @@ def test_what_is_not_defined_is_told_as_such():
 LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
 
 
-@pytest.mark.parametrize(
+@each(
     ("logits", "labels", "options", "told"),
     [
         (LOGITS[0], LABELS, {}, "logits must be"),
@@ -98,20 +96,6 @@ def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, told):
     with pytest.raises(ValueError, match=told) as refused:
         tune_calib.calibration_report(logits, labels, **options)
     assert "\n" not in str(refused.value)
-
-
-def test_the_package_is_imported_without_torch():
-    script = "import sys, tune_calib; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-
-
-def test_the_report_needs_neither_ray_nor_optuna():
-    script = (
-        "import sys; from tune_calib import calibration_report as report\n"
-        "report([[2.0, 0.0], [1.0, 3.0]], [0, 1], resamples=5).figure()\n"
-        "sys.exit(bool({'ray', 'optuna'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_metrics_are_those_of_trials_without_conformal_sets():

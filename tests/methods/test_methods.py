@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tune_calib.methods
+from tests.support import each
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.registry import Registry
@@ -15,7 +16,7 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.slots.posthoc import PostHocSlot
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@each("name", list(METHODS))
 def test_a_record_says_where_the_method_is_from(name):
     info = METHODS[name]
     assert info.name == name
@@ -44,7 +45,7 @@ def logits_and_labels(scale: float):
     return logits * scale, labels
 
 
-@pytest.mark.parametrize("scale", [0.2, 1.0, 8.0])
+@each("scale", [0.2, 1.0, 8.0])
 def test_the_temperature_is_the_minimum_of_the_nll(scale):
     logits, labels = logits_and_labels(scale)
     scaling = TemperatureScaling(TemperatureParams())

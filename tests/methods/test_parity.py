@@ -15,6 +15,7 @@ import pytest
 
 import tests.parity_compare
 from tests.parity_compare.metrics import COMPARERS as METRIC_COMPARERS
+from tests.support import each
 from tune_calib.spec.methods import METHODS
 
 OPEN = Path(__file__).parents[1] / "parity"
@@ -30,18 +31,22 @@ def comparers() -> dict[str, Callable[[dict[str, Any]], None]]:
 
 
 COMPARERS = comparers()
+CASES: dict[str, list[Path]] = {}
+for _path in VECTORS:
+    CASES.setdefault(json.loads(_path.read_text())["method"], []).append(_path)
 
 
-@pytest.mark.parametrize("path", VECTORS, ids=lambda path: path.stem)
-def test_vector(path):
-    case = json.loads(path.read_text())
-    method = case["method"]
-    if method in COMPARERS:
-        COMPARERS[method](case)
-    elif method in METHODS:
-        pytest.fail(f"{method} is in the project, but nothing compares its vectors")
-    else:
+@pytest.mark.parametrize("method", list(CASES))
+def test_every_vector_of_a_method(method):
+    if method not in COMPARERS and method not in METHODS:
         pytest.skip(f"{method} is not in the project")
+    assert method in COMPARERS, "in the project, but nothing compares its vectors"
+
+    @each("path", CASES[method])
+    def compare(path):
+        COMPARERS[method](json.loads(path.read_text()))
+
+    compare()
 
 
 def test_the_open_vectors_are_there():

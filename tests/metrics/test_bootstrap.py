@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.metrics.test_without_bins import case
+from tests.support import each
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
 from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.conformal import threshold
@@ -17,8 +18,8 @@ def as_drawn(drawn):
     return {n: values[AS_DRAWN] if n in DISTANCES else values for n, values in drawn.items()}
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)], ids=str)
+@each("ties", [False, True])
+@each("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
 def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     calib = case(100, size[1])
@@ -74,8 +75,8 @@ def test_the_seed_decides():
     assert first["nll"].lower != other["nll"].lower
 
 
-@pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("ties", [False, True])
+@each("scale", [0.5, 1.0, 2.0])
+@each("ties", [False, True])
 def test_what_is_printed_lies_within_its_interval(scale, ties):
     logits, labels = case(400, 5, scale, ties)
     values = evaluate(logits, labels)
@@ -87,7 +88,7 @@ def test_what_is_printed_lies_within_its_interval(scale, ties):
         assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
 
 
-@pytest.mark.parametrize("seed", [1, 4, 7])
+@each("seed", [1, 4, 7])
 def test_of_few_different_confidences_too(seed):
     # The ends alone would leave the debiased ECE below its interval.
     chance = torch.Generator().manual_seed(seed)

@@ -6,6 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from tests.metrics.test_without_bins import case
+from tests.support import each
 from tune_calib.metrics.bootstrap import draw
 from tune_calib.metrics.drawn_ood import drawn_detection
 from tune_calib.metrics.ood import detection
@@ -16,9 +17,9 @@ def places(counts):
     return torch.arange(len(counts)).repeat_interleave(counts.long())
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("sizes", [(1, 1), (20, 7), (40, 300), (300, 120)], ids=str)
-@pytest.mark.parametrize("scale", [0.3, 1.0, 2000.0])
+@each("ties", [False, True])
+@each("sizes", [(1, 1), (20, 7), (40, 300), (300, 120)])
+@each("scale", [0.3, 1.0, 2000.0])
 def test_detection_on_each_draw_is_that_of_the_drawn_samples(sizes, ties, scale):
     (inside, _), (outside, _) = (case(size, 4, ties=ties) for size in sizes)
     inside, outside = scale * inside, 0.6 * scale * outside.flip(0)
@@ -37,15 +38,15 @@ def test_the_standard_error_is_that_of_a_loop_of_scikit_learn():
     found = drawn_detection(inside, outside, own, foreign)["auroc"].std()
     scores = torch.cat([each.softmax(-1).amax(-1) for each in (inside, outside)])
     truth = torch.cat([torch.ones(200), torch.zeros(150)])
-    each = [
+    errors = [
         roc_auc_score(truth, scores, sample_weight=torch.cat(counts))
         for counts in zip(own, foreign, strict=True)
     ]
-    assert float(found) == pytest.approx(np.std(each, ddof=1), rel=1e-9)
+    assert float(found) == pytest.approx(np.std(errors, ddof=1), rel=1e-9)
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("size", [(1, 3), (40, 3), (300, 5)], ids=str)
+@each("ties", [False, True])
+@each("size", [(1, 3), (40, 3), (300, 5)])
 def test_corruptions_on_each_draw_are_those_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     counts = draw(len(labels), 12, seed=3)

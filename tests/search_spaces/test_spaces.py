@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import here
+from tests.support import each, here
 from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
@@ -35,10 +35,10 @@ def suited_to(asked, dataset):
     return asked.suited(name)
 
 
-@pytest.mark.parametrize("own_recipes", [False, True])
-@pytest.mark.parametrize("suited", [False, True])
+@each("own_recipes", [False, True])
+@each("suited", [False, True])
 @pytest.mark.parametrize("dataset", list(DATASETS))
-@pytest.mark.parametrize("name", list(SPACES))
+@each("name", list(SPACES))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
     given = {"data": {"dataset": dataset}}
     asked = Asked(given, own_recipes=own_recipes)

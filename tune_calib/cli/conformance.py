@@ -30,7 +30,7 @@ def check_method(
     kind = METHODS[name].kind
     # As trials run: the digits of a head depend on the number of threads.
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     with tempfile.TemporaryDirectory() as folder:
         for result in results(name, Bench(Store(Path(folder)))):

@@ -41,7 +41,11 @@ def take_up(slot: NetworkSlot, device: torch.device) -> None:
     on_gpu = device.type == "cuda"
     # Some backward passes have no deterministic kernel: on a CPU none of those is in use.
     is_strict = slot.deterministic or not on_gpu
-    torch.use_deterministic_algorithms(is_strict, warn_only=not on_gpu)
+    if slot.compile:
+        torch.use_deterministic_algorithms(is_strict, warn_only=not on_gpu)
+    else:  # the same switch, without the second that importing torch's compiler takes
+        strictness = "error" if on_gpu else "warn"
+        torch.set_deterministic_debug_mode(strictness if is_strict else "default")
     if on_gpu:
         # torch takes TF32 for convolutions by default: what is called fp32 here is.
         kind = "tf32" if slot.precision == "tf32" else "ieee"

@@ -10,7 +10,7 @@ from analysis.compare.averages import average
 from analysis.compare.averages_tables import RENDERERS, draw, records
 from analysis.compare.ranks import collect
 from tests import fake_results
-from tests.support import here
+from tests.support import each, here
 from tune_calib.errors import UserError
 from tune_calib.spec.names import CHANCE
 
@@ -36,7 +36,7 @@ def test_seeds_first_then_columns(tmp_path):
         assert found.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("table", "method", "metric", "mean"),
     [
         ("fedlas/table4", "CE", "o_ece", 7.70),
@@ -49,7 +49,7 @@ def test_a_published_table_is_averaged_over_its_columns(table, method, metric, m
     assert len(found.columns) == 3
 
 
-@pytest.mark.parametrize("form", RENDERERS)
+@each("form", RENDERERS)
 def test_every_format_has_every_mean(form, tmp_path):
     fake_results.write(tmp_path)
     text = RENDERERS[form](averages_of(tmp_path))
@@ -83,7 +83,7 @@ def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
         averages_of(tmp_path / "whole", metrics=("ece", "cece"))
 
 
-@pytest.mark.parametrize("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
+@each("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
 def test_bars_need_both_parts(metric, tmp_path):
     done = here("averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path)
     if metric == "ece":
@@ -103,7 +103,7 @@ def test_the_bars_of_a_method_are_its_ece():
     assert [label.get_text() for label in axis.get_yticklabels()] == list(found.values.index)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "told"),
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),

@@ -10,6 +10,7 @@ from analysis.compare.claims import judge, judge_networks
 from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
+from tests.support import each
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.reproduction import Claim
 
@@ -31,7 +32,8 @@ def draw(out, own=0.001, but=()):
     write_table(out, "intervals", "drawn", pa.Table.from_pylist(rows))
 
 
-def written(out, seeds=5, gap=0.05, noise=0.0, **how):
+@fake_results.made_once
+def write(out, seeds, gap, noise, **how):
     """Each rung lowers the ECE by 2 points and the accuracy by 1."""
     fake_results.write(out, seeds=seeds)
     fake_results.add_regime(out, gap)
@@ -40,7 +42,17 @@ def written(out, seeds=5, gap=0.05, noise=0.0, **how):
         ece = fake_results.value(rung, seed) + noise * (-1) ** (seed + rung)
         fake_results.set_cells(path, {"test/ece": ece})
     draw(out, **how)
+
+
+def written(out, seeds=5, gap=0.05, noise=0.0, **how):
+    write(out, seeds, gap, noise, **how)
     return load(out)
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """What ``written`` makes unless it is asked for more."""
+    return written(tmp_path_factory.mktemp("usual"))
 
 
 CLAIMS = {
@@ -70,22 +82,23 @@ CLAIMS = {
 }
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_a_claim_is_judged_by_its_kind(name, tmp_path):
+@each("name", CLAIMS)
+def test_a_claim_is_judged_by_its_kind(name, usual):
     claim, outcome = CLAIMS[name]
-    found = judge(written(tmp_path), claim)
+    found = judge(usual, claim)
     assert (found.outcome, found.pairs, found.why) == (outcome, 5, "")
     assert found.low < found.difference < found.high
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-def test_out_of_the_regime_there_is_no_verdict(name, tmp_path):
-    found = judge(written(tmp_path, gap=-0.05), CLAIMS[name][0])
-    assert found.outcome == "no verdict"
-    assert "over-confident" in found.why
+def test_out_of_the_regime_there_is_no_verdict(tmp_path):
+    sweep = written(tmp_path, gap=-0.05)
+    for name, (claim, _) in CLAIMS.items():
+        found = judge(sweep, claim)
+        assert found.outcome == "no verdict", name
+        assert "over-confident" in found.why, name
 
 
-@pytest.mark.parametrize("seeds", [1, 2])
+@each("seeds", [1, 2])
 def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
     found = judge(written(tmp_path, seeds), CLAIMS["order"][0])
     assert (found.outcome, found.seeds) == ("not decided", 3)
@@ -109,8 +122,8 @@ def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
     assert found.low < -claim.least < found.high
 
 
-@pytest.mark.parametrize("seeds", [2, 5])
-@pytest.mark.parametrize("than", [(), ("vanilla",)])
+@each("seeds", [2, 5])
+@each("than", [(), ("vanilla",)])
 def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
     sweep = written(tmp_path, seeds)
     own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
@@ -132,9 +145,9 @@ def test_where_samples_are_too_few_no_seeds_help(tmp_path):
     assert "whatever the seeds" in found.why
 
 
-def test_draws_that_rungs_share_make_no_difference_uncertain(tmp_path):
+def test_draws_that_rungs_share_make_no_difference_uncertain(usual, tmp_path):
     claim = Claim("", "+ one", ("vanilla",))
-    assert judge(written(tmp_path / "paired"), claim).outcome == "held"
+    assert judge(usual, claim).outcome == "held"
     # Without the draws their own errors alone are known, which are those of all samples.
     table = written(tmp_path / "alone")
     path = tmp_path / "alone"
@@ -150,7 +163,7 @@ def table_schema():
     return SCHEMAS["intervals"]
 
 
-@pytest.mark.parametrize("but", [(0,), (2,), (0, 1, 2, 3)])
+@each("but", [(0,), (2,), (0, 1, 2, 3)])
 def test_without_intervals_over_the_samples_there_is_no_decision(but, tmp_path):
     fake_results.write(tmp_path, seeds=5)
     fake_results.add_regime(tmp_path)
@@ -162,8 +175,8 @@ def test_without_intervals_over_the_samples_there_is_no_decision(but, tmp_path):
     )  # fmt: skip
 
 
-def test_a_rung_that_was_not_run_is_named(tmp_path):
-    found = judge(written(tmp_path), Claim("", "+ three", ("vanilla",)))
+def test_a_rung_that_was_not_run_is_named(usual):
+    found = judge(usual, Claim("", "+ three", ("vanilla",)))
     assert (found.outcome, found.why) == ("not decided", "not run: + three")
 
 
@@ -175,7 +188,7 @@ def test_diverged_trials_are_no_numbers(tmp_path):
     assert (found.outcome, found.why) == ("not decided", "no seed has a number of both")
 
 
-@pytest.mark.parametrize(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
+@each(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
 def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcome):
     sweeps = [written(tmp_path / str(index)) for index in range(networks)]
     found = judge_networks(sweeps, CLAIMS["order"][0])

@@ -10,6 +10,7 @@ from analysis.compare.difference import difference
 from analysis.compare.difference_tables import RENDERERS, rows
 from analysis.load import load
 from tests import fake_results
+from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
 
@@ -90,14 +91,14 @@ def test_settings_that_differ_are_told(first, tmp_path):
     assert found.changed.values.tolist() == [["data.label_noise", "0.0", "0.2"]]
 
 
-@pytest.mark.parametrize("form", RENDERERS)
+@each("form", RENDERERS)
 def test_every_format_has_every_rung(first, tmp_path, form):
     text = RENDERERS[form](difference(first, sweep(tmp_path / "b", shift=0.01)))
     for label in fake_results.LABELS:
         assert label in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "words"),
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),

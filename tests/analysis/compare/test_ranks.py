@@ -9,6 +9,7 @@ from analysis.compare.ranks import collect, rank
 from analysis.published import published
 from analysis.tidy import COLUMNS
 from tests import fake_results
+from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
@@ -45,8 +46,8 @@ def run(*arguments):
     return result.stdout
 
 
-@pytest.mark.parametrize("metric", ["ece", "aece"])
-@pytest.mark.parametrize("table", ["fedlas/table1", "fedlas/table2"])
+@each("metric", ["ece", "aece"])
+@each("table", ["fedlas/table1", "fedlas/table2"])
 def test_the_printed_ranks_are_reproduced_for_every_method(table, metric):
     everything = published(table)
     printed = everything[everything["metric"] == f"rank_{metric}"].set_index("method")["value"]
@@ -74,9 +75,7 @@ def test_the_averages_of_mac_cal_table_3_are_means_of_table_1():
     assert compared == 20
 
 
-@pytest.mark.parametrize(
-    ("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])]
-)
+@each(("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])])
 def test_ties_share_a_place(ranking, places):
     table = rank(frame({"a": [0.1], "b": [0.1], "c": [0.2]}), "ece", ranking)
     assert table.summary["mean_rank"].tolist() == places
@@ -118,7 +117,7 @@ def test_a_label_with_two_meanings_is_refused():
     assert same.n.max(axis=None) == 1
 
 
-@pytest.mark.parametrize("order", [1, -1])
+@each("order", [1, -1])
 def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number(order):
     whole = frame({"a": [0.1, 0.1], "b": [0.2, 0.3]}, n=2)
     crashed = whole.assign(source="t")
@@ -128,7 +127,7 @@ def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number
     assert table.n.to_numpy().tolist() == [[2, 2], [2, 2]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "message"),
     [
         ({"a": [0.1, 0.2]}, "one method only"),
@@ -140,7 +139,7 @@ def test_ranks_that_say_little_say_so(values, message):
     assert any(message in note for note in rank(frame(values), "ece").notes)
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "metric", "ranking", "message"),
     [
         ({"a": [0.1]}, "eec", "competition", "unknown metric 'eec'; did you mean 'ece'"),
@@ -206,7 +205,7 @@ def test_ood_metrics_are_ranked_over_the_shifted_sets():
     assert "AUROC (%) ↑" in text
 
 
-@pytest.mark.parametrize("metric", OOD_METRICS)
+@each("metric", OOD_METRICS)
 def test_a_metric_of_foreign_images_is_asked_for_where_nobody_looked(metric, tmp_path):
     fake_results.write(tmp_path)
     with pytest.raises(UserError, match="give the sweep's command again with --shift"):
@@ -214,8 +213,8 @@ def test_a_metric_of_foreign_images_is_asked_for_where_nobody_looked(metric, tmp
     assert collect([], "fedlas/table3", metric)
 
 
-@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].direction is None])
-@pytest.mark.parametrize("ask", ["ranks", "significance"])
+@each("metric", [name for name in METRICS if METRICS[name].direction is None])
+@each("ask", ["ranks", "significance"])
 def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
     fake_results.write(tmp_path)
     said = refusal(ask, tmp_path, "--metric", metric)
@@ -231,7 +230,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
         run("--published", "fedlas/table1", "--where", "dataset=cifar11")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         ((), "name folders of sweeps, or --published"),

@@ -19,25 +19,28 @@ from analysis.ladder import tables
 from analysis.ladder.report import write_report
 from analysis.load import load
 from tests import fake_results
-from tests.support import here
-
-pytestmark = pytest.mark.usefixtures("without_figures")
+from tests.support import each, here
 
 RIVALS = ("base", "variant", "variant", "variant")
 GAPS = {"over": 0.05, "neither": 0.001, "under": -0.05}
 NO_VERDICT = "no verdict is given"
 
 
-def written(out, gap, seeds=8, **options):
+@fake_results.made_once
+def write(out, gap, seeds, **options):
     fake_results.write(out, seeds=seeds, published=False, kinds=RIVALS)
     if gap is not None:
         fake_results.add_regime(out, gap, **options)
+
+
+def written(out, gap, seeds=8, **options):
+    write(out, gap, seeds, **options)
     return load(out)
 
 
-@pytest.mark.parametrize("only_heads", [False, True])
-@pytest.mark.parametrize("seeds", [1, 3])
-@pytest.mark.parametrize("name", GAPS)
+@each("only_heads", [False, True])
+@each("seeds", [1, 3])
+@each("name", GAPS)
 def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     regime = regime_of(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
     assert regime.networks == seeds
@@ -52,8 +55,8 @@ def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     assert bool(regime.withheld) == (name != "over") == (NO_VERDICT in regime.sentence)
 
 
-@pytest.mark.parametrize("drift", [-0.01, 0.01])
-@pytest.mark.parametrize("order", [1, -1])
+@each("drift", [-0.01, 0.01])
+@each("order", [1, -1])
 def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(order, drift):
     own = {"head_method": None, "test/confidence_gap": 0.05, "base/test/confidence_gap": None}
     head = {
@@ -74,8 +77,8 @@ def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
 
 
-@pytest.mark.parametrize("test", [*PAIRED_TESTS, "friedman"])
-@pytest.mark.parametrize("name", GAPS)
+@each("test", [*PAIRED_TESTS, "friedman"])
+@each("name", GAPS)
 def test_no_verdict_unless_the_base_is_over_confident(name, test, tmp_path):
     matched = over_seeds(written(tmp_path, GAPS[name]), "ece")
     # The invented numbers have one difference for all seeds, on which no t test is made.
@@ -96,7 +99,7 @@ def test_no_verdict_unless_the_base_is_over_confident(name, test, tmp_path):
         assert "< 0.0001" not in text or is_given
 
 
-@pytest.mark.parametrize("name", GAPS)
+@each("name", GAPS)
 def test_every_page_and_table_says_it(name, tmp_path):
     written(tmp_path, GAPS[name])
     printed = write_report(tmp_path)
@@ -109,7 +112,7 @@ def test_every_page_and_table_says_it(name, tmp_path):
     assert ("Holm over" in significance) == ("chi-square" in significance) == (name == "over")
 
 
-@pytest.mark.parametrize("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)])
+@each("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)])
 def test_over_several_sweeps_one_takes_the_verdict_from_all(gaps, tmp_path):
     for number, gap in enumerate(gaps):
         written(tmp_path / str(number), gap)
@@ -137,7 +140,7 @@ def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
     assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
 
 
-@pytest.mark.parametrize("column", ["select/confidence_gap", "base/select/confidence_gap"])
+@each("column", ["select/confidence_gap", "base/select/confidence_gap"])
 def test_a_search_is_told_by_its_baseline_on_select(column):
     head = "mac_cal" if column.startswith("base") else None
     row = {"rung": -1, "status": "done", "network_id": "a", "head_method": head}
@@ -167,8 +170,8 @@ def test_a_search_has_no_such_columns(tmp_path, refusal):
     assert "holds a search" in refusal("report", tmp_path, "--regime")
 
 
-@pytest.mark.parametrize("networks", [1, 3, 5])
-@pytest.mark.parametrize("spread", [0.0, 0.01])
+@each("networks", [1, 3, 5])
+@each("spread", [0.0, 0.01])
 def test_the_interval_holds_the_true_gap_as_often_as_it_says(networks, spread):
     """Networks of one recipe on one set of images: of both there are others."""
     chance = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from analysis.compare.resampling import over_samples
 from analysis.ladder.report import write_report
 from analysis.load import load
 from tests import fake_results
+from tests.support import each
 from tune_calib.spec.metrics import column
 
 
@@ -35,8 +36,8 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     )
 
 
-@pytest.mark.parametrize("samples", [300, 2000])
-@pytest.mark.parametrize("gap", [0.0, 0.1, -0.03])
+@each("samples", [300, 2000])
+@each("gap", [0.0, 0.1, -0.03])
 def test_the_intervals_cover_what_is_true_about_as_often_as_they_say(gap, samples):
     # A calibrated network too: there each bootstrap interval of an ECE fails.
     chance = np.random.default_rng(1)
@@ -49,8 +50,8 @@ def test_the_intervals_cover_what_is_true_about_as_often_as_they_say(gap, sample
     assert hits["accuracy"] / repeats >= 0.9
 
 
-@pytest.mark.parametrize("samples", [1, 2, 20, 500])
-@pytest.mark.parametrize("gap", [-1.0, -0.1, 0.0, 0.1, 1.0])
+@each("samples", [1, 2, 20, 500])
+@each("gap", [-1.0, -0.1, 0.0, 0.1, 1.0])
 def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samples):
     for seed in range(4):
         sweep = sweep_of(gap, samples, np.random.default_rng(seed))

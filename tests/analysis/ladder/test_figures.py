@@ -210,7 +210,7 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
     assert axis.get_xlabel() == "norm_l1 (normalised)"
 
 
-def test_results_from_before_confidence_was_recorded_are_told(out):
+def test_results_from_before_confidence_was_recorded_are_told(out, with_figures):
     sweep = sampled(out, [None] * 5)
     assert draw_norm_confidence(LadderResults(sweep)) is None
     assert "norm_confidence: not drawn, these records" in write_report(out)

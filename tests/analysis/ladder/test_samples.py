@@ -8,7 +8,7 @@ import torch
 from analysis.ladder.report import write_report
 from analysis.ladder.samples import sample_statistics
 from tests import fake_results
-from tests.support import CPU
+from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.samples import read_epochs
@@ -37,7 +37,7 @@ def records(spec, store, killed_each_epoch=False):
     return read_epochs(store, spec.network_id, EPOCHS, spec.hash)
 
 
-@pytest.mark.parametrize("gate", ["learned", "random"])
+@each("gate", ["learned", "random"])
 def test_a_run_killed_at_every_epoch_loses_no_record(gate, tmp_path):
     spec = spec_of(gate=gate)
     whole = records(spec, Store(tmp_path / "whole"))

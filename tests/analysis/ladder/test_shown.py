@@ -12,11 +12,10 @@ from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.text import title
 from tests import fake_results
+from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, metrics_of_trials
-
-pytestmark = pytest.mark.usefixtures("without_figures")
 
 
 def heads(out):
@@ -49,7 +48,7 @@ def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
     assert "--metric ks_error --metric conformal_coverage" in page
 
 
-@pytest.mark.parametrize("metric", ["ece", "ks_error", "nll", "conformal_coverage"])
+@each("metric", ["ece", "ks_error", "nll", "conformal_coverage"])
 def test_each_metric_can_be_shown(tmp_path, metric):
     fake_results.write(tmp_path)
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9)
@@ -57,7 +56,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     assert METRICS[metric].title in heads(tmp_path)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "told"),
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),

@@ -3,10 +3,13 @@
 import importlib
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
 
+import analysis
+from analysis import style
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES, Figure
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
@@ -15,10 +18,12 @@ from analysis.page.figures import draw_all, in_order
 from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
+from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError
 
 POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
 ROOMS = {"ladder": LADDER_FIGURES, "search": SEARCH_FIGURES}
+LOADED = {"ladder": lambda out: LadderResults(load(out)), "search": load_search}
 EVERY = [(room, name) for room, registry in ROOMS.items() for name in registry]
 
 
@@ -45,7 +50,7 @@ def register(room, monkeypatch):
     return registry.register
 
 
-@pytest.mark.parametrize(("room", "name"), EVERY)
+@each(("room", "name"), EVERY)
 def test_a_figure_tells_what_it_is_without_being_drawn(room, name):
     figure = ROOMS[room][name]
     assert figure.title[0].isupper()
@@ -57,13 +62,37 @@ def test_a_figure_tells_what_it_is_without_being_drawn(room, name):
     assert plt.get_fignums() == []
 
 
-@pytest.mark.parametrize("registry", ROOMS.values(), ids=ROOMS)
+EXAMPLE = Path(analysis.__file__).parent / "example"
+RIVALS = ("base", "variant", "variant", "variant")
+
+
+def test_figures_are_drawn_of_results_of_any_kind(tmp_path):
+    """Not by a report, which tells of a figure that fails and goes on."""
+    fake_results.write(tmp_path / "a", bad="diverged", bad_rungs=(0,))
+    fake_results.write(tmp_path / "b", kinds=RIVALS, seeds=6)
+    fake_results.write_search(tmp_path / "c", POINTS, [0.06, None], ["done", "crashed"], planned=4)
+    style.apply()
+    drawn = set()
+    for room, folders in {
+        "ladder": [tmp_path / "a", tmp_path / "b", EXAMPLE / "compare"],
+        "search": [tmp_path / "c", EXAMPLE / "search"],
+    }.items():
+        for results in map(LOADED[room], folders):
+            drawn |= {name for name in ROOMS[room] if ROOMS[room][name].draw(results) is not None}
+            plt.close("all")
+    assert {"tradeoff", "reliability", "confidence", "sparsity", "critical_difference"} <= drawn
+    assert set(SEARCH_FIGURES) <= drawn
+
+
+@each("registry", ROOMS.values())
 def test_no_two_figures_stand_at_one_position(registry):
     positions = [figure.position for figure in in_order(registry)]
     assert positions == sorted(set(positions))
 
 
-def test_a_figure_of_a_user_stands_in_the_report_behind_ours(room, register, tmp_path):
+def test_a_figure_of_a_user_stands_in_the_report_behind_ours(
+    room, register, tmp_path, with_figures
+):
     def draw(results):
         figure, axis = plt.subplots()
         axis.plot([0, 1])
@@ -118,7 +147,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("case", FAILURES)
+@each("case", FAILURES)
 def test_a_figure_that_fails_is_told_in_one_line_and_the_others_are_drawn(case, room, tmp_path):
     figure, line = FAILURES[case]
     if room == "ladder":
@@ -135,7 +164,7 @@ def test_a_figure_that_fails_is_told_in_one_line_and_the_others_are_drawn(case, 
     assert plt.get_fignums() == []
 
 
-def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path):
+def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path, with_figures):
     register(Figure("own", "My figure", "Read it so.", fails(ValueError("odd rows"))))
     printed = written(room, tmp_path)
     (line,) = [line for line in printed.splitlines() if line.startswith("own: FAILED, ")]
@@ -144,7 +173,7 @@ def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path):
     assert len(list((tmp_path / "figures").glob("*.svg"))) > 2
 
 
-@pytest.mark.parametrize("error", [DamagedFileError("half-written"), PermissionError(13, "no")])
+@each("error", [DamagedFileError("half-written"), PermissionError(13, "no")])
 def test_what_is_of_the_folder_ends_the_report(error, tmp_path):
     with pytest.raises(type(error)):
         draw_all([Figure("own", "T", "R.", fails(error))], None, tmp_path)

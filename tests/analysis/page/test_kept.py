@@ -19,7 +19,8 @@ from analysis.page.kept import basis_of, kept
 from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import ECES, POINTS
-from tests.support import command_line
+from tests.drawing import figures
+from tests.support import command_line, each
 from tune_calib.results import contents
 from tune_calib.results.columns import COLUMNS
 from tune_calib.results.tables import read_table, write_table
@@ -28,7 +29,7 @@ FIGURES = {"tradeoff", "reliability", "confidence", "sparsity"}
 
 
 @pytest.fixture(autouse=True)
-def at_rest(monkeypatch):
+def at_rest(monkeypatch, with_figures):
     """Nobody edits the program while it is tested."""
     monkeypatch.setattr(contents, "are_sources_current", lambda: True)
 
@@ -38,8 +39,7 @@ def made(tmp_path_factory):
     """A folder of results with its report, and what that printed."""
     out = tmp_path_factory.mktemp("made") / "out"
     fake_results.write(out)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(style, "FORMATS", ("svg",))
+    with figures("svg"), pytest.MonkeyPatch.context() as patched:
         patched.setattr(contents, "are_sources_current", lambda: True)
         return out, write_report(out)
 
@@ -204,8 +204,9 @@ def test_of_a_figure_of_a_user_nobody_knows_what_it_reads(out):
     assert not before.holds(own, paths)
 
 
-@pytest.mark.parametrize("name", list(LADDER_FIGURES))
-def test_a_figure_reads_no_table_but_those_that_it_names(name, out):
+@each("name", list(LADDER_FIGURES))
+def test_a_figure_reads_no_table_but_those_that_it_names(name, made, tmp_path):
+    out = shutil.copytree(made[0], tmp_path / "out")
     figure = LADDER_FIGURES[name]
     for table in set(COLUMNS) - {"trials", "shifts", *figure.tables}:
         (out / table).mkdir(exist_ok=True)
@@ -214,7 +215,7 @@ def test_a_figure_reads_no_table_but_those_that_it_names(name, out):
     figure.draw(LadderResults(load(out)))
 
 
-@pytest.mark.parametrize("name", sorted(FIGURES))
+@each("name", sorted(FIGURES))
 def test_options_of_the_table_change_no_figure(name, made, tmp_path):
     options = {"shows_regime": True, "shown": ("nll",), "shows_intervals": True}
     style.apply()

@@ -36,7 +36,9 @@ from analysis.text import (
 )
 from analysis.text import texts as printed
 from tests import fake_results
-from tests.support import Reader, here
+from tests.drawing import FORMATS
+from tests.drawing import figures as drawn
+from tests.support import Reader, each, here
 from tune_calib.results.tables import SCHEMAS, read_table, write_results
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
@@ -67,7 +69,8 @@ def whole(tmp_path_factory):
     """A folder with all of its report, which no test changes."""
     folder = tmp_path_factory.mktemp("whole")
     fake_results.write(folder)
-    write_report(folder)
+    with drawn(*FORMATS):
+        write_report(folder)
     return folder
 
 
@@ -101,10 +104,17 @@ def test_headings_are_in_order_and_every_control_has_a_label(whole):
 
 @pytest.mark.usefixtures("every_format")
 def test_equal_results_give_equal_bytes_wherever_they_lie(whole, tmp_path):
-    first = (whole / "report.html").read_text()
+    def files(out):
+        found = [out / "report.html", *out.glob("tables/*"), *out.glob("figures/*")]
+        return {path.name: path.read_bytes() for path in found}
+
+    first = files(whole)
+    assert {"ladder.md", "ladder.tex", "ladder.csv", "intervals.csv"} <= first.keys()
+    assert {"tradeoff.png", "tradeoff.svg", "tradeoff.pdf"} <= first.keys()
     fake_results.write(tmp_path / "elsewhere" / "two")
-    assert written(tmp_path / "elsewhere" / "two") == first
-    assert str(whole) not in first
+    write_report(tmp_path / "elsewhere" / "two")
+    assert files(tmp_path / "elsewhere" / "two") == first
+    assert str(whole).encode() not in first["report.html"]
 
 
 def test_every_string_is_escaped(out):
@@ -138,7 +148,7 @@ def test_only_the_scripts_of_the_program_may_run(whole, out):
 CONTROLS = "\x1b]0;evil\x07 \x9b31m \r \u202e \u2066"
 
 
-def test_control_characters_are_written_out(out, without_figures):
+def test_control_characters_are_written_out(out):
     rungs = json.loads((out / "sweep.json").read_text())["rungs"]
     rungs[1] |= {"label": CONTROLS, "ingredient": CONTROLS}
     change(out, rungs=rungs, title=CONTROLS, setting=CONTROLS, command=CONTROLS)
@@ -162,7 +172,7 @@ def test_control_characters_are_written_out_in_interactive_figures():
     assert shown.endswith(r"\u202e \u2066 \\ 😀")
 
 
-@pytest.mark.parametrize("bad", ["diverged", "crashed", "stopped"])
+@each("bad", ["diverged", "crashed", "stopped"])
 def test_trials_that_ended_badly_are_named(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)
@@ -185,7 +195,7 @@ def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
     assert page_tables.unfinished(load(out)) == []
 
 
-def test_what_is_not_drawn_is_said_on_the_page(tmp_path):
+def test_what_is_not_drawn_is_said_on_the_page(tmp_path, with_figures):
     fake_results.write(tmp_path, bad="diverged", bad_rungs=(0, 1, 2, 3))
     text = written(tmp_path)
     assert "reliability: not drawn" in text
@@ -198,7 +208,7 @@ def test_the_print_stands_beside_ours_and_the_command_says_so(out):
     assert "tune-calib report DIR --published maccal/table5" in text
 
 
-@pytest.mark.parametrize(
+@each(
     ("cell", "text", "value"),
     [
         (number_cell("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
@@ -226,8 +236,8 @@ def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
     assert str(page_row[0].value) != "-0.0"
 
 
-@pytest.mark.parametrize("metric", ["ece", "nll"])
-@pytest.mark.parametrize("chance", range(20))
+@each("metric", ["ece", "nll"])
+@each("chance", range(20))
 def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
     for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
         assert rounded(metric, value) == float(number(metric, value))

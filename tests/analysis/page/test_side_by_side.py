@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from analysis.page.side_by_side import side_by_side
+from tests.support import each
 
 # Torch is loaded here, and a process with it is not copied: hence one of its own.
 PROGRAM = """
@@ -41,7 +42,7 @@ HARMS = {
 ANSWERS = {number: number % 3 for number in range(8)}
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@each("harm", HARMS)
 def test_every_piece_is_done_whatever_becomes_of_the_copies(harm, tmp_path):
     program = PROGRAM.format(harm=HARMS[harm])
     command = [sys.executable, "-c", program, str(tmp_path)]

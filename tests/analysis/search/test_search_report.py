@@ -17,7 +17,7 @@ from analysis.search.load import is_complete, load_search
 from analysis.search.report import write_search_report
 from analysis.text import texts
 from tests import fake_results
-from tests.support import Reader
+from tests.support import Reader, each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord
@@ -137,7 +137,7 @@ def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
     assert "chance,chance" in (tmp_path / "tables" / "suggestions.csv").read_text()
 
 
-def test_a_report_is_complete_and_its_links_lead_somewhere(out):
+def test_a_report_is_complete_and_its_links_lead_somewhere(out, with_figures):
     told = write_search_report(out)
     assert "Complete: all 4 planned suggestions ended (n = 4)." in told
     read = Reader((out / "report.html").read_text())
@@ -151,7 +151,7 @@ def test_a_report_is_complete_and_its_links_lead_somewhere(out):
         assert r"\toprule" in (out / "tables" / f"{name}.tex").read_text()
 
 
-def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path):
+def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path, with_figures):
     write_search_report(out)
     shares = {"head.lr": 0.7, "head.shape": 0.3}
     fake_results.write_search(tmp_path / "b" / "two", POINTS, ECES, importance=shares)
@@ -170,7 +170,7 @@ NONE_DONE = {
 }
 
 
-@pytest.mark.parametrize(
+@each(
     ("points", "eces", "statuses", "says"),
     [
         ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
@@ -186,9 +186,8 @@ NONE_DONE = {
         (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
         ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
     ],
-    ids=["one", "stopped", "failed", "one setting", "ties", "zeros", "one point"],
 )
-def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
+def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says, with_figures):
     fake_results.write_search(tmp_path, points, eces, statuses)
     told = write_search_report(tmp_path)
     for text in says:
