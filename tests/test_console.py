@@ -9,7 +9,7 @@ import pytest
 from analysis.ladder import tables
 from analysis.load import load
 from tests.support import each
-from tune_calib.cli.screen import of_user
+from tune_calib.cli.added_options import of_user
 from tune_calib.console import (
     WIDE,
     Prose,

@@ -4,9 +4,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from tune_calib.results.folders import is_search
-from tune_calib.tuning.loggers.known import loggers
+from tune_calib.tuning.loggers.known import loggers, wanted
 from tune_calib.tuning.loggers.report import send_figures
-from tune_calib.tuning.loggers.wanted import wanted
 
 
 @contextlib.contextmanager

@@ -18,13 +18,11 @@ from tune_calib.cli import (
     statistics,
     sweep_files,
 )
+from tune_calib.cli.added_options import on_terminal, with_log, with_plugins, with_tables
 from tune_calib.cli.command import Command, LongCommand
 from tune_calib.cli.entry import one_line, reads_folders, refuse_empty
 from tune_calib.cli.finished import told_again
-from tune_calib.cli.logged import with_log
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
-from tune_calib.cli.plugged import with_plugins
-from tune_calib.cli.screen import on_terminal, with_tables
 from tune_calib.console import echo
 
 # These run trials, which programs may follow; with nothing left to do they run none.

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperOption
 
-from tune_calib.cli.plugged import trains
+from tune_calib.cli.added_options import trains
 from tune_calib.errors import UserError
 from tune_calib.text import mask_url, nearest
 

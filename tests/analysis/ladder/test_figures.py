@@ -6,9 +6,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis.ladder.bins import pooled_bins
 from analysis.ladder.cost import costs
 from analysis.ladder.figures import _panels
+from analysis.ladder.figures._panels import pooled_bins
 from analysis.ladder.figures.confidence import draw_confidence
 from analysis.ladder.figures.corruption import corruption_table, draw_corruption
 from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost

@@ -7,7 +7,7 @@ import pytest
 
 from analysis import style
 from analysis.ladder import tables
-from analysis.ladder.bins import pooled_bins
+from analysis.ladder.figures._panels import pooled_bins
 from analysis.ladder.figures.reliability import draw_reliability
 from analysis.ladder.figures.sparsity import adaptive_rungs, draw_sparsity, trajectory
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff

@@ -14,9 +14,8 @@ from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.names import SLOTS
 from tune_calib.tuning.loggers.base import name_of, settings_of
 from tune_calib.tuning.loggers.follow import followed, report_network
-from tune_calib.tuning.loggers.known import LOGGERS, loggers
+from tune_calib.tuning.loggers.known import LOGGERS, loggers, wanted
 from tune_calib.tuning.loggers.report import send_figures
-from tune_calib.tuning.loggers.wanted import wanted
 from tune_calib.tuning.ray.plan import make_plan
 
 

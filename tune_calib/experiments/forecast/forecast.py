@@ -1,7 +1,10 @@
 """Sums over ladders and searches: what is trained and evaluated, on how much disk, how long."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from optuna.storages import InMemoryStorage
 
 from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.data.splits import Sizes, published_sizes
@@ -10,7 +13,6 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import population_key
 from tune_calib.engine.shifts import shifted_bank_key
 from tune_calib.engine.store import Store
-from tune_calib.experiments.forecast.asks import KNOWN, ask_s, asks_s
 from tune_calib.experiments.forecast.clock import Clock, Rate, kind_of
 from tune_calib.experiments.forecast.cost import made
 from tune_calib.experiments.forecast.disk import bytes_of_head, bytes_of_network
@@ -20,6 +22,9 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.look import Look
+from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.search.objective import Standing
+from tune_calib.tuning.search.study import SearchStudy
 
 STARTS, NETWORKS, HEADS = "starts of Ray", "networks", "heads"
 EVALUATION, LOOKS, REPORT = "evaluation", "closer looks", "report"
@@ -229,3 +234,43 @@ def _side_by_side(seconds: Sequence[float | None], at_once: int) -> float | None
     if len(known) < len(seconds):
         return None
     return max(sum(known) / at_once, max(known, default=0.0))
+
+
+MANY_ASKS = 1000
+"""Suggestions from which on the sampler's own time is worth counting."""
+
+KNOWN = 200
+"""Suggestions behind which one is timed."""
+
+
+def ask_s(needs: Needs) -> float | None:
+    """Seconds that TPE takes for a suggestion, timed now; None where it is not worth a word."""
+    question, planned = needs.question, needs.planned or 0
+    if question is None or question.sampler != "tpe" or planned < MANY_ASKS:
+        return None
+    return _time_ask(question)
+
+
+def asks_s(needs: Needs, one_s: float) -> float:
+    """Seconds of all suggestions that are left, given those of one."""
+    assert needs.question is not None
+    planned = needs.planned or 0
+    # Of several objectives every suggestion is read, so that an ask grows with their number.
+    is_bounded = len(needs.question.objective.metrics) == 1
+    growth = 1.0 if is_bounded else (planned + needs.done) / (2 * KNOWN)
+    return one_s * growth * (planned - needs.done)
+
+
+def _time_ask(question: Question) -> float:
+    """Seconds that TPE takes to suggest after ``KNOWN`` suggestions."""
+    storage, space = InMemoryStorage(), question.candidates().space
+    objective, seed = question.objective, question.sampler_seed
+    drawn = SearchStudy(storage, "ask", space, objective, "random", seed, [])
+    for number in range(KNOWN):
+        drawn.suggestion(number)
+        values = (number / KNOWN,) * len(objective.metrics)
+        drawn.tell(number, Standing("done", values, 0.0))
+    asked = SearchStudy(storage, "ask", space, objective, "tpe", seed, [])
+    started = time.monotonic()
+    asked.suggestion(KNOWN)
+    return time.monotonic() - started

@@ -23,9 +23,8 @@ from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.loggers.base import Group, Logger, Run, Values, name_of, settings_of
-from tune_calib.tuning.loggers.known import loggers
+from tune_calib.tuning.loggers.known import loggers, names_for
 from tune_calib.tuning.loggers.sent import Sent
-from tune_calib.tuning.loggers.wanted import names_for
 
 POLL_S = 2.0
 REMOTE_POLL_S = 30.0

@@ -1,9 +1,11 @@
 """The loggers by name; what one needs is imported when it is asked for."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from tune_calib.errors import UserError
+from tune_calib.paths import Place
 from tune_calib.text import nearest
 from tune_calib.tuning.loggers.base import Logger
 
@@ -34,3 +36,31 @@ def loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
             ) from None
         found[name] = getattr(module, LOGGERS[name])
     return found
+
+
+_wanted: list[tuple[tuple[str, ...], list[Place]]] = []
+
+
+@contextlib.contextmanager
+def wanted(names: Sequence[str]) -> Iterator[list[Place]]:
+    """Ask for loggers while the block runs.
+
+    Yields:
+        The folders that they are told of, in their order.
+    """
+    folders: list[Place] = []
+    _wanted.append((tuple(dict.fromkeys(names)), folders))
+    try:
+        yield folders
+    finally:
+        _wanted.pop()
+
+
+def names_for(out: Place) -> tuple[str, ...]:
+    """The loggers that are asked for; notes that they are told of a folder."""
+    if not _wanted:
+        return ()
+    names, folders = _wanted[-1]
+    if out not in folders:
+        folders.append(out)
+    return names

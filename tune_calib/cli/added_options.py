@@ -1,0 +1,161 @@
+"""Options that commands get from outside: plug-ins, loggers, columns of their tables."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tune_calib.cli.panels import EVERY, TABLES
+from tune_calib.errors import UserError
+from tune_calib.spec import plugins
+from tune_calib.spec.request import EXTRAS
+
+if TYPE_CHECKING:
+    from tune_calib.console import Screen
+
+
+def with_options(
+    run: Callable[..., None], command: Callable[..., object], **options: tuple[Any, Any]
+) -> Callable[..., None]:
+    """A function that takes further options and carries a command out.
+
+    Args:
+        run: takes the parameters of the command and the options, all by name.
+        command: what it carries out.
+        options: annotation and default by name.
+    """
+    signature = inspect.signature(command)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in options.items()
+    ]
+    # Typer reads the options of a command from its signature.
+    run.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *added]
+    )
+    return run
+
+
+_Plugin = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE|MODULE",
+        help="registers own methods, metrics, ...; repeatable",
+        rich_help_panel=EVERY,
+    ),
+]
+
+
+def with_plugins(command: Callable[..., object], trains: bool) -> Callable[..., None]:
+    """Add the option ``--plugin`` to a command.
+
+    Args:
+        command: the command.
+        trains: it runs methods, and so the plug-ins that the user's file of defaults names. The
+            others only read: they run none but those that are typed.
+    """
+
+    @functools.wraps(command)
+    def run(plugin: list[str] | None, **options: Any) -> None:
+        with plugins.restored():
+            plugins.use([*plugins.installed(), *map(plugins.read, plugin or [])])
+            command(**options)
+
+    run.trains = trains  # type: ignore[attr-defined]
+    return with_options(run, command, plugin=(_Plugin, None))
+
+
+def trains(command: Any) -> bool:
+    """Return whether a command of the program was declared to train."""
+    return bool(getattr(command.callback, "trains", False))
+
+
+_Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="follow the trials in tensorboard, wandb or mlflow; repeatable",
+        rich_help_panel=EXTRAS,
+    ),
+]
+
+
+def with_log(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the option ``--log``."""
+
+    @functools.wraps(command)
+    def run(log: list[str] | None, **options: Any) -> Any:
+        if not log or options.get("dry_run"):
+            return command(**options)
+
+        from tune_calib.api.logged import logged
+
+        with logged(log):
+            try:
+                return command(**options)
+            except typer.Exit as ended:  # of trials that crashed; the others are sent
+                code = ended
+        raise code
+
+    return with_options(run, command, log=(_Log, None))
+
+
+_Columns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME,NAME",
+        help="these columns of the table on the screen",
+        show_default="those that fit",
+        rich_help_panel=TABLES,
+    ),
+]
+_Wide = Annotated[
+    bool, typer.Option("--wide", help="all columns, however wide", rich_help_panel=TABLES)
+]
+
+
+def of_user(columns: str | None, is_wide: bool) -> "Screen":
+    """The screen that a user asks for by ``--columns`` and ``--wide``.
+
+    Raises:
+        UserError: both are given.
+    """
+    from tune_calib import console
+
+    if columns is not None and is_wide:
+        raise UserError("--wide shows all columns and --columns some; give one of them")
+    names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+    return replace(
+        console.WIDE if is_wide else console.terminal(),
+        columns=names,
+        more="--wide shows all",
+        some=", --columns NAME,NAME some",
+    )
+
+
+def on_terminal(command: Callable[..., object]) -> Callable[..., None]:
+    """A command whose tables are as wide as the terminal."""
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        from tune_calib import console
+
+        with console.shown_on(console.terminal()):
+            command(**options)
+
+    return run
+
+
+def with_tables(command: Callable[..., object]) -> Callable[..., None]:
+    """A command with the options ``--columns`` and ``--wide``."""
+
+    @functools.wraps(command)
+    def run(columns: str | None, wide: bool, **options: Any) -> None:
+        from tune_calib import console
+
+        with console.shown_on(of_user(columns, wide)):
+            command(**options)
+
+    return with_options(run, command, columns=(_Columns, None), wide=(_Wide, False))
