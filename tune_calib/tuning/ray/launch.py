@@ -49,6 +49,8 @@ _QUIET = {
     # Experiment snapshots serve Tuner.restore, which is not used: to do = planned - done.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Where one trial refuses for all, nobody asks what the others died of meanwhile.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     # Epochs report a few metrics, and what is searched for may be another.
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     # Behind a searcher Ray Tune starts one actor at a time unless it is told.
