@@ -46,7 +46,8 @@ from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.progress.screen import at_work
-from tune_calib.tuning.ray.executor import executing, refuse_here
+from tune_calib.tuning.ray.executing import executing
+from tune_calib.tuning.ray.executor import refuse_here
 from tune_calib.tuning.ray.feed import execute, resources_of
 from tune_calib.tuning.ray.look import execute_looks
 from tune_calib.tuning.ray.plan import lacking, make_plan

@@ -7,7 +7,7 @@ which executor it has, and does not import Ray.
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -217,37 +217,6 @@ def refuse_unreachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
-
-
-@contextlib.contextmanager
-def executing(
-    address: str | None,
-    environment: Mapping[str, str] = MappingProxyType({}),
-    needs: Sequence[Resources] = (),
-    everywhere: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[Executor]:
-    """Start what carries trials out while the block runs.
-
-    Args:
-        address: of a Ray cluster; None for a Ray of this machine, ``IN_PROCESS`` for no Ray.
-        environment: variables that trials on a cluster are given.
-        needs: of the kinds of trials.
-        everywhere: variables that all trials are given.
-
-    Raises:
-        UserError: there is no cluster at the address, or it has no room for a trial.
-    """
-    if address == IN_PROCESS:
-        from tune_calib.tuning.ray.in_process import in_process
-
-        with in_process(everywhere) as executor:
-            yield executor
-        return
-
-    from tune_calib.tuning.ray.launch import RayExecutor, ray_session
-
-    with ray_session(address, environment, needs, everywhere):
-        yield RayExecutor()
 
 
 def configuration(circumstances: Circumstances, work: Mapping[str, Any]) -> dict[str, Any]:

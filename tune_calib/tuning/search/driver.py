@@ -18,7 +18,8 @@ from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import at_work
-from tune_calib.tuning.ray.executor import Executor, Resources, executing, refuse_here
+from tune_calib.tuning.ray.executing import executing
+from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.ray.progress import carried_out
