@@ -11,10 +11,15 @@ import pytest
 from tests import fake_results
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import ablate
+from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.search import driver as search
 
 EXAMPLE = Path("analysis/example").resolve()
@@ -329,3 +334,14 @@ def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, 
     code, _, err = said("evaluate", copy("search", tmp_path))
     assert code == 2
     assert "first: tune-calib resume" in err
+
+
+@pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])
+def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
+    head = {"method": "mac_cal"}
+    trial = PlannedTrial(TrialSpec.build(network={}, head=head), rung=0, label="")
+    store = Store(tmp_path)
+    bank = store.folder("banks", bank_key(trial.spec, trial.spec.head).identity)
+    bank.mkdir(parents=True)
+    (bank / ARTIFACT_MANIFEST).write_bytes(manifest)
+    assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store, is_search=False)

@@ -139,8 +139,13 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
         if not store.holds("banks", bank):
             absent.append(f"banks/{bank}")
             continue
-        about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_text())
-        if not about["train_views"]:
+        try:
+            about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_bytes())
+            has_train = bool(about["train_views"])
+        except (OSError, ValueError, KeyError, TypeError):  # damaged: it is made again
+            absent.append(f"banks/{bank}")
+            continue
+        if not has_train:
             absent.append(f"train of banks/{bank}")
         if not (is_search or about.get("has_test", True)):
             absent.append(f"test of banks/{bank}")
