@@ -1,13 +1,14 @@
 """Fixtures shared by the suite: one small real network on digits, and its feature bank."""
 
+import contextlib
 import gc
+import importlib
 import os
 import tempfile
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
-import ray
 import torch
 
 from tests import drawing, support
@@ -26,8 +27,11 @@ os.fsync = lambda descriptor: None
 # As every head trial runs: the exact tests of the populations rest on it.
 torch.set_num_threads(1)
 
-# What a pipe is told is not cut: pytest's own process hands a width down by way of readline.
+# What a pipe is told is not cut: readline hands a width down, from when it is first imported.
+with contextlib.suppress(ImportError):
+    importlib.import_module("readline")
 os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
 
 # What is remembered between commands is of this run of the tests, and not of the user.
 CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
@@ -44,6 +48,19 @@ def pytest_collection_finish() -> None:
     """Keep what is imported out of further collections of garbage, of which there are many."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def executors():
+    """Runs of the tests are carried out in their own process, but for those marked ``ray``."""
+    with support.choosing_executors():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def executor(request):
+    with support.on_ray(request.node.get_closest_marker("ray") is not None):
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +91,8 @@ def every_format():
 @pytest.fixture
 def own_ray(monkeypatch):
     """For a test whose runs start a Ray of their own each."""
+    import ray
+
     ray.shutdown()
     support.keep_ray.cache_clear()
     monkeypatch.setattr(support, "keep_ray", lambda: None)

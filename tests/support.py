@@ -23,10 +23,13 @@ from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
 from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning import ablate
 from tune_calib.tuning.ablate import LadderJob
-from tune_calib.tuning.ray.launch import ray_session
+from tune_calib.tuning.ray import executing as chosen
 from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.search import driver as search_driver
 from tune_calib.tuning.site import Site
 
 CPU = torch.device("cpu")
@@ -46,7 +49,8 @@ def each(names: str | tuple[str, ...], cases: Iterable) -> Callable:
     ``tmp_path`` and a ``monkeypatch`` of its own; the runs share all other fixtures.
     """
     if isinstance(names, str):
-        names, cases = (names,), [(case,) for case in cases]
+        names = tuple(name.strip() for name in names.split(","))
+        cases = cases if len(names) > 1 else [(case,) for case in cases]
     rows = [dict(zip(names, case, strict=True)) for case in cases]
     assert rows, f"no case of {names}"
 
@@ -97,9 +101,42 @@ def cli(*arguments, **options):
     )
 
 
+_on_ray: list[bool] = [False]
+
+
+@contextlib.contextmanager
+def on_ray(uses_ray: bool):
+    """Let runs that name no address use Ray within the block, as a user's do, or this process."""
+    _on_ray.append(uses_ray)
+    try:
+        yield
+    finally:
+        _on_ray.pop()
+
+
+@contextlib.contextmanager
+def executing(address, *further):
+    """In the place of the drivers' own ``executing``."""
+    is_here = address is None and not _on_ray[-1]
+    with chosen.executing(IN_PROCESS if is_here else address, *further) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def choosing_executors():
+    """Let the drivers of this process heed ``on_ray`` within the block."""
+    with (
+        mock.patch.object(ablate, "executing", executing),
+        mock.patch.object(search_driver, "executing", executing),
+    ):
+        yield
+
+
 @cache
 def keep_ray() -> None:
     """Start a Ray for all the runs of this process: each start takes some seconds."""
+    from tune_calib.tuning.ray.launch import ray_session
+
     session = ray_session(None)
     session.__enter__()
     atexit.register(session.__exit__, None, None, None)
@@ -109,7 +146,7 @@ def here(*arguments) -> subprocess.CompletedProcess:
     """Run the command line in this process: as ``cli``, without what it costs to start one."""
     words = list(map(str, arguments))
     runs = {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}
-    if runs and "--address" not in words:
+    if runs and _on_ray[-1] and "--address" not in words:
         keep_ray()
     said, told = io.StringIO(), io.StringIO()
     with (

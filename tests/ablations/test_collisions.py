@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests import fake_results
-from tests.support import job_in
+from tests.support import each, job_in
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
@@ -50,7 +50,7 @@ CROSSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), CROSSED)
+@each(("name", "setting", "seeds", "with_controls"), CROSSED)
 def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, seeds, with_controls):
     slot, key, value = setting
     ladder, given = LADDERS[name], {slot: {key: value}}
@@ -129,8 +129,8 @@ def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("method", ["ce", "ls", "mac_cal", "temperature"])
-@pytest.mark.parametrize("is_default", [True, False])
+@each("method", ["ce", "ls", "mac_cal", "temperature"])
+@each("is_default", [True, False])
 def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, tmp_path):
     """The defaults of ce are the baseline."""
     candidates = Candidates(method, Asked())
@@ -208,9 +208,9 @@ EVALUATIONS = [
 ]
 
 
-@pytest.mark.parametrize("processor", [None, "some processor"])
-@pytest.mark.parametrize("select", SELECTS)
-@pytest.mark.parametrize(("method", "evaluation"), EVALUATIONS)
+@each("processor", [None, "some processor"])
+@each("select", SELECTS)
+@each(("method", "evaluation"), EVALUATIONS)
 def test_heads_that_an_earlier_version_evaluated_otherwise_are_not_mixed_with(
     method, evaluation, select, processor, tmp_path
 ):

@@ -7,6 +7,7 @@ import pytest
 
 import ablations
 from analysis.published import published
+from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.datasets import DATASETS
@@ -18,8 +19,8 @@ from tune_calib.spec.recipe import RECIPES
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
 
-@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
-@pytest.mark.parametrize("name", list(LADDERS))
+@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@each("name", list(LADDERS))
 def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     ladder = LADDERS[name]
     planned = expand(ladder, Asked({"data": {"dataset": dataset}}, TWO, controls=True).suited())
@@ -31,7 +32,7 @@ def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     assert len({rung.label for rung in ladder.rungs}) == len(ladder.rungs)
 
 
-@pytest.mark.parametrize("name", [name for name in LADDERS if LADDERS[name].published])
+@each("name", [name for name in LADDERS if LADDERS[name].published])
 def test_every_row_that_a_ladder_names_is_printed(name):
     printed = set(published(LADDERS[name].published)["method"])
     assert {rung.published for rung in LADDERS[name].rungs if rung.published} <= printed

@@ -10,7 +10,7 @@ import typer
 
 import tune_calib
 from docs.generate import stubs
-from tests.support import here, rows
+from tests.support import each, here, rows
 from tune_calib.cli import app
 from tune_calib.cli.request import read
 from tune_calib.errors import UserError
@@ -101,7 +101,7 @@ def test_the_command_of_a_request_makes_it_again(name):
         }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "given", "told"),
     [
         ("ablate", {"ladder": "mac_cul"}, "mac_cul"),
@@ -160,7 +160,6 @@ def test_plug_ins_of_a_call_end_with_it(tmp_path):
     assert plugins.in_use() == ()
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_search_in_python_is_that_of_the_command_line_and_is_evaluated(tmp_path):

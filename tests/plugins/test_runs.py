@@ -53,7 +53,6 @@ def changed(lab):
     path.write_text(text)
 
 
-@pytest.mark.ray
 def test_a_row_names_the_plug_ins_behind_it(lab):
     content = {name: plugins.read(str(lab / f"plugin_{name}.py")).content for name in NAMES}
     found = {row["rung_label"]: row for row in rows(lab / "out")}
@@ -77,7 +76,6 @@ def named(folder: Path) -> list[object]:
     return [word for path in sorted(folder.glob("plugin_*.py")) for word in ("--plugin", path)]
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("command", ["status", "report", "ranks"])
 def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab, copied):
     done = here(command, copied)
@@ -95,7 +93,6 @@ def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab
         assert "KS error" in (copied / "report.html").read_text()
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("where", ["no manifest", "a relative path", "a path in the folder"])
 def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
     monkeypatch.chdir(copied.parent)
@@ -114,7 +111,6 @@ def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.ray
 def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
     out = copied.parent / "file.safetensors"
     runs = (
@@ -131,7 +127,6 @@ def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
 READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
 def test_a_changed_plug_in_is_refused_where_there_are_rows_of_the_old_one(
     command, copied, changed, refusal
@@ -144,12 +139,10 @@ def test_a_changed_plug_in_is_refused_where_there_are_rows_of_the_old_one(
     assert here("status", copied, "--plugin", old).returncode == 0
 
 
-@pytest.mark.ray
 def test_the_command_itself_refuses_a_changed_plug_in_too(lab, changed, refusal):
     assert "as it was before a change" in refusal(*compare(lab))
 
 
-@pytest.mark.ray
 def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
     path = lab / "plugin_head.py"
     path.rename(lab / "away.py")
@@ -161,7 +154,6 @@ def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
     assert f"--plugin {copy}" in note
 
 
-@pytest.mark.ray
 def test_what_is_done_is_not_done_again(lab):
     before = rows(lab / "out")
     assert here(*compare(lab)).returncode == 0

@@ -16,7 +16,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_both_executors_give_the_same_rows(name, tmp_path, without_figures):
+def test_both_executors_give_the_same_rows(name, tmp_path):
     found = {}
     for address in ([], ["--address", "none"]):
         out = tmp_path / "-".join(["out", *address])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.asked import WEIGHTS, asked_of
-from tests.support import here
+from tests.support import each, here
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import planned_works
 from tune_calib.results import contents
@@ -48,8 +48,8 @@ def test_a_caption_names_what_is_done_to_the_images():
     assert f"from the weights {WEIGHTS}" in caption
 
 
-@pytest.mark.parametrize("own_recipes", [False, True])
-@pytest.mark.parametrize("name", [None, QUICK, "focal"])
+@each("own_recipes", [False, True])
+@each("name", [None, QUICK, "focal"])
 def test_a_run_says_its_recipe_in_one_line(name, own_recipes, capsys):
     asked = asked_of("cifar10", name, own_recipes, epochs=3)
     tell_recipe(asked, "OUT")
@@ -60,7 +60,6 @@ def test_a_run_says_its_recipe_in_one_line(name, own_recipes, capsys):
     assert ("authors' recipe" in told) == own_recipes
 
 
-@pytest.mark.ray
 def test_a_run_that_has_nothing_to_do_says_no_recipe(tmp_path):
     words = ["compare", "ce", "--epochs", "1", "--out", tmp_path / "out"]
     first, again = here(*words), here(*words)
@@ -90,8 +89,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", list(WRONG))
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@each("wrong", list(WRONG))
+@each("command", COMMANDS)
 def test_a_wrong_recipe_is_one_line_and_leaves_nothing(command, wrong, tmp_path, refusal):
     words, told = WRONG[wrong]
     assert told in refusal(*command, *words, "--out", tmp_path / "out")
@@ -123,8 +122,8 @@ IN_FILE = {
 }
 
 
-@pytest.mark.parametrize("search", [False, True])
-@pytest.mark.parametrize("wrong", list(IN_FILE))
+@each("search", [False, True])
+@each("wrong", list(IN_FILE))
 def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
     wrong, search, tmp_path, refusal
 ):
@@ -151,7 +150,6 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
     assert work.asked.recipe.name == ("focal" if at == "top" else "plp")
 
 
-@pytest.mark.ray
 @pytest.mark.parametrize(
     "command",
     [["compare", "ce"], pytest.param(["search", "ls", "--trials", "1"], marks=pytest.mark.slow)],

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.recipes.asked import FITTING, needs_stages, spec_of
+from tests.support import each
 from tune_calib.spec.datasets import NORMS
 from tune_calib.spec.recipe import QUICK, fitting
 
@@ -42,7 +43,7 @@ def test_every_published_recipe_is_held_against_what_its_authors_wrote():
     assert set(PUBLISHED) == {(name, ds) for ds, name in FITTING if name != QUICK}
 
 
-@pytest.mark.parametrize(("name", "dataset"), list(PUBLISHED))
+@each(("name", "dataset"), list(PUBLISHED))
 def test_a_recipe_is_the_published_one(name, dataset):
     network = spec_of(dataset, name).network
     drops = [round(share * network.epochs) for share in network.milestones]
@@ -79,7 +80,7 @@ DATA = {
 }
 
 
-@pytest.mark.parametrize(("name", "dataset"), list(DATA))
+@each(("name", "dataset"), list(DATA))
 def test_images_are_cut_normalised_and_resized_as_published(name, dataset):
     slot = spec_of(dataset, name).data
     info = slot.info
@@ -118,13 +119,13 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("method", "dataset", "name", "backbone", "values"), VALUES)
+@each(("method", "dataset", "name", "backbone", "values"), VALUES)
 def test_a_method_has_the_values_of_its_paper(method, dataset, name, backbone, values):
     own = {"backbone": backbone} if backbone else {}
-    for each in [name] if name else fitting(dataset):
-        if each == "vit" and needs_stages(method):
+    for recipe in [name] if name else fitting(dataset):
+        if recipe == "vit" and needs_stages(method):
             continue
-        params = spec_of(dataset, each, method, **own).network.params
+        params = spec_of(dataset, recipe, method, **own).network.params
         assert {key: getattr(params, key) for key in values} == values
 
 

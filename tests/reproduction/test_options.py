@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import cli, command_line, here, rows
+from tests.support import cli, command_line, each, here, rows
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.lock import LOCK, read_lock
 from tune_calib.experiments.reproduced import Ask, keep_lock, sweep_file
@@ -123,7 +123,7 @@ def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+@each("name", list(REPRODUCTIONS))
 def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
     for scale, settings in REPRODUCTIONS[name].scales.items():
         for own in settings:

@@ -11,7 +11,7 @@ from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.overview import PAGE as OVERVIEW
 from tests import fake_results
-from tests.support import Reader, here, keep_ray
+from tests.support import Reader, here
 from tune_calib.console import shown
 from tune_calib.experiments.lock import LOCK
 from tune_calib.results.tables import read_table
@@ -69,15 +69,11 @@ FAST = ("maccal/table5", "maccal/fig8")
 OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
 
 
-@pytest.mark.ray
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
-def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(
-    name, tmp_path_factory, without_figures
-):
-    keep_ray()
+def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(name, tmp_path_factory):
     # One folder for all tables of this process: they share networks, banks and heads.
     out = tmp_path_factory.getbasetemp() / "reproduced"
     words = ("reproduce", name, "--scale", "smoke", "--out", out)

@@ -11,7 +11,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.published import published
 from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
-from tests.support import here
+from tests.support import each, here
 from tune_calib.errors import UserError
 from tune_calib.experiments.reproduced import Ask, lacking, refuse_lacking, run_of_entry, sweep_file
 from tune_calib.experiments.run import planned_works
@@ -33,7 +33,7 @@ def test_every_file_of_papers_registers_its_table():
     }
 
 
-@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+@each("name", list(REPRODUCTIONS))
 def test_a_table_claims_something_of_rungs_that_it_runs(name):
     table = REPRODUCTIONS[name]
     assert table.claims or table.figures
@@ -56,7 +56,7 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
         assert set(run.printed) <= labels[run.name]
 
 
-@pytest.mark.parametrize("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
+@each("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
 def test_every_row_and_metric_that_a_table_names_is_printed(name):
     table = REPRODUCTIONS[name]
     rows = published(table.published)
@@ -69,13 +69,13 @@ def test_every_row_and_metric_that_a_table_names_is_printed(name):
     assert set(rows["metric"]) & printed
 
 
-@pytest.mark.parametrize("name", list(REPRODUCTIONS))
+@each("name", list(REPRODUCTIONS))
 def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
     assert {"smoke", "paper"} <= set(REPRODUCTIONS[name].scales) <= set(SCALES)
 
 
-@pytest.mark.parametrize(("name", "scale"), AT)
-@pytest.mark.parametrize("seeds", [None, 2])
+@each(("name", "scale"), AT)
+@each("seeds", [None, 2])
 def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
     ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
@@ -92,7 +92,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
         assert work.planned()
 
 
-@pytest.mark.parametrize(("name", "scale"), AT)
+@each(("name", "scale"), AT)
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
     file = sweep_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in planned_works(file, needs_data=False, is_dry=True):
@@ -104,7 +104,7 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
             assert weights["mbls"] == weights["fedlas_mbls"]
 
 
-@pytest.mark.parametrize(("name", "scale"), AT)
+@each(("name", "scale"), AT)
 def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scale, tmp_path):
     table = REPRODUCTIONS[name]
     files = {file for own in table.scales[scale] for file in own.weights.values()}
@@ -150,9 +150,9 @@ def test_a_dry_run_without_a_gpu_names_the_option_that_gives_hours(tmp_path, mon
 
 def test_the_list_has_every_table_and_its_claims():
     listed = json.loads(here("reproduce", "--list", "--json").stdout)
-    assert [each["name"] for each in listed] == list(REPRODUCTIONS)
-    for each in listed:
-        assert each["claims"] == [claim.text for claim in REPRODUCTIONS[each["name"]].claims]
+    assert [table["name"] for table in listed] == list(REPRODUCTIONS)
+    for table in listed:
+        assert table["claims"] == [claim.text for claim in REPRODUCTIONS[table["name"]].claims]
     assert all(name in here("reproduce", "--list").stdout for name in REPRODUCTIONS)
 
 

@@ -12,6 +12,7 @@ from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.judged import SEEDS_ALONE
 from analysis.reproduction.quantities import QUANTITIES, head, value_cell, with_quantities
 from tests import fake_results
+from tests.support import each
 from tune_calib.results.tables import write_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import Claim, Reproduction, Run
@@ -51,7 +52,7 @@ def out(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("name", QUANTITIES)
+@each("name", QUANTITIES)
 def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert name not in METRICS
     sweep = load(out)
@@ -65,7 +66,7 @@ def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert value_cell(name, 0.5, 0.1).text.count("±") == 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "value"),
     [
         ("over_first", 0.25), ("over_last", 0.75), ("under_last", 0.25), ("over_change", 0.5),

@@ -1,22 +1,19 @@
-"""A ladder through a real local Ray: complete, resumable, equal to the last digit."""
+"""A ladder: complete, done once, and a line for each mistake; ``tests/ray`` has it on Ray."""
 
 import json
-import os
 import shlex
-import signal
 import subprocess
-import time
 
 import pytest
-from ray import tune
 
 import tune_calib
+from tests import drawing
 from tests.support import (
     CIRCUMSTANCES,
     QUICK,
-    cli,
     command_line,
     drive,
+    each,
     here,
     rows,
     run_of,
@@ -25,21 +22,19 @@ from tests.support import (
 from tune_calib.errors import UserError
 from tune_calib.spec.asked import Asked
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.launch import ray_session
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.trainables import trainable
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted sweep, with its output."""
     out = tmp_path_factory.mktemp("sweeps") / "whole"
-    done = cli("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
+    with drawing.figures("svg"):
+        done = here("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
     assert done.returncode == 0, done.stderr
     return out, done
 
 
-@pytest.mark.ray
 def test_a_ladder_gives_every_planned_row_and_the_report(whole):
     out, done = whole
     manifest = json.loads((out / "sweep.json").read_text())
@@ -49,11 +44,10 @@ def test_a_ladder_gives_every_planned_row_and_the_report(whole):
     assert "decaying adaptive sparsity" in done.stdout
     for name in ("tables/ladder.md", "tables/ladder.tex", "tables/ladder.csv"):
         assert (out / name).stat().st_size > 0
-    drawn = {path.stem for path in out.glob("figures/*.png")}
+    drawn = {path.stem for path in out.glob("figures/*.svg")}
     assert {"tradeoff", "reliability", "sparsity"} <= drawn
 
 
-@pytest.mark.ray
 def test_the_same_command_again_does_nothing(whole):
     out, done = whole
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
@@ -69,7 +63,6 @@ def test_the_same_command_again_does_nothing(whole):
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     out, _ = whole
     quick = {"network.augment": "none", "head.augment": "none"}
@@ -86,7 +79,6 @@ def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
 
 
-@pytest.mark.ray
 def test_python_finds_done_what_the_command_line_did(whole):
     out, _ = whole
     quick = {"network.augment": "none", "head.augment": "none"}
@@ -99,30 +91,6 @@ def test_python_finds_done_what_the_command_line_did(whole):
     assert sorted(shlex.split(told)) == sorted(shlex.split(command))
 
 
-@pytest.mark.ray
-def test_killed_half_way_and_run_again_gives_the_same_table(whole, tmp_path):
-    out = tmp_path / "killed"
-    arguments = ["ablate", "mac_cal", "--seeds", "2", "--controls", *QUICK, "--out", str(out)]
-    process = subprocess.Popen(
-        command_line(*arguments),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 90
-    while not list(out.glob("trials/*.parquet")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert 0 < len(rows(out)) < 16
-    again = here(*arguments)
-    assert again.returncode == 0, again.stderr
-    reference, _ = whole
-    assert rows(out) == [{**row, "sweep": rows(out)[0]["sweep"]} for row in rows(reference)]
-    for name in ("tables/ladder.md", "tables/ladder.csv"):
-        assert (out / name).read_text() == (reference / name).read_text()
-
-
-@pytest.mark.ray
 def test_another_question_in_the_same_folder_is_refused(whole):
     out, _ = whole
     refused = here("ablate", "mac_cal", "--seeds", 2, "--out", out)
@@ -131,7 +99,6 @@ def test_another_question_in_the_same_folder_is_refused(whole):
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.ray
 def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
     reference, _ = whole
     out = tmp_path / "diverged"
@@ -142,16 +109,6 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
     statuses = {(row["rung"] == 0, row["status"]) for row in rows(out)}
     assert statuses == {(True, "done"), (False, "diverged")}
     assert "diverged" in done.stdout
-
-
-@pytest.mark.ray
-def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
-    out = tmp_path / "diverged"
-    setting = ["--set", "network.lr=1e30", "--set", "network.clip_grad_norm=null"]
-    done = here("ablate", "mac_cal", *QUICK, *setting, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert {row["status"] for row in rows(out)} == {"diverged"}
-    assert len(rows(out)) == 6
 
 
 def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path):
@@ -169,28 +126,7 @@ def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path
     assert rows(tmp_path / "whole") == rows(tmp_path / "resumed")
 
 
-@pytest.mark.ray
-def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
-    space = {
-        **small_spec().model_dump(mode="json", include={"data", "network"}),
-        "head": {"epochs": 2, "augment": "none", "params": {"gamma": tune.grid_search([0.8, 1.0])}},
-        "run": run_of(tmp_path / "out", trained),
-    }
-    tuner = tune.Tuner(
-        trainable("mac_cal"),
-        param_space=space,
-        tune_config=tune.TuneConfig(metric="select/ece", mode="min"),
-        run_config=tune.RunConfig(storage_path=str(tmp_path / "ray"), verbose=0),
-    )
-    with ray_session(None):
-        results = tuner.fit()
-    assert not results.errors
-    assert 0 <= results.get_best_result().metrics["select/ece"] <= 1
-    assert not any(key.startswith("test/") for key in results[0].metrics)
-    assert len(rows(tmp_path / "out")) == 2
-
-
-@pytest.mark.parametrize(
+@each(
     ("arguments", "told"),
     [
         (["mac_call"], "did you mean 'mac_cal'"),
@@ -248,7 +184,7 @@ LISTED = {
 }
 
 
-@pytest.mark.parametrize("what", LISTED)
+@each("what", LISTED)
 def test_what_is_registered_is_listed(what):
     listed = json.loads(here("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import CPU, here, job_in
+from tests.support import CPU, each, here, job_in
 from tune_calib.cli.explained import explained
 from tune_calib.cli.fields import shown
 from tune_calib.engine.store import Store
@@ -116,8 +116,8 @@ LOOKS_ASKED = {
 }
 
 
-@pytest.mark.parametrize("is_done", [False, True])
-@pytest.mark.parametrize(("look", "count"), LOOKS_ASKED.values(), ids=LOOKS_ASKED)
+@each("is_done", [False, True])
+@each(("look", "count"), LOOKS_ASKED.values())
 def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, count, is_done):
     job = job_of(tmp_path, ["ce", "temperature"], look)
     if is_done:
@@ -161,7 +161,7 @@ def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 
 
-@pytest.mark.parametrize(("seconds", "told"), [
+@each(("seconds", "told"), [
     (None, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
     (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
@@ -169,8 +169,8 @@ def test_a_time_is_told_as_it_is_spoken_of(seconds, told):
     assert duration(seconds) == told
 
 
-@pytest.mark.parametrize("width", [60, 100])
-@pytest.mark.parametrize("name", sorted({*METHODS, *LADDERS}))
+@each("width", [60, 100])
+@each("name", sorted({*METHODS, *LADDERS}))
 def test_every_method_and_ladder_is_explained(name, width):
     text = explained(name, width)
     lines = text.splitlines()

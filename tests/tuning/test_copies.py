@@ -175,7 +175,6 @@ WORDS = [
 
 
 @pytest.mark.slow
-@pytest.mark.ray
 @pytest.mark.timeout(600)
 def test_neither_comparison_nor_search_is_continued_on_another_copy(roots, tmp_path, refusal):
     data = shutil.copytree(roots["first"], tmp_path / "data")

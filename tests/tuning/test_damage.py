@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import DAMAGE, damaged
+from tests.support import DAMAGE, damaged, each
 from tune_calib.cli import main
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
@@ -54,8 +54,8 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("name", ["ladder", "compare"])
+@each("how", DAMAGE)
+@each("name", ["ladder", "compare"])
 def test_a_lost_sweep_manifest_is_told_by_the_rows(name, how, tmp_path, said):
     out = copy(name, tmp_path)
     whole = json.loads((out / "sweep.json").read_text())
@@ -93,7 +93,7 @@ def test_the_report_of_a_lost_manifest_has_the_table_and_says_so_loudly(tmp_path
     assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in told
 
 
-@pytest.mark.parametrize("how", [how for how in DAMAGE if how != "absent"])
+@each("how", [how for how in DAMAGE if how != "absent"])
 def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
     fake_results.write(tmp_path / "out")
     damaged(tmp_path / "out" / "sweep.json", how)
@@ -103,7 +103,7 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
     assert "run the sweep's command again" in err or "name another folder" in err
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "file", "commands"),
     [
         ("ladder", "sweep.json", ["status", "report", "ranks", "significance"]),
@@ -122,8 +122,8 @@ def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said
         assert "update" in err
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("command", ["status", "report", "resume", "evaluate"])
+@each("how", DAMAGE)
+@each("command", ["status", "report", "resume", "evaluate"])
 def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(command, how, tmp_path, said):
     out = copy("search", tmp_path)
     damaged(out / SEARCH_MANIFEST, how)
@@ -185,7 +185,7 @@ SWEEP = ["ablate", "mac_cal", "--seeds", 2]
 SEARCH = ["search", "mac_cal", "--trials", 4, "--guard", 0.02]
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@each("how", DAMAGE)
 def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path, begun, said):
     out = tmp_path / "out"
     assert begun(*SWEEP, "--out", out)
@@ -215,8 +215,8 @@ def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, b
     assert sorted(p[key] for p in after["planned"]) == sorted(p[key] for p in before["planned"])
 
 
-@pytest.mark.parametrize("is_begun", [True, False])
-@pytest.mark.parametrize("how", DAMAGE)
+@each("is_begun", [True, False])
+@each("how", DAMAGE)
 def test_the_same_command_restores_a_search_and_another_is_refused(
     how, is_begun, tmp_path, begun, said
 ):
@@ -308,9 +308,9 @@ WRONG_FOLDERS = {
 }
 
 
-@pytest.mark.parametrize("table", ["trials", "bins"])
-@pytest.mark.parametrize("how", WRONG_FOLDERS)
-@pytest.mark.parametrize("command", ["status", "report"])
+@each("table", ["trials", "bins"])
+@each("how", WRONG_FOLDERS)
+@each("command", ["status", "report"])
 def test_what_is_no_folder_is_no_empty_folder(command, how, table, tmp_path, said):
     if (command, table) == ("status", "bins"):
         return  # which it does not read

@@ -211,7 +211,6 @@ def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     assert CloserLook((), 100).sets(spec.data, None) == []
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
     out = tmp_path / "out"

@@ -84,8 +84,8 @@ def stored(out):
     return {f"{path.parent.name}/{path.name}" for path in folders}
 
 
-@pytest.mark.slow
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_ladder_goes_on_from_its_store_and_trains_what_is_missing_alone(own_ray, made):
     out = made / "sweep"

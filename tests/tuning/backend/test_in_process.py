@@ -1,5 +1,6 @@
 """Trials in the driver's own process: no Ray, the same care for what crashes or is stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,8 @@ import pytest
 import torch
 
 import tune_calib
-from tests.support import QUICK, here, rows
+from tests import support
+from tests.support import QUICK, here, on_ray, rows
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
@@ -178,3 +180,25 @@ def test_a_suggestion_that_crashes_is_one_of_the_search(fails, tmp_path):
 def test_an_address_that_is_none_at_all_names_the_choices(tmp_path):
     with pytest.raises(UserError, match="name auto or HOST:PORT, or none to run without Ray"):
         tune_calib.compare(["ce"], address="None", out=tmp_path / "out")
+
+
+def test_a_sweep_file_says_it_too_and_its_search_goes_on_so(tmp_path, monkeypatch):
+    from tune_calib.tuning.ray import launch
+
+    monkeypatch.setattr(launch, "ray_session", lambda *_: pytest.fail("Ray was started"))
+    monkeypatch.setattr(support, "keep_ray", lambda: None)
+    file, out = tmp_path / "sweep.yaml", tmp_path / "out"
+    quick = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1, "augment": "none"}}
+    entries = {
+        "a": {"methods": ["ce", "retrain"]},
+        "b": {"methods": ["mac_cal"], "search": {"trials": 2, "population": 2}},
+    }
+    content = {"out": str(out), "address": "none", "set": quick, "entries": entries}
+    file.write_text(json.dumps(content))
+    with on_ray(True):
+        ran = tune_calib.run(file)
+        assert list(ran) == ["a-digits", "b-mac_cal-digits"]
+        longer = here("resume", out / "b-mac_cal-digits", "--trials", 3)
+    assert longer.returncode == 0, longer.stderr
+    assert len(rows(out / "a-digits")) == 2
+    assert len(rows(out / "b-mac_cal-digits")) == 4

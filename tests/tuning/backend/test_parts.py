@@ -8,14 +8,17 @@ import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
+from tests.support import keep_ray
 from tests.tuning.backend.counted import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import Activity, activity
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import board, launch
 from tune_calib.tuning.ray.executor import OVER, Resources
-from tune_calib.tuning.ray.launch import fit, placement, ray_session
+from tune_calib.tuning.ray.launch import fit, placement
 from tune_calib.tuning.ray.rows import Circumstances
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 
 class Numbers:
@@ -35,17 +38,16 @@ class Numbers:
         self.ended.append(error)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def session():
-    with ray_session(None):
-        yield
+    keep_ray()
 
 
 @pytest.mark.parametrize(
     ("there", "asked", "asha"),
     [
         pytest.param(5, 5, True, marks=pytest.mark.slow),
-        (4, 4, False),
+        pytest.param(4, 4, False, marks=pytest.mark.slow),
         (4, 9, True),
         pytest.param(3, 9, False, marks=pytest.mark.slow),
     ],
@@ -80,6 +82,17 @@ def test_a_driver_hears_what_its_workers_do():
     assert list(board.told("two", names)) == ["a"]
 
 
+def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "sweep.json").write_text('{"sweep": "s"}')
+    run = Circumstances(str(out), str(out / "store"), sweep="s")
+    launch._Watcher(run).on_step_begin(0, [])
+    out.rename(tmp_path / "moved")
+    with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
+        launch._Watcher(run).on_step_begin(1, [])
+
+
 class Endless(tune.Trainable):
     """Moves the folder of its run at its second step, and never ends."""
 
@@ -101,6 +114,7 @@ class Moved(Numbers):
         return {"work": {**told["work"], "out": str(self.out)}} if isinstance(told, dict) else told
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_path):
     out = tmp_path / "out"
     out.mkdir()

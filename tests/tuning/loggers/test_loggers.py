@@ -173,7 +173,6 @@ def test_a_library_that_is_not_there_is_one_line(name, monkeypatch):
         loggers([name])
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 def test_a_ladder_with_a_logger_has_a_run_a_trial_and_the_figures(tmp_path, every_format):
     pytest.importorskip("tensorboard")

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.support import each
 from tests.tuning.search.support import study_in
 from tune_calib.tuning.search import recent_tpe
 from tune_calib.tuning.search.objective import Objective, Standing
@@ -14,7 +15,9 @@ COUNT, LAG = 32, 2
 METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
 
 
-@pytest.fixture(params=[300, 9], ids=["all", "window"])
+@pytest.fixture(
+    params=[pytest.param(300, marks=pytest.mark.slow, id="all"), pytest.param(9, id="window")]
+)
 def read(request, monkeypatch):
     """How many trials TPE reads: all, or the last 9 and the best 3."""
     monkeypatch.setattr(recent_tpe, "LAST", request.param)
@@ -56,9 +59,15 @@ def asked(out, objective, sampler, size, how, count=COUNT):
     return points
 
 
-@pytest.mark.parametrize("guard", [0.005, 1.0])
-@pytest.mark.parametrize("metrics", METRICS, ids=str)
-@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+@each(
+    ("sampler", "metrics", "guard"),
+    [
+        *(("tpe", metrics, guard) for metrics in METRICS for guard in (0.005, 1.0)),
+        ("random", METRICS[0], 1.0),
+        ("nsga2", METRICS[0], 0.005),
+        ("nsga2", METRICS[2], 1.0),
+    ],
+)
 def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
     objective = Objective(metrics, guard)
     together = asked(tmp_path / "together", objective, sampler, 8, "together")
@@ -66,7 +75,7 @@ def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
     assert asked(tmp_path / "anew", objective, sampler, 8, "anew") == together
 
 
-@pytest.mark.parametrize("size", [1, 5, 40])
+@each("size", [1, 5, 40])
 def test_batches_of_any_size(tmp_path, read, size):
     objective = Objective(("ece",), 0.01)
     together = asked(tmp_path / "together", objective, "tpe", size, "together")
@@ -74,7 +83,7 @@ def test_batches_of_any_size(tmp_path, read, size):
     assert len({tuple(point.items()) for point in together}) == COUNT
 
 
-@pytest.mark.parametrize("metrics", METRICS, ids=str)
+@each("metrics", METRICS)
 def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
     objective = Objective(metrics, 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")

@@ -1,11 +1,12 @@
 import pytest
 
+from tests.support import each
 from tune_calib.errors import UserError, as_option
 from tune_calib.spec.metrics import METRICS, searchable_metrics
 from tune_calib.tuning.search.objective import Objective
 
 
-@pytest.mark.parametrize("name", list(METRICS))
+@each("name", list(METRICS))
 def test_only_what_a_search_computes_and_can_rank_is_optimised(name):
     if METRICS[name].is_searchable:
         assert Objective((name,), 0.01).metrics == (name,)

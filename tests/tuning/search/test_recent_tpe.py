@@ -12,6 +12,7 @@ from optuna.samplers import TPESampler
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.trial import TrialState, create_trial
 
+from tests.support import each
 from tune_calib.tuning.search.as_asked import StudyAsAsked
 from tune_calib.tuning.search.densities import Densities
 from tune_calib.tuning.search.recent_tpe import BEST, LAST, RecentTPESampler
@@ -86,8 +87,8 @@ SPACES = [[name] for name in RANGES]
 SPACES += [["number", "rate"], ["shape", "rate", "one", "number"], ["rate", "width", "shape"]]
 
 
-@pytest.mark.parametrize("observed", [0, 1, 30, 330])
-@pytest.mark.parametrize("names", SPACES, ids=",".join)
+@each("observed", [0, 1, 30, 330])
+@each("names", SPACES)
 def test_densities_are_optunas(names, observed):
     """The same points from the same generator, and the same density at them."""
     space = {name: RANGES[name] for name in names}

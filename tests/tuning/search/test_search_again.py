@@ -1,11 +1,13 @@
 """Searches that go on elsewhere: longer, at the end of their space, on another machine."""
 
+import itertools
 import json
 import os
 from dataclasses import replace
 
 import pytest
 
+from tests.support import each
 from tests.tuning.search.support import (
     any_job,
     moved,
@@ -38,10 +40,10 @@ def points(ledger) -> list[dict]:
     return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
 
 
-@pytest.mark.parametrize("metrics", [("ece",), ("ece", "accuracy")], ids=len)
+@each("metrics", [("ece",), ("ece", "accuracy")])
 # The second generation of nsga2 begins at 50.
-@pytest.mark.parametrize("lengths", [(2, 9, 27, 30), (52, 58)], ids=str)
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@each("lengths", [(2, 9, 27, 30), (52, 58)])
+@each("sampler", SAMPLERS)
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics
 ):
@@ -71,9 +73,28 @@ def few_points(method) -> dict:
     return given
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("method", list(SPACES))
-def test_a_finite_space_comes_to_its_end(tmp_path, method, sampler):
+# Each method under one sampler, and each sampler under a quarter of them; all pairs are slow.
+PAIRS = list(zip(SPACES, itertools.cycle(SAMPLERS), strict=False))
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        pytest.param(PAIRS, id="each"),
+        pytest.param(
+            [pair for pair in itertools.product(SPACES, SAMPLERS) if pair not in PAIRS],
+            id="others",
+            marks=[pytest.mark.slow, pytest.mark.timeout(600)],
+        ),
+    ],
+)
+def test_a_finite_space_comes_to_its_end(tmp_path, pairs):
+    for method, sampler in pairs:
+        comes_to_its_end(tmp_path / f"{method}-{sampler}", method, sampler)
+
+
+def comes_to_its_end(tmp_path, method, sampler):
+    tmp_path.mkdir()
     question = question_of(method, sampler, few_points(method))
     ledger = searched(tmp_path / "out", question, 200)
     space, study = ledger.candidates.space, ledger.study
@@ -88,7 +109,7 @@ def test_a_finite_space_comes_to_its_end(tmp_path, method, sampler):
     assert again.objective.chosen(again.standings) == ledger.objective.chosen(ledger.standings)
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@each("sampler", SAMPLERS)
 def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sampler):
     question = question_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
@@ -100,9 +121,9 @@ def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sample
     assert {point["posthoc.fit"] for point in found} == {"nll", "grid_ece", "grid_nll"}
 
 
-@pytest.mark.parametrize("asked", [2, 60], ids=["half", "whole"])
-@pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("method", ["temperature", "ls", "mac_cal"])
+@each("asked", [2, 60])
+@each("sampler", SAMPLERS)
+@each("method", ["temperature", "ls", "mac_cal"])
 def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method, sampler, asked):
     text = (
         f"out: {tmp_path / 'out'}\nentries: {{a: {{methods: [{method}], "
@@ -166,8 +187,8 @@ def asked_on(cores, tmp_path, monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize("there", MACHINES)
-@pytest.mark.parametrize("here", MACHINES)
+@each("there", MACHINES)
+@each("here", MACHINES)
 def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, here, there):
     begun = asked_on(here, tmp_path, monkeypatch)
     elsewhere = asked_on(there, tmp_path, monkeypatch)
@@ -183,8 +204,8 @@ def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, h
     assert len({job.question.lag for job in begun.values()}) == 1
 
 
-@pytest.mark.parametrize("lag", [1, 2])
-@pytest.mark.parametrize("cores", MACHINES)
+@each("lag", [1, 2])
+@each("cores", MACHINES)
 def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cores, lag):
     for name, job in asked_on(cores, tmp_path, monkeypatch).items():
         out = tmp_path / "at" / name
@@ -203,8 +224,8 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["manifest", "rows"])
-@pytest.mark.parametrize("change", [None, *CHANGES])
+@each("tells", [True, False])
+@each("change", [None, *CHANGES])
 def test_a_search_of_a_version_with_other_defaults_is_refused(
     tmp_path, monkeypatch, capsys, refusal, change, tells
 ):

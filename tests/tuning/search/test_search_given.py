@@ -1,4 +1,4 @@
-"""A search on a network that others trained, and its look at test, through a real local Ray."""
+"""A search on a network that others trained, and its look at test."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ from tune_calib.engine.store import Store
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.spec.trial import TrialSpec
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TRIALS, SEEDS = 3, 2
 NETWORK = ["--backbone", "small_cnn", "--norm", "dataset"]

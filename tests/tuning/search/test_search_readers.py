@@ -76,8 +76,17 @@ def told(*arguments, capsys) -> str:
     return captured.out
 
 
-@pytest.mark.parametrize("tail", [b"", b'{"op_code":5,"worker_id":"', b'{"op_code":5}'], ids=len)
-@pytest.mark.parametrize("command", ["report", "status"])
+TAILS = [b"", b'{"op_code":5,"worker_id":"', b'{"op_code":5}']
+BESIDE = [(command, tail) for command in ("report", "status") for tail in TAILS]
+
+
+@pytest.mark.parametrize(
+    ("command", "tail"),
+    [
+        pytest.param(*pair, marks=[] if pair[1] == TAILS[1] else [pytest.mark.slow])
+        for pair in BESIDE
+    ],
+)
 def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, command, tail):
     out, journal = half.out, half.out / JOURNAL
     with journal.open("ab") as file:

@@ -9,6 +9,7 @@ from analysis.search.load import load_search
 from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
+from tests.support import each
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
@@ -44,9 +45,9 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
     return summarise(Found(ledger, "", []))
 
 
-@pytest.mark.parametrize("others", [(), ("mce",)], ids=["alone", "several"])
-@pytest.mark.parametrize("metric", ON_SELECT)
-@pytest.mark.parametrize(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)], ids=str)
+@each("others", [(), ("mce",)])
+@each("metric", ON_SELECT)
+@each(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
 def test_a_choice_that_is_no_gain_is_told_for_every_metric(
     tmp_path, metric, others, baseline, tried
 ):
@@ -77,8 +78,8 @@ def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
 FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
 
 
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
-@pytest.mark.parametrize("guard", [0.01, 0.5, 1.0])
+@each("flags", FLAGS)
+@each("guard", [0.01, 0.5, 1.0])
 def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     objective = Objective(("ece",), guard)
     fine = row(ece=0.1, accuracy=0.9)
@@ -92,7 +93,7 @@ def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     assert objective.pareto({1: standings[1]}) == ([] if is_chance else [1])
 
 
-@pytest.mark.parametrize("flags", FLAGS, ids=str)
+@each("flags", FLAGS)
 def test_a_baseline_at_chance_is_told(tmp_path, flags):
     is_chance = "chance" in (flags or "")
     text = end_of(tmp_path / "out", ("ece",), 0.3, 0.2, {"flags": flags})
@@ -151,9 +152,9 @@ def read(out, seeds, extend=False, choice=CHOICE):
     return [one.seeds for one in _record(out, SearchEvaluated(**choice), look, extend)]
 
 
-@pytest.mark.parametrize("extend", [False, True])
-@pytest.mark.parametrize("version", ["now", "before"])
-@pytest.mark.parametrize("seeds", [1, 2, 3])
+@each("extend", [False, True])
+@each("version", ["now", "before"])
+@each("seeds", [1, 2, 3])
 def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
@@ -188,8 +189,8 @@ def test_the_page_says_how_often_test_was_read(tmp_path, reads):
     assert ("under 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
 
 
-@pytest.mark.parametrize("gap", [0.05, -0.05])
-@pytest.mark.parametrize("metric", ON_SELECT)
+@each("gap", [0.05, -0.05])
+@each("metric", ON_SELECT)
 def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     """Whether a larger or a smaller value is better; and a choice that is no gain is told."""
     sign = 1 if METRICS[metric].is_less_better else -1

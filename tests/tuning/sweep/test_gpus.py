@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
-from tests.support import here
+from tests.support import each, here
 from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import read_sweep_file
@@ -58,7 +58,7 @@ def file(tmp_path):
     return file
 
 
-@pytest.mark.parametrize(("name", "precision"), list(product(GPUS, ["fp32", "tf32", "bf16"])))
+@each(("name", "precision"), list(product(GPUS, ["fp32", "tf32", "bf16"])))
 def test_each_gpu_takes_a_time_in_each_precision_or_says_that_it_has_none(cost, name, precision):
     gpu = GPUS[name]
     assert gpu.source.startswith("https://")
@@ -73,7 +73,7 @@ def test_each_gpu_takes_a_time_in_each_precision_or_says_that_it_has_none(cost, 
             cost.seconds(gpu, precision)
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if METHODS[m].kind == "network"])
+@each("method", [m for m in METHODS if METHODS[m].kind == "network"])
 def test_the_step_of_each_method_is_counted(cost, method):
     passes = {"mit_l": 2, "mit_a": 2, "balcal": 2.5, "tst_joint": 1.1, "vtst_joint": 1.1}.get(
         method, 1

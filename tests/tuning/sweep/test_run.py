@@ -1,4 +1,4 @@
-"""A sweep file through a real local Ray: complete, resumable, a failing entry apart."""
+"""A sweep file: complete, resumable, a failing entry apart."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from tune_calib.tuning.search.driver import study_so_far
 
 SWEEP = """
 out: OUT
+address: none
 seeds: 2
 set:
   network: {epochs: 2}
@@ -55,7 +56,6 @@ def total(plan: str) -> tuple[int, int, int]:
     return int(networks[1]), int(networks[2]), float(re.search(r"disk: ([\d.]+) MB", plan)[1])
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path):
@@ -97,6 +97,7 @@ def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path)
 
 AGAIN = """
 out: OUT
+address: none
 set:
   network: {epochs: 2}
   head: {epochs: 2}
@@ -122,7 +123,6 @@ def results(out: Path) -> dict[str, list[dict]]:
     return found
 
 
-@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_same_file_in_two_fresh_processes_gives_the_same_suggestions_and_numbers(tmp_path):

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from tests.classifiers import TOLD, classifier_of, spec_of
 from tests.docs.test_pages import blocks, page
+from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import read_sweep_file
@@ -124,9 +125,9 @@ OWN = "{networks: 7}"  # only a search has seeds of its own
 PLACES = [(kind, own) for kind in KINDS for own in ((None, OWN) if "search" in kind else (None,))]
 
 
-@pytest.mark.parametrize(("kind", "own"), PLACES)
-@pytest.mark.parametrize("top", [None, *COUNTS])
-@pytest.mark.parametrize("entry", [None, *COUNTS])
+@each(("kind", "own"), PLACES)
+@each("top", [None, *COUNTS])
+@each("entry", [None, *COUNTS])
 def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind, top, entry, own):
     is_search = kind.startswith("search")
     lines = [KINDS[kind]]
@@ -181,7 +182,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "told"),
     [
         ("entriess: {}", "line 1: entriess: unknown key 'entriess'; did you mean 'entries'?"),
@@ -410,7 +411,7 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert found["histogram"].params.bins == 5
 
 
-@pytest.mark.parametrize("told", TOLD)
+@each("told", TOLD)
 def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
     spec = spec_of(told, epochs=1)
     kept = classifier_of(spec, bank).tensors.values()

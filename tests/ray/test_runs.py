@@ -1,0 +1,115 @@
+"""What only Ray can break: kills of its processes, divergence in an actor, reuse, a cluster."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from ray import tune
+
+from tests.support import (
+    QUICK,
+    command_line,
+    drive,
+    here,
+    job_in,
+    keep_ray,
+    on_ray,
+    rows,
+    run_of,
+    small_spec,
+)
+from tune_calib.engine.store import Store
+from tune_calib.results.tables import read_table
+from tune_calib.tuning.ablate import ablate
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.trainables import trainable
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+LADDER = ["ablate", "mac_cal", "--seeds", 2, *QUICK]
+
+
+def test_killed_half_way_and_run_again_gives_the_same_table(tmp_path):
+    out, whole = tmp_path / "killed", tmp_path / "whole"
+    words = command_line(*LADDER, "--out", out)
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 200
+    while not list(out.glob("trials/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 0 < len(rows(out)) < 12
+    again = here(*LADDER, "--out", out)
+    assert again.returncode == 0, again.stderr
+    with on_ray(False):
+        assert here(*LADDER, "--out", whole).returncode == 0
+    assert rows(out) == rows(whole)
+    for name in ("tables/ladder.md", "tables/ladder.csv"):
+        assert (out / name).read_text() == (whole / name).read_text()
+
+
+def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
+    out = tmp_path / "diverged"
+    setting = ["--set", "network.lr=1e30", "--set", "network.clip_grad_norm=null"]
+    done = here("ablate", "mac_cal", *QUICK, *setting, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert {row["status"] for row in rows(out)} == {"diverged"}
+    assert len(rows(out)) == 6
+
+
+def test_an_actor_that_is_reused_gives_what_a_fresh_one_gives(tmp_path):
+    keep_ray()
+    job = job_in(tmp_path / "reused")
+    assert ablate(job) == []
+    resets = read_table(tmp_path / "reused", "trials")["actor_resets"].to_pylist()
+    assert max(resets) > 0
+    plan, fresh = make_plan(job.planned(), set()), Store(tmp_path / "fresh" / "store")
+    for kind, trials in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+        for trial in trials:
+            actor = kind({"run": run_of(tmp_path / "fresh", fresh), "work": trial.config()})
+            drive(actor)
+            actor.cleanup()
+    dropped = ("sweep", "ladder", "git_revision", "data_digest", "recipe")
+    assert rows(tmp_path / "reused", *dropped) == rows(tmp_path / "fresh", *dropped)
+
+
+def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
+    space = {
+        **small_spec().model_dump(mode="json", include={"data", "network"}),
+        "head": {"epochs": 2, "augment": "none", "params": {"gamma": tune.grid_search([0.8, 1.0])}},
+        "run": run_of(tmp_path / "out", trained),
+    }
+    tuner = tune.Tuner(
+        trainable("mac_cal"),
+        param_space=space,
+        tune_config=tune.TuneConfig(metric="select/ece", mode="min"),
+        run_config=tune.RunConfig(storage_path=str(tmp_path / "ray"), verbose=0),
+    )
+    keep_ray()
+    results = tuner.fit()
+    assert not results.errors
+    assert 0 <= results.get_best_result().metrics["select/ece"] <= 1
+    assert not any(key.startswith("test/") for key in results[0].metrics)
+    assert len(rows(tmp_path / "out")) == 2
+
+
+def test_a_cluster_is_reached_by_its_address(own_ray, tmp_path):
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        out = tmp_path / "out"
+        words = ["compare", "ce", *QUICK[:2], "--address", cluster.address, "--out", out]
+        done = here(*words)
+        assert done.returncode == 0, done.stderr
+        assert f"runs on the Ray cluster at {cluster.address}" in " ".join(done.stderr.split())
+        assert [row["status"] for row in rows(out)] == ["done"]
+        assert not ray.is_initialized()
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
