@@ -10,6 +10,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from threadpoolctl import threadpool_limits
 
 from tests import drawing, support
 from tests.support import CPU, small_spec
@@ -26,6 +27,9 @@ os.fsync = lambda descriptor: None
 
 # As every head trial runs: the exact tests of the populations rest on it.
 torch.set_num_threads(1)
+# Threads of BLAS spin while they wait: on two busy cores a small fit takes forty times as long.
+threadpool_limits(1, user_api="blas")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that tests start
 
 # What a pipe is told is not cut: readline hands a width down, from when it is first imported.
 with contextlib.suppress(ImportError):

@@ -1,6 +1,7 @@
 """A ladder as numbers: mean, spread and changes of every rung, and what they are over."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 
 import pandas as pd
 
@@ -46,12 +47,17 @@ def ladder_table(
         ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has
         none). Fractions. Only trials that are done enter; a change is a difference of means.
     """
+    trials = {rung.index: sweep.of_rung(rung.index) for rung in sweep.rungs}
+    told = {
+        index: {"statuses": sweep.statuses(index), "flags": _flags(sweep, index)}
+        for index in trials
+    }
     rows = []
     for metric in table_metrics(sweep) if metrics is None else metrics:
         base = before = float("nan")
         printed = published_columns(sweep, metric)
         for index, rung in enumerate(sweep.rungs):
-            values = _values(sweep, rung.index, column_in(sweep.trials, split, metric))
+            values = _values(trials[rung.index], column_in(sweep.trials, split, metric))
             mean = values.mean() if len(values) else float("nan")
             # Changes need a base: where the rung that is one is not there, the first stands for it.
             is_base = index == 0 or rung.kind == "base"
@@ -67,8 +73,7 @@ def ladder_table(
                     "sd": values.std(ddof=1) if len(values) > 1 else float("nan"),
                     "change_before": mean - before if rung.kind == "step" else float("nan"),
                     "change_base": float("nan") if is_base else mean - base,
-                    "statuses": sweep.statuses(rung.index),
-                    "flags": _flags(sweep, rung.index),
+                    **told[rung.index],
                     **{
                         f"published {key[0]} {key[1]}": printed[key].get(rung.label)
                         for key in printed.columns
@@ -85,8 +90,7 @@ def _flags(sweep: Sweep, rung: int) -> str:
     return ", ".join(f"{flag.name} ({n})" for flag, n in count_flags(sweep.flags(rung)).items())
 
 
-def _values(sweep: Sweep, rung: int, name: str) -> "pd.Series[float]":
-    rows = sweep.of_rung(rung)
+def _values(rows: pd.DataFrame, name: str) -> "pd.Series[float]":
     if name not in rows:
         return pd.Series(dtype=float)
     return rows[name].dropna()
@@ -101,12 +105,16 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     """
     if not sweep.manifest.published:
         return pd.DataFrame()
-    table = published(sweep.manifest.published)
-    table = table[table["metric"] == metric]
     labels = {rung.published: rung.label for rung in sweep.rungs if rung.published}
-    table = table[table["method"].isin(labels)]
-    wide = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
-    return wide.rename(index=labels)
+    return _pivot(sweep.manifest.published, metric, tuple(labels)).rename(index=labels)
+
+
+@cache
+def _pivot(name: str, metric: str, methods: tuple[str, ...]) -> pd.DataFrame:
+    """What a published table prints of some methods; asked for by every table of a report."""
+    table = published(name)
+    table = table[(table["metric"] == metric) & table["method"].isin(methods)]
+    return table.pivot(index="method", columns=["dataset", "backbone"], values="value")
 
 
 def has_spread(sweep: Sweep) -> bool:
