@@ -108,14 +108,15 @@ def test_masks_zero_the_stored_weights_and_restrict_the_gradient(bank):
     assert (dense.method.parameters["0.weight"][dense.method.masks["0.weight"] == 0] != 0).any()
 
 
-def test_sparsity_follows_equations_12_and_13(bank):
-    _, reports = train([slot(gamma=0.9, q0=0.5, tau0=0.05, tau_decay=5.0)], bank)
-    q = 0.5
+@each(("gamma", "q0"), [(0.9, 0.5), (0.5, 0.32)])  # the second comes down to the floor of q
+def test_sparsity_follows_equations_12_and_13(gamma, q0, bank):
+    _, reports = train([slot(gamma=gamma, q0=q0, tau0=0.05, tau_decay=5.0)], bank)
+    q = q0
     for epoch, report in enumerate(reports):
         assert report["q"].item() == pytest.approx(q, abs=1e-6)
         tau = 0.05 * math.exp(-5 * epoch / len(reports))
         assert report["tau"].item() == pytest.approx(tau, rel=1e-5)
-        gap = 0.9 * report["train/accuracy"].item() - report["train/confidence"].item()
+        gap = gamma * report["train/accuracy"].item() - report["train/confidence"].item()
         q = min(1.0, max(0.3, q + max(-tau, min(tau, gap))))
 
 

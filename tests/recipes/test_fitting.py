@@ -9,7 +9,7 @@ from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import side_by_side
-from tune_calib.spec.recipe import QUICK, RECIPES, fitting
+from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 
 
 @each(("dataset", "name"), BOTH)
@@ -90,3 +90,17 @@ def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
     assert told.startswith(f"{name}, but ")
     assert "network.epochs 7" in told
     assert told.endswith("each method by its authors' recipe") == own_recipes
+
+
+def test_a_recipe_may_differ_with_a_backbone_on_a_data_set():
+    recipe = Recipe(
+        "lab", "a lab's", "nobody", {"network": {"epochs": 9}}, datasets=("cifar10", "digits"),
+        on={"cifar10/resnet18": {"network": {"epochs": 5}}},
+    )  # fmt: skip
+    epochs = [
+        each_recipe.at(dataset, backbone)["network"]["epochs"]
+        for each_recipe in (recipe, recipe.narrowed("cifar10"))
+        for dataset, backbone in (("cifar10", "resnet18"), ("cifar10", "resnet8"))
+    ]
+    assert epochs == [5, 9, 5, 9]
+    assert recipe.at("digits", "resnet18")["network"]["epochs"] == 9

@@ -13,6 +13,7 @@ from tests.support import DAMAGE, damaged, each
 from tune_calib.cli import main
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
@@ -345,3 +346,13 @@ def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
     bank.mkdir(parents=True)
     (bank / ARTIFACT_MANIFEST).write_bytes(manifest)
     assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store, is_search=False)
+
+
+@each(("seeds", "is_paired"), [([(0, 0), (1, 1)], True), ([(0, 0), (0, 1), (1, 0), (1, 1)], False)])
+def test_a_lost_sweep_manifest_tells_paired_seeds_from_crossed_ones(seeds, is_paired, tmp_path):
+    (row,) = read_table(EXAMPLE / "ladder", "trials").slice(0, 1).to_pylist()
+    for network, head in seeds:
+        name = f"{network}{head}"
+        own = {"spec_hash": name * 8, "network_seed": network, "head_seed": head}
+        write_results(tmp_path, name, {"trials": [{**row, **own}]})
+    assert sweep_of(tmp_path).paired_seeds is is_paired
