@@ -2,26 +2,60 @@
 
 import pytest
 
-from tests.support import QUICK, here, rows
+from tests.support import QUICK, drive, here, job_in, keep_ray, on_ray, rows, run_of
+from tune_calib.engine.store import Store
+from tune_calib.results.tables import read_table
+from tune_calib.tuning.ablate import ablate
+from tune_calib.tuning.ray.head_trainable import HeadTrainable
+from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import make_plan
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 TABLES = ("trials", "curves", "bins", "intervals")
 COMMANDS = {
-    "ladder": ["ablate", "mac_cal", "--controls"],
-    "comparison": ["compare", "ce", "ls", "mac_cal", "temperature", "--bootstrap", 100],
-    "search of heads": ["search", "mac_cal", "--trials", 12],
-    "search of networks": ["search", "ls", "--trials", 2, "--at-once", 1],
+    "comparison": ["compare", "ce", "ls", "mac_cal", "temperature", *QUICK],
+    "search of heads": ["search", "mac_cal", "--trials", 12, *QUICK],
+    "search of networks": ["search", "ls", "--trials", 2, "--at-once", 1, *QUICK],
+    "closer look": ["compare", "ce", "--bootstrap", 100, *QUICK[:2]],
 }
+SLOW = ("search of networks", "closer look")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def tables(out):
+    return {table: rows(out, table=table) for table in TABLES}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in COMMANDS],
+)
 def test_both_executors_give_the_same_rows(name, tmp_path):
-    found = {}
-    for address in ([], ["--address", "none"]):
-        out = tmp_path / "-".join(["out", *address])
-        done = here(*COMMANDS[name], *QUICK, "--out", out, *address)
+    found = []
+    for uses_ray in (True, False):
+        with on_ray(uses_ray):
+            done = here(*COMMANDS[name], "--out", tmp_path / str(uses_ray))
         assert done.returncode == 0, done.stderr
-        found[bool(address)] = {table: rows(out, table=table) for table in TABLES}
+        found.append(tables(tmp_path / str(uses_ray)))
+    assert found[0] == found[1]
+    assert found[0]["trials"]
+
+
+def test_a_ladder_of_reused_actors_is_that_of_one_process_and_of_fresh_ones(tmp_path):
+    keep_ray()
+    found = {}
+    for uses_ray in (True, False):
+        with on_ray(uses_ray):
+            assert ablate(job_in(tmp_path / str(uses_ray))) == []
+        found[uses_ray] = tables(tmp_path / str(uses_ray))
     assert found[True] == found[False]
-    assert len(found[True]["trials"]) >= 3
+    assert max(read_table(tmp_path / "True", "trials")["actor_resets"].to_pylist()) > 0
+    plan = make_plan(job_in(tmp_path / "True").planned(), set())
+    out, store = tmp_path / "fresh", Store(tmp_path / "fresh" / "store")
+    for kind, trials in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+        for trial in trials:
+            actor = kind({"run": run_of(out, store), "work": trial.config()})
+            drive(actor)
+            actor.cleanup()
+    of_run = ("sweep", "ladder", "git_revision", "data_digest", "recipe")
+    assert rows(out, *of_run) == rows(tmp_path / "True", *of_run)

@@ -156,7 +156,14 @@ def test_a_dry_run_counts_the_seeds_that_are_asked_for(tmp_path):
     assert "networks: 5 to train" in here(*words, "--seeds", "5").stdout
 
 
-def test_all_tables_are_asked_for_by_one_word(tmp_path, refusal):
+FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")
+
+
+@pytest.mark.parametrize("names", [FEW, pytest.param(list(REPRODUCTIONS), marks=pytest.mark.slow)])
+def test_all_tables_are_asked_for_by_one_word(names, tmp_path, monkeypatch, refusal):
+    records = {name: REPRODUCTIONS[name] for name in names}
+    monkeypatch.setattr(REPRODUCTIONS, "_records", records)
+    monkeypatch.setattr(REPRODUCTIONS, "_own", lambda: [])
     for words in (["--all", TABLE], ["--all", "--list"]):
         assert "--all" in refusal("reproduce", *words)
     done = here("reproduce", "--all", "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")

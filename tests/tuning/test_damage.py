@@ -24,6 +24,8 @@ from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.search import driver as search
 
 EXAMPLE = Path("analysis/example").resolve()
+FEW = ("absent", "truncated", "another type")
+WAYS = [*FEW, *(pytest.param(how, marks=pytest.mark.slow) for how in DAMAGE if how not in FEW)]
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ READERS = {
 }
 
 
-@each("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 @each("name", ["ladder", "compare"])
 def test_a_lost_sweep_manifest_is_told_by_the_rows(name, how, tmp_path, said):
     out = copy(name, tmp_path)
@@ -94,7 +96,7 @@ def test_the_report_of_a_lost_manifest_has_the_table_and_says_so_loudly(tmp_path
     assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in told
 
 
-@each("how", [how for how in DAMAGE if how != "absent"])
+@pytest.mark.parametrize("how", WAYS[1:])
 def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
     fake_results.write(tmp_path / "out")
     damaged(tmp_path / "out" / "sweep.json", how)
@@ -123,7 +125,7 @@ def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said
         assert "update" in err
 
 
-@each("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 @each("command", ["status", "report", "resume", "evaluate"])
 def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(command, how, tmp_path, said):
     out = copy("search", tmp_path)
@@ -186,7 +188,7 @@ SWEEP = ["ablate", "mac_cal", "--seeds", 2]
 SEARCH = ["search", "mac_cal", "--trials", 4, "--guard", 0.02]
 
 
-@each("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path, begun, said):
     out = tmp_path / "out"
     assert begun(*SWEEP, "--out", out)
@@ -217,7 +219,7 @@ def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, b
 
 
 @each("is_begun", [True, False])
-@each("how", DAMAGE)
+@pytest.mark.parametrize("how", WAYS)
 def test_the_same_command_restores_a_search_and_another_is_refused(
     how, is_begun, tmp_path, begun, said
 ):

@@ -42,8 +42,10 @@ def points(ledger) -> list[dict]:
 
 @each("metrics", [("ece",), ("ece", "accuracy")])
 # The second generation of nsga2 begins at 50.
-@each("lengths", [(2, 9, 27, 30), (52, 58)])
-@each("sampler", SAMPLERS)
+@each(
+    ("sampler", "lengths"),
+    [*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))],
+)
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics
 ):

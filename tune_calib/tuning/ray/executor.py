@@ -146,10 +146,10 @@ class Executor(Protocol):
     def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> Pool:
         """Return a pool of at most so many workers with some resources each."""
 
-    def told(self, board: str, names: Sequence[str]) -> Mapping[str, Activity]:
+    def told(self, board: str, names: Sequence[str], /) -> Mapping[str, Activity]:
         """What trials do, by name; nothing of those that said nothing yet."""
 
-    def forget(self, board: str) -> None:
+    def forget(self, board: str, /) -> None:
         """Leave nothing behind of what trials said."""
 
 
