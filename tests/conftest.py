@@ -54,6 +54,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let what is imported go at the end, where some libraries complain of what is left."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def executors():
     """Runs of the tests are carried out in their own process, but for those marked ``ray``."""
@@ -71,11 +76,6 @@ def executor(request):
 def close_figures():
     yield
     plt.close("all")
-
-
-@pytest.fixture
-def without_figures():
-    """Reports are without figures unless a test asks: for tests that say so all the same."""
 
 
 @pytest.fixture

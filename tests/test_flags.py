@@ -160,7 +160,7 @@ def test_rows_of_before_there_were_flags_are_read(tmp_path):
 # --- tables
 
 
-@pytest.fixture(scope="module", params=list(FLAGS))
+@pytest.fixture(scope="module", params=[CHANCE, "posthoc_harms"])
 def flag(request):
     return FLAGS[request.param]
 
@@ -178,6 +178,14 @@ RENDERED = {"markdown": tables.markdown, "plain": tables.console_table, "latex":
 
 def line_of(text, label):
     return next(line for line in text.splitlines() if label in line)
+
+
+@each("name", FLAGS)
+def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
+    fake_results.write(tmp_path, kinds=RIVALS, flags={3: name})
+    text, flag = tables.markdown(load(tmp_path)), FLAGS[name]
+    assert f"control {flag.sign} " in line_of(text, "control")
+    assert f"{flag.sign} {flag.name} (1 trial): {flag.meaning}" in text
 
 
 @each("kind", RENDERED)

@@ -6,19 +6,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support import drive, each, here, small_spec
+from tests.support import CPU, drive, each, here, small_spec
 from tune_calib.conformance import suite
 from tune_calib.conformance.bench import Bench, toy_batch, toy_method, toy_network
 from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
 from tune_calib.conformance.records import record
 from tune_calib.conformance.suite import checks_of, results
-from tune_calib.data.splits import load_development
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
+from tune_calib.engine.bank import bank_key
 from tune_calib.methods._base import Batch
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS, Params
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.space import SPACES
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.ray.trainables import trainable
 
@@ -28,9 +31,20 @@ NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 
 @pytest.fixture(scope="session")
 def bench(trained) -> Bench:
-    """The bench of a user, but with fewer digits to train networks on."""
+    """The bench of a user, but with fewer digits to train networks and heads on."""
     bench = Bench(trained)
     bench.few = load_development(DataSlot(train_fraction=0.1), None)
+    spec = TrialSpec.build(
+        data={"train_fraction": 0.3},
+        network=small_spec().network.model_dump(mode="json"),
+        head={"method": "retrain", "epochs": 3, "augment": "none"},
+    )
+    splits = load_development(spec.data, None), load_test(spec.data, None)
+    run = NetworkTraining(spec, trained, splits[0], CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    bench.bank = ensure_bank(spec, bank_key(spec, spec.head), trained, lambda: splits, CPU)
     return bench
 
 

@@ -126,7 +126,7 @@ def test_a_plug_in_that_python_ran_for_its_user_stays_known_there(home):
     assert not (home / "canary").exists()
 
 
-def test_nothing_is_written_through_a_link_of_a_folder(home, refusal, without_figures):
+def test_nothing_is_written_through_a_link_of_a_folder(home, refusal):
     (home / "outside").mkdir()
     out, secret = home / "out", home / "outside" / "ladder.md"
     secret.write_text("secret")
