@@ -193,7 +193,7 @@ def fake_results_tree(out) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
 
 
-def test_an_old_folder_is_still_reported(tmp_path, without_figures):
+def test_an_old_folder_is_still_reported(tmp_path):
     from analysis.ladder.report import write_report
 
     fake_results.write(tmp_path / "out")

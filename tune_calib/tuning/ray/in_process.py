@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from tune_calib.errors import RefusedError
 from tune_calib.paths import place
@@ -170,7 +171,9 @@ def in_process(everywhere: Mapping[str, str]) -> Iterator[InProcess]:
         everywhere: variables that all trials are given.
     """
     executor = InProcess()
-    with _process_as_before(everywhere):
+    # Ray gives its workers as many threads of BLAS as cores; here they would take all cores, and
+    # spin while they wait.
+    with _process_as_before(everywhere), threadpool_limits(1, user_api="blas"):
         try:
             yield executor
         finally:
