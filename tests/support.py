@@ -42,11 +42,12 @@ def small_spec(**head) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
-def each(names: str | tuple[str, ...], cases: Iterable) -> Callable:
+def each(names: str | tuple[str, ...], cases: Iterable, folders: bool = True) -> Callable:
     """Run a test for each of its cases, as ``parametrize`` does, but within one case of pytest.
 
     A case of pytest costs milliseconds, which is more than many a test needs. Each run has a
-    ``tmp_path`` and a ``monkeypatch`` of its own; the runs share all other fixtures.
+    ``tmp_path`` and a ``monkeypatch`` of its own; the runs share all other fixtures, and with
+    ``folders`` = False the ``tmp_path`` too.
     """
     if isinstance(names, str):
         names = tuple(name.strip() for name in names.split(","))
@@ -61,7 +62,7 @@ def each(names: str | tuple[str, ...], cases: Iterable) -> Callable:
         def run(**fixtures: object) -> None:
             for number, own in enumerate(rows):
                 given = {**fixtures, **own}
-                if "tmp_path" in given:
+                if folders and "tmp_path" in given:
                     given["tmp_path"] = given["tmp_path"] / str(number)
                     given["tmp_path"].mkdir()
                 with contextlib.ExitStack() as undone:

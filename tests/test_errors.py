@@ -9,10 +9,10 @@ import tune_calib
 from tests.support import each, here
 from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
 from tune_calib.experiments.format import SearchOptions, SeedCounts, SweepFile, TrialResources
+from tune_calib.spec.request import SearchRequest, build_request
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.tuning.search.objective import Objective
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
@@ -33,12 +33,12 @@ def test_the_library_names_no_option():
 
 
 def test_one_mistake_in_three_spellings(tmp_path):
-    with pytest.raises(UserError, match=r"^`guard` must be within 0 and 1, got 2$") as raised:
-        Objective(("ece",), 2)
-    assert as_option(raised.value) == "--guard must be within 0 and 1, got 2"
-    assert as_key(raised.value) == "search.guard must be within 0 and 1, got 2"
+    with pytest.raises(UserError, match=r"^`guard` must be at most 1, got 2$") as raised:
+        build_request(SearchRequest, {"method": "ls", "guard": 2})
+    assert as_option(raised.value) == "--guard must be at most 1, got 2"
+    assert as_key(raised.value) == "search.guard must be at most 1, got 2"
     assert here("search", "ls", "--guard", 2, "--out", tmp_path / "out").stderr == (
-        "error: --guard must be within 0 and 1, got 2\n"
+        "error: --guard must be at most 1, got 2.0\n"
     )
 
 

@@ -26,6 +26,7 @@ _WAYS_OUT = {
 
 NOT_OF_SWEEP_FILES = (
     "extend", "trial", "best", "train", "select", "calib", "test", "head", "replace", "log",
+    "retry", "profile", "portable", "all", "controls",
 )  # fmt: skip
 """Settings of commands that no sweep file has."""
 
@@ -40,7 +41,8 @@ SETTINGS = {
     **{
         name: f"search.{name}"
         for name in (
-            "trials", "guard", "metric", "sampler", "scheduler", "population", "at_once"
+            "trials", "guard", "metric", "sampler", "sampler_seed", "scheduler", "population",
+            "at_once",
         )
     },
     "gpus": "resources.gpus",

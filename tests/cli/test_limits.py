@@ -109,7 +109,7 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
             f"entries: {{a: {{methods: [ls], set: {{network: {{threads: {TOO_MANY}}}}}}}}}",
             f"a trial needs {TOO_MANY} CPU cores",
         ),
-        ("entries: {a: {methods: [ls], resources: {gpus: -1}}}", "must be at least 0"),
+        ("entries: {a: {methods: [ls], resources: {gpus: -1}}}", "must be 0, 1 or 1/k"),
     ],
 )
 def test_a_sweep_file_that_asks_for_too_much_is_refused_at_once(text, told, refusal, tmp_path):

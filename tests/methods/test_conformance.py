@@ -126,7 +126,7 @@ BROKEN = {
         "        return super().step(network, batch)",
         "nan", "as if its loss were a number",
     ),
-    "an error": (NETWORK, f"{LOSS}logits.nothing()", "finite", "plugin.py line 9: AttributeError"),
+    "an error": (NETWORK, f"{LOSS}logits.nothing()", "finite", "plugin.py line 10: AttributeError"),
     "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is no setting"),
     "one loss for all heads": (HEAD, "def loss(self, *a): return super().loss(*a).mean()", "finite",
                                "loss of 2 heads has shape ()"),

@@ -30,7 +30,7 @@ from tune_calib.spec.request import (
     is_argument,
 )
 from tune_calib.spec.resolve import resolve_ladder, resolve_search
-from tune_calib.text import counted
+from tune_calib.text import counted, option_words
 from tune_calib.tuning.progress.screen import screen
 
 Words = tuple[str, ...]
@@ -187,10 +187,8 @@ def _run_ladder(
 
 def _command(name: str, request: Part, log: Words, plugin: Words, *without: str) -> str:
     """Return the command that requests the same: results name it, and any shell repeats it."""
-    words = [
-        *(word for each in log for word in ("--log", each)),
-        *(word for each in plugin for word in ("--plugin", each)),
-    ]
+    options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
+    words = option_words(options)
     return " ".join([format_command(name, request, *without), *map(shlex.quote, words)])
 
 

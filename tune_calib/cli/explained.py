@@ -15,7 +15,7 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
 from tune_calib.text import as_setting, counted, nearest, shown
 
-READINGS = Path(__file__).parent / "methods/readings.md"
+READINGS = Path(__file__).parents[1] / "methods/readings.md"
 """What was found in the papers; sources name its sections as ``docs/pages/readings.md#...``."""
 
 _SECTION = re.compile(r"docs/pages/readings\.md#([\w-]+)")

@@ -163,7 +163,7 @@ def check_share(gpus: float) -> float:
     """
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
     if gpus != 0 and not is_share:
-        raise ValueError(f"`gpus` must be 0, 1 or 1/k, got {gpus}; 1/3 is 0.3333333333333333")
+        raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
     return gpus
 
 

@@ -68,19 +68,17 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
 
 
 @pytest.mark.parametrize(
-    ("metrics", "guard", "told"),
+    ("metrics", "told"),
     [
-        (("ecee",), 0.01, "did you mean 'ece'"),
-        (("ece", "ece"), 0.01, "twice"),
-        (("auroc",), 0.01, "select alone"),
-        (("ece", "confidence_gap"), 0.01, "`metric` confidence_gap .* no value of it is the best"),
-        (("ece",), 2.0, "`guard`"),
-        (("ece",), float("nan"), "`guard`"),
+        (("ecee",), "did you mean 'ece'"),
+        (("ece", "ece"), "twice"),
+        (("auroc",), "select alone"),
+        (("ece", "confidence_gap"), "`metric` confidence_gap .* no value of it is the best"),
     ],
 )
-def test_an_objective_that_cannot_be_is_refused(metrics, guard, told):
+def test_an_objective_that_cannot_be_is_refused(metrics, told):
     with pytest.raises(UserError, match=told):
-        Objective(metrics, guard)
+        Objective(metrics, 0.01)
 
 
 def asked_and_told(study: SearchStudy, count: int) -> list[dict]:

@@ -24,6 +24,7 @@ from tune_calib.spec.asked import Asked
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.request import SearchRequest, build_request
 from tune_calib.spec.space import SPACES
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.evaluate import planned_evaluation
@@ -184,7 +185,8 @@ def asked_on(cores, tmp_path, monkeypatch):
     asked = {work.name: search_job(read, work, "it") for work in planned_works(read)}
     monkeypatch.setattr(commands, "_search", lambda job, retry: asked.update(typed=job))
     for at_once in (None, 1, 3):
-        commands.search("mac_cal", at_once=at_once, out=str(tmp_path / "typed"))
+        given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
+        commands.search.__wrapped__(build_request(SearchRequest, given))
         asked[f"typed {at_once}"] = asked.pop("typed")
     return asked
 

@@ -285,6 +285,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
             "line 3: entries.a: a given network is one",
         ),
     ],
+    folders=False,
 )
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:

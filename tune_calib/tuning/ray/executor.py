@@ -61,7 +61,7 @@ class Resources:
         try:
             check_share(self.gpus)
         except ValueError as error:
-            raise UserError(str(error)) from None
+            raise UserError(f"`gpus` {error}, got {self.gpus}") from None
 
     @property
     def per_gpu(self) -> int:
