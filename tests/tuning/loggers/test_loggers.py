@@ -1,6 +1,7 @@
 """Loggers are sent what rows and networks in training say: read back by the real libraries."""
 
 import json
+import sys
 
 import pytest
 
@@ -25,6 +26,7 @@ def logger(request, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    monkeypatch.setattr(sys, "exit", sys.exit)  # wandb puts its own there, and leaves it
     monkeypatch.chdir(tmp_path)
     yield request.param
     if request.param == "wandb":
