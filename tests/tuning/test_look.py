@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tests.imports.test_imports import asked_of, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of
-from tests.tuning.backend.test_shared_outputs import HEAD, planned, run
+from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test

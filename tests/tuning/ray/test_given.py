@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from tests.engine.test_weights import network_of, saved
 from tests.support import CPU
-from tests.tuning.backend.test_shared_outputs import run
+from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank

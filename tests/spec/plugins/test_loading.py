@@ -23,7 +23,7 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import Circumstances
 
-EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 GOOD = """
 from dataclasses import replace
 from tune_calib.spec.methods import METHODS

@@ -20,8 +20,8 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
-PAPER = Path(__file__).parents[3] / "docs/examples/paper.yaml"
-with (Path(__file__).parents[3] / "analysis/published/published_results.csv").open() as _rows:
+PAPER = Path(__file__).parents[2] / "docs/examples/paper.yaml"
+with (Path(__file__).parents[2] / "analysis/published/published_results.csv").open() as _rows:
     PUBLISHED = {
         row["arch"]: float(row["value"])
         for row in csv.DictReader(_rows)

@@ -22,7 +22,7 @@ from tune_calib.spec.reproduction import GIVEN, REPRODUCTIONS
 
 TABLE = "maccal/table5"
 FOLDER = REPRODUCTIONS[TABLE].folder
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def content(out):

@@ -15,7 +15,7 @@ from tests.support import QUICK, cli, command_line, here, rows
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
 
-EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 NAMES = ("loss", "head", "metric")
 SHORT = ["--epochs", "1", "--head-epochs", "1", *QUICK[4:]]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.live.support import at_work
+from tests.tuning.progress.support import at_work
 from tune_calib.progress import Activity, activity, listening
 from tune_calib.tuning.progress import work as module
 from tune_calib.tuning.progress.work import TRIALS, Work

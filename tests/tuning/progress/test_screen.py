@@ -13,8 +13,8 @@ import time
 import pytest
 
 from tests import fake_results
-from tests.live.support import NAMES, progress
 from tests.support import here
+from tests.tuning.progress.support import NAMES, progress
 from tune_calib.errors import DamagedFileError
 from tune_calib.progress import Activity, activity
 from tune_calib.spec.names import PROGRESS

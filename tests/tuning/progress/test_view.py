@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from tests.live.support import NAMES, at_work, progress
+from tests.tuning.progress.support import NAMES, at_work, progress
 from tune_calib.tuning.progress.view import View, clock, line, summary
 
 

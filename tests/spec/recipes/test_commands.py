@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.recipes.asked import WEIGHTS, asked_of
+from tests.spec.recipes.asked import WEIGHTS, asked_of
 from tests.support import each, here
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import planned_works
