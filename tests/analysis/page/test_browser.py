@@ -12,7 +12,7 @@ import analysis
 from analysis.ladder.report import write_report
 from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
-from tests import fake_results
+from tests import drawing, fake_results
 
 pytestmark = pytest.mark.browser
 
@@ -25,7 +25,8 @@ def page_url(tmp_path_factory):
     fake_results.write(out, seeds=6, kinds=kinds)
     for name in ("2-1", "3-4"):
         (out / "trials" / f"{name}.parquet").unlink()
-    write_report(out)
+    with drawing.figures(*drawing.FORMATS):
+        write_report(out)
     return (out / "report.html").as_uri()
 
 
@@ -342,7 +343,7 @@ def test_the_page_over_a_sweep_file_leads_to_that_of_each_entry(driver, tmp_path
 
 
 @pytest.fixture
-def search_page(driver, tmp_path):
+def search_page(driver, tmp_path, every_format):
     """The report of the real search that ships with the package."""
     example = Path(analysis.__file__).parent / "example" / "search"
     write_search_report(Path(shutil.copytree(example, tmp_path / "search")))
