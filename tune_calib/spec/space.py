@@ -5,17 +5,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
-
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from typing import TYPE_CHECKING, Any
 
 from tune_calib.registry import Registry
 from tune_calib.text import as_setting
+
+# Optuna takes a third of a second, which no command spends that only names spaces.
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 MANY_POINTS = 100_000
 """From here on a finite space counts as endless: no search comes to its end."""
@@ -34,7 +31,7 @@ class Setting:
             any other value it keeps its default.
     """
 
-    distribution: BaseDistribution
+    distribution: "BaseDistribution"
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
 
     def matters(self, chosen: Point) -> bool:
@@ -53,23 +50,27 @@ class Setting:
 
     def levels(self) -> Sequence[Choice]:
         """Its values on a grid: every choice, and both ends and the middle of a range."""
+        from optuna import distributions
+
         match self.distribution:
-            case CategoricalDistribution(choices=choices):
+            case distributions.CategoricalDistribution(choices=choices):
                 return list(choices)
-            case IntDistribution(low=low, high=high, step=step):
+            case distributions.IntDistribution(low=low, high=high, step=step):
                 count = (high - low) // step
                 return sorted({low, low + step * (count // 2), low + step * count})
-            case FloatDistribution(low=low, high=high, log=log):
+            case distributions.FloatDistribution(low=low, high=high, log=log):
                 middle = (low * high) ** 0.5 if log else (low + high) / 2
                 return [low, middle, high]
         raise TypeError(f"no levels for {self.distribution}")
 
     def values(self) -> Sequence[Choice] | None:
         """All its values; None for a range of real numbers."""
+        from optuna import distributions
+
         match self.distribution:
-            case CategoricalDistribution(choices=choices):
+            case distributions.CategoricalDistribution(choices=choices):
                 return list(choices)
-            case IntDistribution(low=low, high=high, step=step):
+            case distributions.IntDistribution(low=low, high=high, step=step):
                 return range(low, high + 1, step)
         return None
 
@@ -81,12 +82,14 @@ class Setting:
 
     def __str__(self) -> str:
         """For a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
+        from optuna import distributions
+
         match self.distribution:
-            case CategoricalDistribution(choices=choices):
+            case distributions.CategoricalDistribution(choices=choices):
                 text = " | ".join(map(as_setting, choices))
             case (
-                IntDistribution(low=low, high=high, log=log)
-                | FloatDistribution(low=low, high=high, log=log)
+                distributions.IntDistribution(low=low, high=high, log=log)
+                | distributions.FloatDistribution(low=low, high=high, log=log)
             ):
                 text = f"{low:g} to {high:g}" + (", log" if log else "")
         conditions = (f"{k} is {' or '.join(map(as_setting, v))}" for k, v in self.only_if.items())
@@ -177,17 +180,23 @@ SPACES: Registry[Space] = Registry("search space", "search_spaces", Space)
 
 def uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
     """A range of real numbers, both ends included."""
-    return Setting(FloatDistribution(low, high), _dotted(only_if))
+    from optuna import distributions
+
+    return Setting(distributions.FloatDistribution(low, high), _dotted(only_if))
 
 
 def log_uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
     """A range of positive numbers on a logarithmic scale, both ends included."""
-    return Setting(FloatDistribution(low, high, log=True), _dotted(only_if))
+    from optuna import distributions
+
+    return Setting(distributions.FloatDistribution(low, high, log=True), _dotted(only_if))
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
     """One of some values."""
-    return Setting(CategoricalDistribution(choices), _dotted(only_if))
+    from optuna import distributions
+
+    return Setting(distributions.CategoricalDistribution(choices), _dotted(only_if))
 
 
 def _dotted(only_if: Mapping[str, tuple[Choice, ...]]) -> dict[str, tuple[Choice, ...]]:
