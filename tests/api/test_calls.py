@@ -143,6 +143,14 @@ def test_a_mistake_is_one_line_and_leaves_nothing(name, given, told, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_in_place_of_several_values_is_their_default():
+    plain = build_request(SearchRequest, {"method": "ls"})
+    for nothing in (None, []):
+        assert build_request(SearchRequest, {"method": "ls", "metric": nothing}) == plain
+        with pytest.raises(UserError, match="`dataset` must be a text"):
+            build_request(SearchRequest, {"method": "ls", "dataset": nothing})
+
+
 def test_a_mistake_in_a_sweep_file_names_its_line(tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text("entries:\n  a: {methods: [ce], seeds: 0}\n")

@@ -5,7 +5,6 @@ dash is an underscore, and what a command takes several times is a list. Results
 command would put them, and what is done already is not done again, whoever did it.
 """
 
-import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from tune_calib.spec.request import (
     RunRequest,
     SearchRequest,
     format_command,
-    is_argument,
+    names_of,
 )
 from tune_calib.spec.resolve import resolve_ladder, resolve_search
 from tune_calib.text import counted, option_words
@@ -188,8 +187,7 @@ def _run_ladder(
 def _command(name: str, request: Part, log: Words, plugin: Words, *without: str) -> str:
     """Return the command that requests the same: results name it, and any shell repeats it."""
     options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
-    words = option_words(options)
-    return " ".join([format_command(name, request, *without), *map(shlex.quote, words)])
+    return format_command(name, request, without, option_words(options))
 
 
 @contextmanager
@@ -198,8 +196,7 @@ def _begun(name: str, request: Part, log: Words, plugin: Words) -> Iterator[None
     with plugins.restored():
         named = map(plugins.read, plugin)
         plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-        key = next(key for key in type(request).model_fields if is_argument(type(request), key))
-        first: Any = getattr(request, key) or ()
+        first: Any = getattr(request, names_of(type(request))[0]) or ()
         words = map(str, first if isinstance(first, tuple) else (first,))
         with screen(" ".join([name, *words])), logged(log):
             yield

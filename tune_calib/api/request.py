@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
-from tune_calib.spec.request import PATH, TEXT, Part, build_request, is_argument, shown_as
+from tune_calib.spec.request import PATH, TEXT, Part, build_request, is_argument, names_of, shown_as
 from tune_calib.text import nearest
 
 R = TypeVar("R", bound=Part)
@@ -56,16 +56,15 @@ def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T
             **{key: each.annotation for key, each in signature.parameters.items()},
             "return": signature.return_annotation,
         }
-        call.__doc__ = _document(model, inspect.getdoc(function) or "")
+        call.__doc__ = _document(model, signature, inspect.getdoc(function) or "")
         return call
 
     return decorate
 
 
 def _signature(model: type[Part], returned: Any) -> inspect.Signature:
-    names = sorted(model.model_fields, key=lambda name: not is_argument(model, name))
     parameters = []
-    for name in names:
+    for name in names_of(model):
         field = model.model_fields[name]
         kind: Any = inspect.Parameter.KEYWORD_ONLY
         if is_argument(model, name):
@@ -98,10 +97,10 @@ def _accepted(annotation: Any) -> Any:
     return annotation
 
 
-def _document(model: type[Part], text: str) -> str:
+def _document(model: type[Part], signature: inspect.Signature, text: str) -> str:
     """Put a section on the arguments into a docstring, before the sections that it has."""
     lines = []
-    for name, parameter in _signature(model, None).parameters.items():
+    for name, parameter in signature.parameters.items():
         about = ALWAYS.get(name)
         if about is None:
             about, shown = str(model.model_fields[name].description), shown_as(model, name)

@@ -12,7 +12,7 @@ from tune_calib.cli.completion import names
 from tune_calib.errors import UserError
 from tune_calib.experiments.yaml_text import UnfoldedError, value_of
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.request import Part, build_request, is_argument, shown_as
+from tune_calib.spec.request import Part, build_request, names_of, parse_share, shown_as
 
 R = TypeVar("R", bound=Part)
 
@@ -35,10 +35,9 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for each in inspect.signature(command).parameters.values()
         )
-        fields = sorted(model.model_fields, key=lambda name: not is_argument(model, name))
         # Typer reads the options of a command from its signature.
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [*(_parameter(model, name) for name in fields), *own]
+            [*(_parameter(model, name) for name in names_of(model)), *own]
         )
         return run
 
@@ -103,10 +102,6 @@ def read(model: type[R], given: Mapping[str, Any]) -> R:
         UserError: one is wrong.
     """
     values = dict(given)
-    for name, field in model.model_fields.items():
-        # Typer gives an empty list where an option of several values is not typed.
-        if not values[name] and get_origin(_plain(field.annotation)) is tuple:
-            values[name] = field.default
     if values.get("norm") is not None:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
     if "set" in values:
@@ -115,11 +110,8 @@ def read(model: type[R], given: Mapping[str, Any]) -> R:
 
 
 def _share(text: str) -> float:
-    """Return ``1/3`` as the number that it means."""
-    over = str(text).removeprefix("1/")
-    is_share = over != str(text) and over.isdigit() and int(over) > 0
     try:
-        return 1 / int(over) if is_share else float(text)
+        return float(parse_share(text))
     except (ValueError, OverflowError):
         raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
 

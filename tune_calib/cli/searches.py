@@ -90,8 +90,7 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> Finished | No
 
 def again_of(request: EvaluateRequest) -> str:
     """Return the command that goes on with an evaluation."""
-    command = format_command("evaluate", request, "extend", "study_storage")
-    return " ".join([command, *map(shlex.quote, plugins.as_options())])
+    return format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
 
 
 def _opened(out: str) -> "Place":

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,8 +50,7 @@ def run(
     from tune_calib.experiments.entries import refuse_misfits
     from tune_calib.experiments.file import read_sweep_file
 
-    command = format_command("run", request, "retry")
-    again = " ".join([command, *map(shlex.quote, plugins.as_options())])
+    again = format_command("run", request, ("retry",), plugins.as_options())
     with _in_keys():
         read = read_sweep_file(request.file)
         if request.address is not None:

@@ -16,7 +16,7 @@ _TARGETS = {
     "recipe": ("spec.recipe", "spec.datasets"),
     "registry": (
         "spec.methods", "spec.datasets", "spec.backbones", "spec.recipe", "spec.ladder",
-        "spec.reproduction", "spec.space", "text",
+        "spec.reproduction", "spec.space", "text", "analysis.figure",
     ),
     "reproduction": ("spec.reproduction",),
     "results": ("results.tables",),
@@ -28,10 +28,9 @@ _TARGETS = {
     "strict": ("spec.strict",),
     "wording": ("text",),
 }  # fmt: skip
-"""Modules as they were called, with those that hold their names now; below ``tune_calib``."""
+"""Modules as they were called, with those that hold their names now."""
 
 _KEPT = ("registry", "results", "spec")  # there still are modules of these names
-_FIGURES = ("LADDER_FIGURES", "SEARCH_FIGURES")  # of the old registry
 
 
 def install_old_paths() -> None:
@@ -47,10 +46,9 @@ def install_old_paths() -> None:
 
 
 def _find(name: str, targets: tuple[str, ...], attribute: str) -> Any:
-    if name == "tune_calib.registry" and attribute in _FIGURES:
-        return getattr(importlib.import_module("analysis.figure"), attribute)
     for target in () if attribute.startswith("__") else targets:
-        module = importlib.import_module(f"tune_calib.{target}")
+        package = "" if target.startswith("analysis.") else "tune_calib."
+        module = importlib.import_module(f"{package}{target}")
         if hasattr(module, attribute):
             return getattr(module, attribute)
     raise AttributeError(f"module {name!r} has no attribute {attribute!r}")

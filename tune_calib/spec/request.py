@@ -149,8 +149,8 @@ def _as_path(value: Any) -> Any:
     return Path(value) if isinstance(value, str | PathLike) else value
 
 
-def _as_share(value: Any) -> Any:
-    """Return ``1/3`` as the number that it means."""
+def parse_share(value: Any) -> Any:
+    """Return ``1/3`` as the number that it means, and anything else as it is."""
     over = str(value).removeprefix("1/")
     return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
 
@@ -200,7 +200,7 @@ Words = Annotated[
 Share = Annotated[
     float,
     Field(allow_inf_nan=True),  # what is none is refused by ``check_share``
-    BeforeValidator(_as_share, json_schema_input_type=float | str),
+    BeforeValidator(parse_share, json_schema_input_type=float | str),
     AfterValidator(check_share),
 ]
 
@@ -425,6 +425,11 @@ def is_argument(model: type[Part], name: str) -> bool:
     return not shown_as(model, name).panel
 
 
+def names_of(model: type[Part]) -> list[str]:
+    """Return the fields of a request, those first that are given without their names."""
+    return sorted(model.model_fields, key=lambda name: not is_argument(model, name))
+
+
 def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     """Validate what is requested.
 
@@ -435,8 +440,14 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     Raises:
         UserError: a field is wrong; the message names it in backticks.
     """
+    # Nothing in place of several values is their default.
+    given = {
+        name: value
+        for name, value in values.items()
+        if not (isinstance(model.model_fields[name].default, tuple) and value in (None, [], ()))
+    }
     try:
-        return model.model_validate(dict(values), strict=True)
+        return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
     is_told = "`" in first["msg"] or "unknown" in first["msg"]  # it names the field itself
@@ -456,25 +467,28 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     raise UserError(f"`{name}` {complaint(first)}, got {shown(first['input'])}")
 
 
-def format_command(name: str, request: Part, *without: str) -> str:
+def format_command(
+    name: str, request: Part, without: Sequence[str] = (), further: Sequence[str] = ()
+) -> str:
     """Return the command line of a request; what stands at its default is left out.
 
     Args:
         name: of the command.
         request: what is requested.
         without: fields that it leaves out.
+        further: words of options that are no fields.
     """
+    model = type(request)
     words = ["tune-calib", name]
-    options: list[str] = []
-    for key, field in type(request).model_fields.items():
+    for key in names_of(model):
         value = getattr(request, key)
-        if value is None or value == field.default or key in without:
+        if value is None or value == model.model_fields[key].default or key in without:
             continue
-        if is_argument(type(request), key):
-            words += map(str, listed(str(value) if isinstance(value, Path) else value))
+        if is_argument(model, key):
+            words += map(str, value if isinstance(value, tuple) else (value,))
         else:
-            options += _option(f"--{key.replace('_', '-')}", value)
-    return command_line([*words, *options])
+            words += _option(f"--{key.replace('_', '-')}", value)
+    return command_line([*words, *further])
 
 
 def _option(option: str, value: Any) -> Sequence[str]:
