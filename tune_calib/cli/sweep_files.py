@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from tune_calib.cli.options import stoppable
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
 from tune_calib.experiments.gpus import GPUS
-from tune_calib.registry import told
 from tune_calib.spec import plugins
 from tune_calib.spec.request import RunRequest, format_command
 
@@ -141,11 +140,7 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
-
-
-def _schema() -> dict[str, Any]:
     from tune_calib.experiments.format import SweepFile
 
-    return SweepFile.model_json_schema()
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))
