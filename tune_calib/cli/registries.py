@@ -15,7 +15,7 @@ from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
 from tune_calib.errors import UserError
-from tune_calib.registry import Registry, T, told
+from tune_calib.registry import Registry, T
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS
@@ -35,27 +35,26 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
+_NOT_LISTED = ("module", "bibtex", "quick")  # further facts of the index
 _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
 
 
 @dataclass(frozen=True)
-class _Listing(Generic[T]):
+class Listing(Generic[T]):
     """A registry, and what its records tell of themselves besides their names."""
 
     registry: Registry[T]
-    told: Callable[[T], Entry]
+    describe: Callable[[T], Entry]
 
     def entries(self, name: str | None) -> list[Entry]:
         """Of one record, or of all."""
-        if name is not None:
-            self.registry.require(name)
-        listed = told(f"list of {self.registry.kind}", lambda: [*map(self._entry, self.registry)])
-        found = [entry for entry in listed if name in (None, entry["name"])]
-        # Names of families are not listed.
-        return found or [told(f"{self.registry.kind} {name}", lambda: self._entry(str(name)))]
+        return [self._entry(each) for each in ([name] if name else self.registry)]
 
     def _entry(self, name: str) -> Entry:
-        return {"name": name, **self.told(self.registry[name])}
+        self.registry.require(name)
+        facts = self.registry.facts(name)
+        listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
+        return {"name": name, **(listed or self.describe(self.registry[name]))}
 
 
 def _of_method(record: MethodInfo) -> Entry:
@@ -129,17 +128,17 @@ def _of_figure(record: "Figure[Any]") -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
 
-_LISTS: Mapping[str, _Listing[Any] | _Published] = {
-    "methods": _Listing(METHODS, _of_method),
-    "ladders": _Listing(LADDERS, _of_ladder),
-    "recipes": _Listing(RECIPES, _of_recipe),
-    "datasets": _Listing(DATASETS, _of_titled),
-    "backbones": _Listing(BACKBONES, _of_titled),
-    "spaces": _Listing(SPACES, _of_space),
-    "metrics": _Listing(METRICS, _of_metric),
+LISTS: Mapping[str, Listing[Any] | _Published] = {
+    "methods": Listing(METHODS, _of_method),
+    "ladders": Listing(LADDERS, _of_ladder),
+    "recipes": Listing(RECIPES, _of_recipe),
+    "datasets": Listing(DATASETS, _of_titled),
+    "backbones": Listing(BACKBONES, _of_titled),
+    "spaces": Listing(SPACES, _of_space),
+    "metrics": Listing(METRICS, _of_metric),
     "published": _Published(),
-    "ladder-figures": _Listing(LADDER_FIGURES, _of_figure),
-    "search-figures": _Listing(SEARCH_FIGURES, _of_figure),
+    "ladder-figures": Listing(LADDER_FIGURES, _of_figure),
+    "search-figures": Listing(SEARCH_FIGURES, _of_figure),
 }
 
 
@@ -147,7 +146,7 @@ def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help=f"one of {', '.join(_LISTS)}", autocompletion=completion.names(lambda: _LISTS)
+            help=f"one of {', '.join(LISTS)}", autocompletion=completion.names(lambda: LISTS)
         ),
     ],
     name: Annotated[
@@ -170,9 +169,9 @@ def list_(
         tune-calib list metrics --json
     """
     form = one_format(json=as_json, markdown=as_markdown)
-    if what not in _LISTS:
-        raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
-    entries = _LISTS[what].entries(name)
+    if what not in LISTS:
+        raise UserError(f"cannot list {what!r}; known: {', '.join(LISTS)}")
+    entries = LISTS[what].entries(name)
     if form == "json":
         console.echo(json.dumps(entries, indent=1))
         return
@@ -234,7 +233,7 @@ def cite(
     names = [name for pipeline in methods for name in pipeline.split("+")]
     for name in names:
         METHODS.require(name)
-    bibtex = told("BibTeX of methods", lambda: {name: METHODS[name].bibtex for name in METHODS})
+    bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}
     # A dictionary keeps the order in which methods were named.
     found = dict.fromkeys(entry for name in names for entry in _references(bibtex[name]))
     console.echo("\n\n".join(found))

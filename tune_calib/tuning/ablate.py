@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import Place, environment, require_writable
 from tune_calib.progress import activity
+from tune_calib.results import contents
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
@@ -116,9 +118,16 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
     with only_driver(site.out), at_work(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest = sweep_manifest(job, planned)
+        finished = done(site.out)
+        looks = lacking_looks(job.look, sets, planned, site.out)
+        if not looks and all(trial.spec.hash in finished for trial in planned):
+            manifest.write(site.out)
+            keep(site.out, used)
+            echo(f"nothing is left to do in {site.out}", err=True)
+            with followed(site.out, manifest.sweep):
+                return []
         store = Store(site.store)
         copies = Copies.read((trial.spec.data for trial in planned), site.data_root, store)
-        finished = done(site.out)
         copies.refuse_other(site.out, [t for t in planned if t.spec.hash not in finished])
         plan = make_plan(planned, finished)
         if lacks := lacking(plan, store, is_search=False):
@@ -128,8 +137,6 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
         manifest.write(site.out)
         keep(site.out, used)
         with followed(site.out, manifest.sweep):
-            if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
-                return []
             begin(job)
             take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets, copies)
             plan = make_plan(planned, done(site.out))
@@ -204,8 +211,16 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
     further = {
         **({"recipe": recipe} if (recipe := recipe_record(job.asked)) else {}),
         **({"plugins": records(needs)} if needs else {}),
+        **({"program": program} if (program := _program(planned)) else {}),
     }
     return manifest.model_copy(update=further)
+
+
+def _program(planned: list[PlannedTrial]) -> str | None:
+    """Digest of the program; None where files beside the command decide what is planned."""
+    data, network = planned[0].spec.data, planned[0].spec.network
+    is_of_files = data.imported is not None or data.found is not None or network.weights is not None
+    return None if is_of_files else contents.of_program()
 
 
 def _rung(rung: Rung, index: int) -> RungRecord:

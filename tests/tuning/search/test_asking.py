@@ -2,26 +2,14 @@
 
 import random
 
-import pytest
-
 from tests.support import each
 from tests.tuning.search.support import study_in
-from tune_calib.tuning.search import recent_tpe
 from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
 
 COUNT, LAG = 32, 2
 METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
-
-
-@pytest.fixture(
-    params=[pytest.param(300, marks=pytest.mark.slow, id="all"), pytest.param(9, id="window")]
-)
-def read(request, monkeypatch):
-    """How many trials TPE reads: all, or the last 9 and the best 3."""
-    monkeypatch.setattr(recent_tpe, "LAST", request.param)
-    monkeypatch.setattr(recent_tpe, "BEST", 3 if request.param < COUNT else recent_tpe.BEST)
 
 
 def standing_of(number, point, metrics) -> Standing:
@@ -68,7 +56,7 @@ def asked(out, objective, sampler, size, how, count=COUNT):
         ("nsga2", METRICS[2], 1.0),
     ],
 )
-def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
+def test_together_is_as_one_by_one(tmp_path, sampler, metrics, guard):
     objective = Objective(metrics, guard)
     together = asked(tmp_path / "together", objective, sampler, 8, "together")
     assert asked(tmp_path / "single", objective, sampler, 8, "one by one") == together
@@ -76,7 +64,7 @@ def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
 
 
 @each("size", [1, 5, 40])
-def test_batches_of_any_size(tmp_path, read, size):
+def test_batches_of_any_size(tmp_path, size):
     objective = Objective(("ece",), 0.01)
     together = asked(tmp_path / "together", objective, "tpe", size, "together")
     assert asked(tmp_path / "single", objective, "tpe", size, "one by one") == together
@@ -84,7 +72,7 @@ def test_batches_of_any_size(tmp_path, read, size):
 
 
 @each("metrics", METRICS)
-def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
+def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, metrics):
     objective = Objective(metrics, 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
@@ -96,7 +84,7 @@ def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, rea
         assert asked(out, objective, "tpe", 8, "together") == whole, cut
 
 
-def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
+def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path):
     """A search of 13 that is made longer to 32: its last batch was cut short."""
     objective = Objective(("ece",), 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")

@@ -1,9 +1,10 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
+from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -28,7 +29,7 @@ from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import SearchJob, command_of_choice, job_of
-from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
@@ -54,12 +55,6 @@ class Found:
     counts: str
     crashed: list[str]
     command: str = ""
-
-    @property
-    def at_rest(self) -> "Found":
-        """The same as the next session finds it, which has nothing left to do."""
-        here = IN_SESSION.format(len(self.ledger.ended))
-        return replace(self, counts=self.counts.replace(here, IN_SESSION.format(0)))
 
 
 def tell_recipe_of(job: SearchJob) -> None:
@@ -130,6 +125,7 @@ def search(
                     _run(job, ledger, planned, executor, manifest.search, copies)
                 planned = ledger.study.planned(asked)  # fewer where the space was at its end
             else:
+                echo(f"nothing is left to do in {job.out}", err=True)
                 ledger.judge_all()
         counts = ledger.reconcile(planned)
         if planned < asked:
