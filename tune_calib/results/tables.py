@@ -189,11 +189,13 @@ def read_table(
             later version of it; the message names it.
     """
     found = (_encode(each, encoded) for each in read_files(out, table, name, keep))
-    parts = [_encode(SCHEMAS[table].empty_table(), encoded)]
+    parts = []
     # Combined now and then: a column of each of thousands of files takes more than its numbers.
     while batch := list(itertools.islice(found, FILES_AT_ONCE)):
         parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
-    return parts[0] if len(parts) == 1 else pa.concat_tables(parts[1:], promote_options="default")
+    if not parts:
+        return _encode(SCHEMAS[table].empty_table(), encoded)
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def read_files(

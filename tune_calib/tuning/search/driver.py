@@ -9,7 +9,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, environment, require_writable
+from tune_calib.paths import Place, require_writable
 from tune_calib.results.plugin_folders import keep, require_loaded
 from tune_calib.spec.asked import refuse_large
 from tune_calib.spec.datasets import DATASETS
@@ -25,7 +25,6 @@ from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.ray.progress import carried_out
 from tune_calib.tuning.ray.rows import Circumstances
-from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import SearchJob, command_of_choice, job_of
@@ -119,9 +118,7 @@ def search(
             if ledger.study.finished() < planned:
                 refuse_here(job.site.address, needs, everywhere)
                 begin(job)
-                reached = environment(job.out, job.site.store)
-                with executing(job.site.address, reached, needs, everywhere) as executor:
-                    tell_other_machine(job.out, job.site.address)
+                with executing(job.site, needs, everywhere) as executor:
                     _run(job, ledger, planned, executor, manifest.search, copies)
                 planned = ledger.study.planned(asked)  # fewer where the space was at its end
             else:
