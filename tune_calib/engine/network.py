@@ -47,6 +47,7 @@ from tune_calib.spec.trial import TrialSpec
 
 # Not free to change: the views of a bank are drawn so many images at a time, and batch
 # normalisation in train mode takes its statistics over so many.
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 EVALUATION_BATCH = 500
 LARGEST_OF_FULL_BATCH = 96
 
@@ -336,7 +337,7 @@ def chunks_of_outputs(
     method.eval()
     if bn_mode == "train":
         for module in network.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, BATCH_NORMS):
                 module.train()
     for images in chunks:
         output = method(network, normalise(images, info))
