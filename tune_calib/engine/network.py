@@ -45,9 +45,10 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 # Not free to change: the views of a bank are drawn so many images at a time, and batch
 # normalisation in train mode takes its statistics over so many.
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 EVALUATION_BATCH = 500
 LARGEST_OF_FULL_BATCH = 96
 
