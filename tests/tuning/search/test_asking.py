@@ -2,14 +2,28 @@
 
 import random
 
+import optuna
+import pytest
+from optuna.trial import TrialState, create_trial
+
 from tests.support import each
 from tests.tuning.search.support import study_in
+from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
 
 COUNT, LAG = 32, 2
 METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
+
+
+@pytest.fixture(
+    params=[pytest.param(300, marks=pytest.mark.slow, id="all"), pytest.param(9, id="window")]
+)
+def read(request, monkeypatch):
+    """How many ended trials TPE reads: all, or the last 9 and the best 3."""
+    monkeypatch.setattr(study_module, "LAST", request.param)
+    monkeypatch.setattr(study_module, "BEST", 3)
 
 
 def standing_of(number, point, metrics) -> Standing:
@@ -56,7 +70,7 @@ def asked(out, objective, sampler, size, how, count=COUNT):
         ("nsga2", METRICS[2], 1.0),
     ],
 )
-def test_together_is_as_one_by_one(tmp_path, sampler, metrics, guard):
+def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
     objective = Objective(metrics, guard)
     together = asked(tmp_path / "together", objective, sampler, 8, "together")
     assert asked(tmp_path / "single", objective, sampler, 8, "one by one") == together
@@ -64,7 +78,7 @@ def test_together_is_as_one_by_one(tmp_path, sampler, metrics, guard):
 
 
 @each("size", [1, 5, 40])
-def test_batches_of_any_size(tmp_path, size):
+def test_batches_of_any_size(tmp_path, read, size):
     objective = Objective(("ece",), 0.01)
     together = asked(tmp_path / "together", objective, "tpe", size, "together")
     assert asked(tmp_path / "single", objective, "tpe", size, "one by one") == together
@@ -72,7 +86,7 @@ def test_batches_of_any_size(tmp_path, size):
 
 
 @each("metrics", METRICS)
-def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, metrics):
+def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
     objective = Objective(metrics, 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
@@ -84,7 +98,7 @@ def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, met
         assert asked(out, objective, "tpe", 8, "together") == whole, cut
 
 
-def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path):
+def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
     """A search of 13 that is made longer to 32: its last batch was cut short."""
     objective = Objective(("ece",), 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
@@ -102,3 +116,21 @@ def test_suggestions_in_the_making_keep_others_away(tmp_path):
     points = asked(tmp_path, objective, "tpe", 16, "together", count=64)
     rates = [point["head.lr"] for point in points[48:]]
     assert len(set(rates)) == len(rates)
+
+
+@each("direction", ["minimize", "maximize"])
+def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
+    study = optuna.create_study(direction=direction)
+    chance = random.Random(0)
+    for number in range(500):
+        study.add_trial(
+            create_trial(
+                value=chance.random(), constraints={"accuracy": -1.0 if number % 3 else 1.0}
+            )
+        )
+    study.add_trial(create_trial(state=TrialState.RUNNING))
+    found = [trial.number for trial in study_module._recent(study.trials, study.direction)]
+    sign = 1 if direction == "minimize" else -1
+    feasible = [trial for trial in study.trials[:200] if trial.number % 3]
+    best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]
+    assert found == [*sorted(trial.number for trial in best), *range(200, 501)]

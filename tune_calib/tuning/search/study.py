@@ -21,7 +21,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tune_calib.determinism import child_seed
@@ -36,6 +36,9 @@ WORST = "worst"
 OPEN = ("running", "waiting")
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
+
+LAST, BEST = 300, 25
+"""Trials that TPE reads: the last ones that ended, and the best ones before them."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -152,9 +155,12 @@ class SearchStudy:
         """Return a study in memory in which the trials from ``known`` on look open."""
         shown = optuna.create_study(directions=self._objective.directions)
         last = len(trials) if known is None else known
-        seen = [*trials[:last], *map(_as_open, trials[last:])]
         # One that waits would be taken for the suggestion that is asked for.
-        shown.add_trials(trial for trial in seen if trial.state != TrialState.WAITING)
+        seen = [*trials[:last], *map(_as_open, trials[last:])]
+        seen = [trial for trial in seen if trial.state != TrialState.WAITING]
+        if self._sampler == "tpe" and len(shown.directions) == 1:
+            seen = _recent(seen, shown.direction)
+        shown.add_trials(seen)
         return shown
 
     def _suggest(self, shown: Study, number: int, given: Sequence[Point]) -> FrozenTrial:
@@ -304,6 +310,25 @@ class SearchStudy:
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
+
+
+def _recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
+    """Return the trials without those that ended long ago, except the best of them.
+
+    TPE's time grows with the trials that it reads. Its density of good settings rests on the 25
+    best however many there are, and that of all others changes little beyond some hundred.
+    """
+    before = [trial for trial in trials if trial.state.is_finished()][:-LAST]
+    feasible = [
+        trial
+        for trial in before
+        if trial.state == TrialState.COMPLETE
+        and all(excess <= 0 for excess in trial.constraints.values())
+    ]
+    is_reversed = direction == StudyDirection.MAXIMIZE
+    best = sorted(feasible, key=lambda trial: trial.values, reverse=is_reversed)[:BEST]
+    left_out = {trial.number for trial in before} - {trial.number for trial in best}
+    return [trial for trial in trials if trial.number not in left_out]
 
 
 def _as_open(trial: FrozenTrial) -> FrozenTrial:
