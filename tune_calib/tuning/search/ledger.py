@@ -176,7 +176,7 @@ class Ledger:
         """Put on the screen how the suggestions ended, and the best so far."""
         if (shown := working()) is None:
             return
-        ended = Counter(standing.status for standing in self.standings.values())
+        ended: Counter[str] = Counter(standing.status for standing in self.standings.values())
         metrics = ("accuracy", *self.objective.metrics)
         means = zip(metrics, self.baseline_means(metrics), strict=True)
         told = ", ".join(
