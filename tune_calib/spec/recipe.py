@@ -225,9 +225,10 @@ def _quick_backbones(dataset: str) -> Sequence[str] | None:
     """Return the backbones of a quick setting, none of them: any; None without such a setting."""
     facts = DATASETS.facts(dataset)
     if facts:
-        return facts["quick"]
+        made_for: Sequence[str] | None = facts["quick"]
+        return made_for
     quick = DATASETS[dataset].quick
-    return quick and quick.backbones
+    return None if quick is None else quick.backbones
 
 
 def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:

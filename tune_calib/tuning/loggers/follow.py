@@ -12,6 +12,7 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tune_calib.console import echo
@@ -120,8 +121,8 @@ class Follower:
                 continue  # whoever needs the file tells of it
             self._read.add(each)
             for row in trials:
-                own = curves.get(row["spec_hash"], {})
-                self._each(lambda target, row=row, own=own: target.end(_run_of(row), row, own))
+                end = partial(_Target.end, run=_run_of(row), row=row)
+                self._each(partial(end, curves=curves.get(row["spec_hash"], {})))
 
     def _each(self, send: Callable[[_Target], None]) -> None:
         """Send to every logger, and give up one that fails: the results are what counts."""
