@@ -8,7 +8,6 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.compare.friedman import Friedman
 from analysis.compare.intervals import ALPHA
-from analysis.compare.significance_tables import friedman_sentence
 from analysis.text import title
 
 
@@ -49,8 +48,6 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     # The library's own marks, which are hidden above, are of one shape for all methods.
     for index, (method, rank) in enumerate(result.ranks.items()):
         axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
-    axis.set_xlabel("mean rank, 1 is best", fontsize=8)
+    axis.set_xlabel(f"mean rank by {title(result.metric)}, 1 is best", fontsize=8)
     axis.xaxis.set_label_position("top")
-    reading = f"{friedman_sentence(result)}\nBars join methods that are not told apart."
-    figure.suptitle(f"{title(result.metric)}: {reading}", fontsize=7)
     return figure

@@ -14,7 +14,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.environment import environment
-from analysis.page.figures import Picture, hung
+from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Link, Section, Step, render
 from analysis.page.table import Table
 from analysis.reproduction import beside, judged
@@ -218,7 +218,7 @@ def _pictures(made: Made) -> list[Picture]:
         for figure in (LADDER_FIGURES[own] for own in made.table.figures):
             if (sweep.out / "figures" / f"{figure.name}.svg").exists():
                 of_page, key = f"{name}/figures", f"{figure.name}-{name}"
-                picture = hung(figure, results, sweep.out / "figures", of_page, key)
+                picture = picture_of(figure, results, sweep.out / "figures", of_page, key)
                 title = f"{picture.title}: {name_of(sweep)}"
                 found.append(replace(picture, title=title))
     return found

@@ -7,10 +7,8 @@ from analysis import latex
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
 from analysis.page.environment import environment, steps
-from analysis.page.figures import Gallery, draw_all, in_order
-from analysis.page.kept import Kept
-from analysis.page.page import Section, Step, render
-from analysis.page.whereabouts import whereabouts
+from analysis.page.figures import Gallery
+from analysis.page.page import Section, Step, list_files, render, write_folder
 from analysis.search import tables as search_tables
 from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
@@ -18,63 +16,52 @@ from analysis.text import text_table, texts
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
 from tune_calib.results.selection import of_reads
-from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import as_setting
 
 
-def write_files(out: Place, before: Kept) -> str:
-    """Write the files of a report, but for figures that would be the same again.
+def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
+    """Write the files of a report.
 
     Args:
         out: folder of the search.
-        before: the report that lies there.
+        folder: for the files.
 
     Returns:
-        What to print, as ``report.write_search_report`` says.
+        What to print, as ``report.write_search_report`` says, and the paths of the files.
 
     Raises:
         UserError: as ``report.write_search_report`` says.
     """
     search = load_search(out)
     if not search.outcome.suggestions:
-        return f"{out}: no suggestion has ended, {search.outcome.planned} planned"
-    names, gallery = _write_all(search, before)
-    text = _printed(search, gallery.remarks, names)
-    before.write(text, names, gallery.files)
-    return text
-
-
-def _printed(search: SearchResults, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    rows = texts(search_tables.best_rows(search))
+        planned = search.outcome.planned
+        return Text([f"{out}: no suggestion has ended, {planned} planned"]), []
+    names, gallery = write_folder(
+        folder,
+        _table_texts(search),
+        SEARCH_FIGURES,
+        search,
+        lambda gallery, files: _page(search, gallery, files),
+    )
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
-        text_table(rows, is_main=True),
+        text_table(texts(search_tables.best_rows(search)), is_main=True),
         *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
-        *remarks,
-        *whereabouts(search.out, names),
+        *gallery.remarks,
+        *list_files(out, names),
     ]
-    return Text(parts)
-
-
-def _write_all(search: SearchResults, before: Kept) -> tuple[list[str], Gallery]:
-    """Write every file of a report, but for figures that would be the same again.
-
-    Returns:
-        Paths of the files in the folder, and its figures.
-    """
-    out = before.folder
-    written = _write_tables(search, out / "tables")
-    gallery = draw_all(in_order(SEARCH_FIGURES), search, out / "figures", before)
-    files = [path.relative_to(out).as_posix() for path in [*written, *gallery.paths]]
-    atomic_write(out / "report.html", _page(search, gallery, files).encode())
-    return [*files, "report.html"], gallery
+    return Text(parts), names
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     tables = search_tables.page_tables(search)
     on_test = evaluated(search)
+    made = steps(search.trials, "\n".join(search.commands), [])
+    if search.outcome.command:
+        text = "Train the choice again, with every setting that the search had fixed."
+        made.append(Step(text, search.outcome.command))
     return render(
         title=f"Search of {search.method}",
         setting=_setting(search),
@@ -90,13 +77,13 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
             Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
-        steps=[*steps(search.trials, "\n".join(search.commands), []), *_choice(search)],
+        steps=made,
         files=files,
         links=on_test.links,
     )
 
 
-def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
+def _table_texts(search: SearchResults) -> dict[str, str]:
     notes = search_tables.notes(search)
     rows = {
         "best": search_tables.best_rows(search),
@@ -108,9 +95,7 @@ def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
         contents[f"{name}.md"] = search_tables.markdown(records, notes[name])
         label = latex.label_of("search", search.method, name)
         contents[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
-    for name, text in contents.items():
-        atomic_write(folder / name, text.encode())
-    return [folder / name for name in contents]
+    return contents
 
 
 def _setting(search: SearchResults) -> str:
@@ -127,12 +112,6 @@ def _setting(search: SearchResults) -> str:
     ]
     told = f"; fixed: {', '.join(fixed)}" if fixed else ""
     return f"{datasets}; {backbones}{told}; {sampler}; select split, {search.seeds()}"
-
-
-def _choice(search: SearchResults) -> list[Step]:
-    command = search.outcome.command
-    text = "Train the choice again, with every setting that the search had fixed."
-    return [Step(text, command)] if command else []
 
 
 def _state(search: SearchResults) -> str:

@@ -3,6 +3,7 @@
 from matplotlib.figure import Figure as Drawing
 
 from analysis.compare.diagram import draw_critical_difference
+from analysis.compare.significance_tables import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
 
@@ -13,7 +14,9 @@ def _draw(results: LadderResults) -> Drawing | None:
 
 def _caption(results: LadderResults) -> str:
     test = results.friedman
-    return "" if test is None else f"Complete blocks: {test.blocks}; a block is a {test.unit}."
+    if test is None:
+        return ""
+    return f"{friedman_sentence(test)} Complete blocks: {test.blocks}; a block is a {test.unit}."
 
 
 def _absent(results: LadderResults) -> str:
@@ -31,6 +34,5 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent=_absent,
         position=100,
-        tables=(),
     )
 )

@@ -13,6 +13,7 @@ from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.svg import label_points
 from tune_calib.results.manifests import RungRecord
 
 _MARKS_A_LINE = 6
@@ -47,17 +48,17 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     panels = {
         "q": "share of weights kept q",
         "tau": "largest step τ of q",
-        "train/accuracy": "on the training split",
+        "train/accuracy": "accuracy",
     }
     for axis, (name, text) in zip(axes, panels.items(), strict=True):
         for order, rung in enumerate(rungs):
-            _line(axis, trajectory(sweep, rung.index, name), rung, order, "-")
+            _line(axis, trajectory(sweep, rung.index, name), rung, order, text)
             if name == "train/accuracy":
                 curve = trajectory(sweep, rung.index, "train/confidence")
-                _line(axis, curve, rung, order, "--")
+                _line(axis, curve, rung, order, "confidence")
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
-        axis.set_ylabel(text, fontsize=7.5)
+        axis.set_ylabel("on the training split" if text == "accuracy" else text, fontsize=7.5)
     sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
     sparsity.set_ylabel("sparsity 1 - q", fontsize=7.5)
     lines = [
@@ -65,7 +66,6 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
         Line2D([], [], color="0.2", linestyle="--", label="confidence"),
     ]
     axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
-    figure.suptitle("mean over the trials of a rung; band: smallest to largest", fontsize=7)
     figure.legend(
         handles=[_key(sweep, rung) for rung in rungs], loc="outside lower center",
         ncols=min(2, len(rungs)), frameon=False, fontsize=7.5,
@@ -77,17 +77,19 @@ def _complement(share: Any) -> Any:
     return 1 - share
 
 
-def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, dashes: str) -> None:
-    index, what = rung.index, ", confidence" if dashes == "--" else ""
-    label = f"{rung.label}{what}"
-    color = style.color(index)
+def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, what: str) -> None:
+    color = style.color(rung.index)
     step = max(1, len(curve) // _MARKS_A_LINE)
     # Marks of different rungs are shifted, so that lines that coincide are still told apart.
-    axis.plot(
-        curve.index, curve["mean"], dashes, color=color, linewidth=1.2,
-        marker=style.marker(index), markersize=3.5, markevery=(order * step // 2 % step, step),
-        label=label,
+    start = order * step // 2 % step
+    (line,) = axis.plot(
+        curve.index, curve["mean"], "--" if what == "confidence" else "-", color=color,
+        linewidth=1.2, marker=style.marker(rung.index), markersize=3.5, markevery=(start, step),
     )  # fmt: skip
+    marked = curve["mean"].iloc[start::step]
+    label_points(
+        line, [f"{rung.label}\nepoch {epoch}\n{what}: {mean:.4g}" for epoch, mean in marked.items()]
+    )
     axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
 
 
@@ -118,6 +120,5 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no rung has a keep probability q that moves",
         position=40,
-        tables=("curves",),
     )
 )

@@ -12,11 +12,11 @@ from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.ladder.means import has_spread, mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.pareto import unbeaten
+from analysis.svg import label_points
 from analysis.text import number, number_cell, title
 from analysis.tidy import seeds_of
 from tune_calib.results.manifests import RungRecord
@@ -79,26 +79,12 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     for chain in chains(sweep):
         _arrows(axis, means.loc[[index for index in chain if index in means.index]])
     if _is_side_by_side(sweep):
-        _mark_front(axis, unbeaten(means, ["accuracy", "ece"])[::-1])
+        front = unbeaten(means, ["accuracy", "ece"])[::-1]
+        axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look like all there was
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
-    figure.suptitle(_reading(sweep), fontsize=7, x=0.02, ha="left")
     return figure
-
-
-def _reading(sweep: Sweep) -> str:
-    """How to read the trade-off; what it does not have is not explained."""
-    text = mean_over(sweep)
-    if has_spread(sweep):
-        text = f"large: {text}; small: single trials"
-    if not _is_side_by_side(sweep):
-        return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"
-    return f"{text}\nfilled mark: the base; dashed: Pareto front of the means"
-
-
-def _mark_front(axis: Axes, front: pd.DataFrame) -> None:
-    axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
 
 
 def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
@@ -107,12 +93,12 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     color, shape = style.color(rung.index), style.marker(rung.index)
     if len(rows) > 1:
         small = axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
-        tell(small, [_told_trial(rung, row) for row in rows.to_dict("records")])
+        label_points(small, [_told_trial(rung, row) for row in rows.to_dict("records")])
     mean = axis.errorbar(
         x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
         markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
     )  # fmt: skip
-    tell(mean.lines[0], [_told_mean(rung, rows)])
+    label_points(mean.lines[0], [_told_mean(rung, rows)])
 
 
 def _told_trial(rung: RungRecord, row: Mapping[Any, Any]) -> str:
@@ -151,22 +137,22 @@ def _arrows(axis: Axes, means: pd.DataFrame) -> None:
 
 
 def _caption(results: LadderResults) -> str:
-    return f"Large marks: {mean_over(results.sweep)}."
+    marks = f"Large marks: {mean_over(results.sweep)}"
+    if has_spread(results.sweep):
+        marks += "; small ones: single trials"
+    if _is_side_by_side(results.sweep):
+        return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
+    return f"{marks}. Arrows lead from a rung to the next step; open marks are no such step."
 
 
 LADDER_FIGURES.register(
     Figure(
         name="tradeoff",
         title="ECE against accuracy on test",
-        reading=(
-            "Small marks are single trials, large ones the means of rungs; low and to the right is "
-            "better. Arrows join the steps of a ladder; of methods side by side the dashed line "
-            "joins those that no other beats in both."
-        ),
+        reading="Low and to the right is better.",
         draw=draw_tradeoff,
         caption=_caption,
         absent="no trial that is done has accuracy and ECE on test",
         position=10,
-        tables=(),
     )
 )

@@ -15,7 +15,7 @@ from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import CHOSEN, mean_of
+from analysis.search.marks import CHOSEN, caption
 from analysis.search.sensitivity import is_numeric
 from analysis.text import title
 from tune_calib.spec.metrics import METRICS
@@ -82,8 +82,6 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     bar.set_label(f"select {title(metric)}")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
-    chosen = "" if search.chosen is None else "; thick: the choice"
-    axis.set_title(f"{mean_of(search)}{chosen}", fontsize=7)
     return figure
 
 
@@ -133,11 +131,11 @@ SEARCH_FIGURES.register(
         name="parallel",
         title="Parallel coordinates",
         reading=(
-            "A line a suggestion, lighter is better; settings from the most important one on the "
-            "left."
+            "A line a suggestion, lighter is better, thick: the choice; settings from the most "
+            "important one on the left."
         ),
         draw=draw_parallel,
-        caption=SearchResults.note,
+        caption=caption,
         absent="no two settings have two values each among the suggestions that are done",
         position=50,
     )
