@@ -75,7 +75,7 @@ def _is_told(name: str, others: set[str]) -> bool:
 
 @cache
 def _of_sources() -> str:
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     files = sorted(
         path
         for package in PACKAGES
