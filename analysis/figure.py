@@ -12,10 +12,6 @@ if TYPE_CHECKING:  # so that what figures tell can be listed without loading wha
 R = TypeVar("R")
 
 
-def _nothing(results: object) -> str:
-    return ""
-
-
 @dataclass(frozen=True)
 class Figure(Generic[R]):
     """A figure that a report has where its results allow it.
@@ -37,7 +33,7 @@ class Figure(Generic[R]):
     title: str
     reading: str
     draw: Callable[[R], "Drawing | None"]
-    caption: Callable[[R], str] = _nothing
+    caption: Callable[[R], str] = lambda results: ""
     absent: str | Callable[[R], str] = ""
     position: int = 1000
 

@@ -73,10 +73,6 @@ def _legend() -> list[Line2D | Patch]:
     ]
 
 
-def _caption(results: LadderResults) -> str:
-    return f"Pooled are {trials_behind(results.sweep, results.binned)}."
-
-
 LADDER_FIGURES.register(
     Figure(
         name="confidence",
@@ -87,7 +83,7 @@ LADDER_FIGURES.register(
             "over-confident."
         ),
         draw=draw_confidence,
-        caption=_caption,
+        caption=lambda results: f"Pooled are {trials_behind(results.sweep, results.binned)}.",
         absent="no trial that is done has bins",
         position=30,
     )

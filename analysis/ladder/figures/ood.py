@@ -64,10 +64,6 @@ def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str)
     axis.grid(axis="y", color="0.9", linewidth=0.6)
 
 
-def _caption(results: LadderResults) -> str:
-    return f"The score is the largest probability; {mean_over(results.sweep)}."
-
-
 LADDER_FIGURES.register(
     Figure(
         name="ood",
@@ -79,7 +75,9 @@ LADDER_FIGURES.register(
             "images reach."
         ),
         draw=draw_ood,
-        caption=_caption,
+        caption=lambda results: (
+            f"The score is the largest probability; {mean_over(results.sweep)}."
+        ),
         position=85,
     )
 )

@@ -60,15 +60,10 @@ def _lines(axis: Axes, sweep: Sweep, statistics: pd.DataFrame, quantity: str) ->
         what = samples.QUANTITIES[quantity].replace("\n", " ")
         marked = curve["mean"].iloc[::step].items()
         label_points(line, [f"{rung.label}\nepoch {epoch}\n{what}: {v:.4g}" for epoch, v in marked])
-        if _has_bands(sweep):
+        if len(sweep.rungs) <= MAX_BANDS:
             axis.fill_between(
                 curve.index, curve["min"], curve["max"], color=color, alpha=0.15, linewidth=0
             )
-
-
-def _has_bands(sweep: Sweep) -> bool:
-    """Whether the bands of all rungs can be told apart."""
-    return len(sweep.rungs) <= MAX_BANDS
 
 
 def _caption(results: LadderResults) -> str:

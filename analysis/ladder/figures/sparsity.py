@@ -1,7 +1,5 @@
 """The sparsity trajectory: what a rung keeps over the epochs of stage II, and what drives it."""
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -59,22 +57,25 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
         axis.set_ylabel("on the training split" if text == "accuracy" else text, fontsize=7.5)
-    sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
+    sparsity = axes[0].secondary_yaxis("right", functions=(lambda q: 1 - q, lambda q: 1 - q))
     sparsity.set_ylabel("sparsity 1 - q", fontsize=7.5)
     lines = [
         Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
         Line2D([], [], color="0.2", linestyle="--", label="confidence"),
     ]
     axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
+    keys = [
+        Line2D(
+            [], [], color=style.color(rung.index), marker=style.marker(rung.index), markersize=3.5,
+            label=f"{rung.label} ({sweep.ended(rung.index)})",
+        )
+        for rung in rungs
+    ]  # fmt: skip
     figure.legend(
-        handles=[_key(sweep, rung) for rung in rungs], loc="outside lower center",
-        ncols=min(2, len(rungs)), frameon=False, fontsize=7.5,
+        handles=keys, loc="outside lower center", ncols=min(2, len(rungs)), frameon=False,
+        fontsize=7.5,
     )  # fmt: skip
     return figure
-
-
-def _complement(share: Any) -> Any:
-    return 1 - share
 
 
 def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, what: str) -> None:
@@ -91,14 +92,6 @@ def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, what: s
         line, [f"{rung.label}\nepoch {epoch}\n{what}: {mean:.4g}" for epoch, mean in marked.items()]
     )
     axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
-
-
-def _key(sweep: Sweep, rung: RungRecord) -> Line2D:
-    index = rung.index
-    label = f"{rung.label} ({sweep.ended(index)})"
-    return Line2D(
-        [], [], color=style.color(index), marker=style.marker(index), markersize=3.5, label=label
-    )
 
 
 def _caption(results: LadderResults) -> str:

@@ -45,10 +45,6 @@ def _caption(search: SearchResults) -> str:
     return f"Compared are the best {importance.top} with all {importance.done} that are done."
 
 
-def _absent(search: SearchResults) -> str:
-    return search.outcome.importance.statement
-
-
 SEARCH_FIGURES.register(
     Figure(
         name="importance",
@@ -56,7 +52,7 @@ SEARCH_FIGURES.register(
         reading="How far the best suggestions are spread otherwise than all (PED-ANOVA).",
         draw=draw_importance,
         caption=_caption,
-        absent=_absent,
+        absent=lambda search: search.outcome.importance.statement,
         position=30,
     )
 )

@@ -76,18 +76,15 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
     shown.set_array(values.to_numpy())
     axis.add_collection(shown)
-    _mark(axis, lines, rows["number"] == search.chosen, CHOSEN)
+    is_chosen = rows["number"] == search.chosen
+    chosen = [line for line, is_marked in zip(lines, is_chosen, strict=True) if is_marked]
+    axis.add_collection(LineCollection(chosen, colors=[CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
     bar.set_label(f"select {title(metric)}")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
     return figure
-
-
-def _mark(axis: Axes, lines: list[Any], chosen: "pd.Series[bool]", color: Any) -> None:
-    marked = [line for line, is_chosen in zip(lines, chosen, strict=True) if is_chosen]
-    axis.add_collection(LineCollection(marked, colors=[color], linewidths=2.2))
 
 
 def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
