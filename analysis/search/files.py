@@ -2,21 +2,33 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 from analysis import latex
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
+from analysis.load import Sweep, load
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Section, Step, list_files, render, write_folder
+from analysis.page.page import Link, Section, Step, list_files, render, write_folder
+from analysis.page.table import Table
 from analysis.search import tables as search_tables
-from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
-from analysis.text import text_table, texts
+from analysis.text import Cell, Record, capital, cell, number_cell, text_table, texts, title
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
-from tune_calib.results.selection import of_reads
-from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.selection import (
+    BASELINE,
+    CHOSEN,
+    DEFAULTS,
+    EVALUATION,
+    OPTIMISM,
+    of_reads,
+    seen,
+)
+from tune_calib.spec.names import SEARCH_EVALUATED, legend, signed
 from tune_calib.text import as_setting
 
 
@@ -57,7 +69,10 @@ def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     tables = search_tables.page_tables(search)
-    on_test = evaluated(search)
+    links, evaluation = [], []
+    if (search.out / EVALUATION / SWEEP_MANIFEST).exists():
+        links = [Link("The evaluation on test", f"{EVALUATION}/report.html")]
+        evaluation = [_evaluation(search)]
     made = steps(search.trials, "\n".join(search.commands), [])
     if search.outcome.command:
         text = "Train the choice again, with every setting that the search had fixed."
@@ -70,7 +85,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         troubles=_troubles(search),
         sections=[
             Section("results", "Results", tables=[tables["best"]]),
-            Section("on-test", "On test", on_test.texts, on_test.tables),
+            *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section("settings", "Settings", tables=[tables["importance"]]),
             Section("robustness", "How wrong one may be", tables=[tables["share"]]),
@@ -79,7 +94,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         ],
         steps=made,
         files=files,
-        links=on_test.links,
+        links=links,
     )
 
 
@@ -138,3 +153,45 @@ def _troubles(search: SearchResults) -> list[str]:
     elif search.reads:
         lines.append(of_reads(search.reads))
     return [*lines, *search.remarks()]
+
+
+def _evaluation(search: SearchResults) -> Section:
+    """Return what the look at the test split says of the choice.
+
+    Raises:
+        DamagedFileError: a file of it is half-written or foreign.
+    """
+    sweep = load(search.out / EVALUATION)
+    texts = [f"{capital(of_reads(search.reads))}."] if search.reads else []
+    if not (records := _evaluated_records(search, sweep)):
+        return Section("on-test", "On test", [*texts, "No trial of it has ended."])
+    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
+    note += "".join(f" {line}." for line in legend(sweep.flags()))
+    return Section("on-test", "On test", texts, [Table("on-test-rows", note, records)])
+
+
+def _evaluated_records(search: SearchResults, sweep: Sweep) -> list[Record]:
+    fresh: list[Any] = sweep.trials.to_dict("records")
+    trials = search.trials
+    specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
+    believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
+    # The first suggestion of a search is always the method's own settings.
+    for label, number in ((DEFAULTS, 0), (CHOSEN, search.chosen)):
+        is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
+        believed[label] = trials[is_own].to_dict("records")
+    rows = []
+    for each in seen(fresh, believed, search.metrics):
+        flags = [row["flags"] for row in fresh if row["rung_label"] == each.label]
+        spread = stdev(each.test) if len(each.test) > 1 else float("nan")
+        rows.append(
+            {
+                "rung": Cell(signed(each.label, flags)),
+                "metric": Cell(title(each.metric)),
+                "select, searched": number_cell(each.metric, each.searched),
+                "select, fresh seeds": number_cell(each.metric, each.fresh),
+                "test, fresh seeds": number_cell(each.metric, fmean(each.test), spread),
+                "seeds": cell(len(each.test)),
+                "optimism": number_cell(each.metric, each.optimism, signed=True),
+            }
+        )
+    return rows
