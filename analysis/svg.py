@@ -92,7 +92,8 @@ def _boxes(artist: Artist, dpi: float) -> Iterator[Bbox]:
     if isinstance(artist, Line2D):
         places = artist.get_transform().transform(artist.get_xydata())
         every, size = artist.get_markevery(), artist.get_markersize()
-        places = places if every is None else places[every[0] :: every[1]]
+        if isinstance(every, tuple):
+            places = places[every[0] :: every[1]]
     elif isinstance(artist, PathCollection):
         places = artist.get_offset_transform().transform(artist.get_offsets())
         size = math.sqrt(max(artist.get_sizes()))
@@ -119,7 +120,8 @@ def write_tooltips(svg: bytes, figure: Figure) -> bytes:
         shape = ET.SubElement(group, "rect", {key: f"{v:.2f}" for key, v in place.items()})
         ET.SubElement(shape, "title").text = text
     head, end, tail = svg.rpartition(b"</svg>")
-    return head + ET.tostring(group, encoding="utf-8") + end + tail
+    added: bytes = ET.tostring(group, encoding="utf-8")
+    return head + added + end + tail
 
 
 def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:

@@ -128,7 +128,7 @@ def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     found: dict[int, bool] = {}
     if workers < 2 or sys.platform != "linux" or not is_alone:
         return found
-    with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, [draw]) as pool:
+    with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, (draw,)) as pool:
         numbers = {pool.submit(_draw_in_copy, number): number for number in range(count)}
         for done, future in enumerate(as_completed(numbers)):
             activity("drawing figures", done, count)

@@ -172,12 +172,12 @@ def _rung_boxes(
     severities = sorted(rows["severity"].astype(int).unique())
     values = {s: 100 * rows.loc[rows["severity"] == s, metric].to_numpy() for s in severities}
     shifted = {severity: own for severity, own in values.items() if severity > 0}
-    line = {"color": color, "linewidth": 0.7}
+    thin = {"color": color, "linewidth": 0.7}
     axis.boxplot(
         list(shifted.values()), positions=[s + shift for s in shifted], widths=width,
         whis=(0, 100), manage_ticks=False, patch_artist=True,
         boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
-        whiskerprops=line, capprops=line, medianprops=line,
+        whiskerprops=thin, capprops=thin, medianprops=thin,
     )  # fmt: skip
     medians = [np.median(own) for own in values.values()]
     (line,) = axis.plot(
