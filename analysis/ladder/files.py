@@ -3,57 +3,70 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tabulate import tabulate
 
 from analysis import latex
 from analysis.compare import significance_tables
 from analysis.compare.paired import PAIRED_TESTS
+from analysis.compare.regime import regime_of
 from analysis.compare.significance import are_rivals
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import recipes, shift_tables, tables
+from analysis.ladder import page_tables, recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
-from analysis.ladder.options import Options
+from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import caption, last_epochs, records
-from analysis.ladder.sections import page
 from analysis.load import Sweep, load
-from analysis.page.figures import Gallery, draw_all, in_order
-from analysis.page.kept import Kept
-from analysis.page.whereabouts import whereabouts
+from analysis.page.environment import environment, steps
+from analysis.page.figures import Gallery
+from analysis.page.page import Link, Section, list_files, render, write_folder
 from analysis.published import beside
 from analysis.text import texts
+from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.paths import Place
-from tune_calib.results.tables import atomic_write
+from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
+from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.text import counted, nearest
 
 
-def write_files(out: Place, options: Options, before: Kept) -> str:
-    """Write the files of a report, but for figures that would be the same again.
+def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[str]]:
+    """Write the files of a report.
 
     Args:
         out: folder of the sweep.
         options: of the report.
-        before: the report that lies there.
+        folder: for the files.
 
     Returns:
-        What to print, as ``report.write_report`` says.
+        What to print, as ``report.write_report`` says, and the paths of the files.
 
     Raises:
         UserError: as ``report.write_report`` says.
     """
     sweep = sweep_of(out, options)
     if sweep.trials.empty:
-        return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
+        return Text([f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"]), []
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
-    names, gallery = _write_all(results, before, [*options.of_figures(), *options.of_tables()])
-    text = _printed(sweep, gallery.remarks, names)
-    before.write(text, names, gallery.files)
-    return text
+    contents = _ladder_texts(sweep)
+    if len(results.intervals):
+        contents["intervals.csv"] = results.intervals.to_csv(index=False)
+    contents |= {**shift_tables.texts(sweep), **_sample_texts(results), **_test_texts(results)}
+    names, gallery = write_folder(
+        folder,
+        contents,
+        LADDER_FIGURES,
+        results,
+        lambda gallery, files: page(results, gallery, files, options.words()),
+    )
+    lines = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep)]
+    lines += [*recipes.of_heads_below(sweep), *gallery.remarks, *list_files(out, names)]
+    return Text(lines), names
 
 
 def sweep_of(out: Place, options: Options) -> Sweep:
@@ -73,12 +86,6 @@ def sweep_of(out: Place, options: Options) -> Sweep:
     if not sweep.trials.empty:
         _check_shown(sweep)
     return sweep
-
-
-def _printed(sweep: Sweep, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep)]
-    told += [*recipes.of_heads_below(sweep), *remarks]
-    return Text([*told, *whereabouts(sweep.out, names)])
 
 
 def _check_test(sweep: Sweep, test: str | None) -> None:
@@ -109,31 +116,6 @@ def _check_shown(sweep: Sweep) -> None:
         raise UserError(
             "no result here has intervals; run the sweep's command again with --bootstrap 1000"
         )
-
-
-def _write_all(
-    results: LadderResults, before: Kept, options: list[str]
-) -> tuple[list[str], Gallery]:
-    """Write every file of a report, but for figures that would be the same again.
-
-    Returns:
-        Paths of the files in the folder, and its figures.
-    """
-    out = before.folder
-    contents = _ladder_texts(results.sweep)
-    if len(results.intervals):
-        contents["intervals.csv"] = results.intervals.to_csv(index=False)
-    contents |= shift_tables.texts(results.sweep)
-    contents |= {**_sample_texts(results), **_test_texts(results)}
-    for name, text in contents.items():
-        atomic_write(out / "tables" / name, text.encode())
-    # After the tables: a figure that fails hard must not cost them.
-    gallery = draw_all(in_order(LADDER_FIGURES), results, out / "figures", before)
-    files = [f"tables/{name}" for name in contents]
-    files += [path.relative_to(out).as_posix() for path in gallery.paths]
-    # Last, since it embeds the figures and links to every other file.
-    atomic_write(out / "report.html", page(results, gallery, files, options).encode())
-    return [*files, "report.html"], gallery
 
 
 def _ladder_texts(sweep: Sweep) -> dict[str, str]:
@@ -187,3 +169,67 @@ def _troubles(sweep: Sweep) -> list[str]:
     messages = bad["message"].fillna("no message")
     told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
     return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
+
+
+def page(
+    results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        results: what it shows.
+        gallery: its figures.
+        files: paths of every other file of the report.
+        options: of ``tune-calib report``, as given.
+    """
+    sweep = results.sweep
+    # Of the look of a search at test, to that search.
+    is_look = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
+    return render(
+        title=sweep.manifest.title,
+        setting=sweep.manifest.setting,
+        regime=regime_of(sweep).sentence,
+        state=_state(sweep),
+        troubles=[*complaints(sweep), *recipes.of_heads_below(sweep)],
+        sections=[
+            Section(
+                "results",
+                "Results",
+                tables=[
+                    page_tables.ladder(sweep),
+                    *page_tables.drawn_intervals(sweep),
+                    *page_tables.recipes(sweep),
+                ],
+            ),
+            Section("shift", "Under shift", tables=page_tables.shifts(sweep)),
+            Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
+            Section(
+                "significance", "Significance", tables=page_tables.significance(results.verdicts)
+            ),
+            Section("single-samples", "Single samples", tables=page_tables.single_samples(results)),
+            Section(
+                "plan",
+                "Plan and what was done",
+                tables=[page_tables.plan(sweep), *page_tables.unfinished(sweep)],
+            ),
+            Section(
+                "trials",
+                "Trials",
+                tables=[page_tables.trials(sweep), *page_tables.intervals(results.intervals)],
+            ),
+            Section("settings", "Settings", tables=page_tables.rung_settings(sweep)),
+            Section("environment", "Environment", tables=environment(sweep.trials)),
+        ],
+        steps=steps(sweep.trials, sweep.manifest.command, options),
+        files=files,
+        links=[Link("The search", "../report.html")] if is_look else [],
+    )
+
+
+def _state(sweep: Sweep) -> str:
+    counts = sweep.counts()
+    planned = len(sweep.manifest.planned)
+    if set(counts) == {"done"}:
+        return f"Complete: all {planned} planned trials are done."
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"Not every trial has numbers: of {planned} planned, {told}."

@@ -2,79 +2,81 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
 
 from analysis import latex
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
+from analysis.load import Sweep, load
 from analysis.page.environment import environment, steps
-from analysis.page.figures import Gallery, draw_all, in_order
-from analysis.page.kept import Kept
-from analysis.page.page import Section, Step, render
-from analysis.page.whereabouts import whereabouts
+from analysis.page.figures import Gallery
+from analysis.page.page import Link, Section, Step, list_files, render, write_folder
+from analysis.page.table import Table
 from analysis.search import tables as search_tables
-from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
-from analysis.text import text_table, texts
+from analysis.text import Cell, Record, capital, cell, number_cell, text_table, texts, title
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
-from tune_calib.results.selection import of_reads
-from tune_calib.results.tables import atomic_write
-from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.selection import (
+    BASELINE,
+    CHOSEN,
+    DEFAULTS,
+    EVALUATION,
+    OPTIMISM,
+    of_reads,
+    seen,
+)
+from tune_calib.spec.names import SEARCH_EVALUATED, legend, signed
 from tune_calib.text import as_setting
 
 
-def write_files(out: Place, before: Kept) -> str:
-    """Write the files of a report, but for figures that would be the same again.
+def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
+    """Write the files of a report.
 
     Args:
         out: folder of the search.
-        before: the report that lies there.
+        folder: for the files.
 
     Returns:
-        What to print, as ``report.write_search_report`` says.
+        What to print, as ``report.write_search_report`` says, and the paths of the files.
 
     Raises:
         UserError: as ``report.write_search_report`` says.
     """
     search = load_search(out)
     if not search.outcome.suggestions:
-        return f"{out}: no suggestion has ended, {search.outcome.planned} planned"
-    names, gallery = _write_all(search, before)
-    text = _printed(search, gallery.remarks, names)
-    before.write(text, names, gallery.files)
-    return text
-
-
-def _printed(search: SearchResults, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    rows = texts(search_tables.best_rows(search))
+        planned = search.outcome.planned
+        return Text([f"{out}: no suggestion has ended, {planned} planned"]), []
+    names, gallery = write_folder(
+        folder,
+        _table_texts(search),
+        SEARCH_FIGURES,
+        search,
+        lambda gallery, files: _page(search, gallery, files),
+    )
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
-        text_table(rows, is_main=True),
+        text_table(texts(search_tables.best_rows(search)), is_main=True),
         *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
-        *remarks,
-        *whereabouts(search.out, names),
+        *gallery.remarks,
+        *list_files(out, names),
     ]
-    return Text(parts)
-
-
-def _write_all(search: SearchResults, before: Kept) -> tuple[list[str], Gallery]:
-    """Write every file of a report, but for figures that would be the same again.
-
-    Returns:
-        Paths of the files in the folder, and its figures.
-    """
-    out = before.folder
-    written = _write_tables(search, out / "tables")
-    gallery = draw_all(in_order(SEARCH_FIGURES), search, out / "figures", before)
-    files = [path.relative_to(out).as_posix() for path in [*written, *gallery.paths]]
-    atomic_write(out / "report.html", _page(search, gallery, files).encode())
-    return [*files, "report.html"], gallery
+    return Text(parts), names
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     tables = search_tables.page_tables(search)
-    on_test = evaluated(search)
+    links, evaluation = [], []
+    if (search.out / EVALUATION / SWEEP_MANIFEST).exists():
+        links = [Link("The evaluation on test", f"{EVALUATION}/report.html")]
+        evaluation = [_evaluation(search)]
+    made = steps(search.trials, "\n".join(search.commands), [])
+    if search.outcome.command:
+        text = "Train the choice again, with every setting that the search had fixed."
+        made.append(Step(text, search.outcome.command))
     return render(
         title=f"Search of {search.method}",
         setting=_setting(search),
@@ -83,20 +85,20 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         troubles=_troubles(search),
         sections=[
             Section("results", "Results", tables=[tables["best"]]),
-            Section("on-test", "On test", on_test.texts, on_test.tables),
+            *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section("settings", "Settings", tables=[tables["importance"]]),
             Section("robustness", "How wrong one may be", tables=[tables["share"]]),
             Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
-        steps=[*steps(search.trials, "\n".join(search.commands), []), *_choice(search)],
+        steps=made,
         files=files,
-        links=on_test.links,
+        links=links,
     )
 
 
-def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
+def _table_texts(search: SearchResults) -> dict[str, str]:
     notes = search_tables.notes(search)
     rows = {
         "best": search_tables.best_rows(search),
@@ -108,9 +110,7 @@ def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
         contents[f"{name}.md"] = search_tables.markdown(records, notes[name])
         label = latex.label_of("search", search.method, name)
         contents[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
-    for name, text in contents.items():
-        atomic_write(folder / name, text.encode())
-    return [folder / name for name in contents]
+    return contents
 
 
 def _setting(search: SearchResults) -> str:
@@ -127,12 +127,6 @@ def _setting(search: SearchResults) -> str:
     ]
     told = f"; fixed: {', '.join(fixed)}" if fixed else ""
     return f"{datasets}; {backbones}{told}; {sampler}; select split, {search.seeds()}"
-
-
-def _choice(search: SearchResults) -> list[Step]:
-    command = search.outcome.command
-    text = "Train the choice again, with every setting that the search had fixed."
-    return [Step(text, command)] if command else []
 
 
 def _state(search: SearchResults) -> str:
@@ -159,3 +153,45 @@ def _troubles(search: SearchResults) -> list[str]:
     elif search.reads:
         lines.append(of_reads(search.reads))
     return [*lines, *search.remarks()]
+
+
+def _evaluation(search: SearchResults) -> Section:
+    """Return what the look at the test split says of the choice.
+
+    Raises:
+        DamagedFileError: a file of it is half-written or foreign.
+    """
+    sweep = load(search.out / EVALUATION)
+    texts = [f"{capital(of_reads(search.reads))}."] if search.reads else []
+    if not (records := _evaluated_records(search, sweep)):
+        return Section("on-test", "On test", [*texts, "No trial of it has ended."])
+    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
+    note += "".join(f" {line}." for line in legend(sweep.flags()))
+    return Section("on-test", "On test", texts, [Table("on-test-rows", note, records)])
+
+
+def _evaluated_records(search: SearchResults, sweep: Sweep) -> list[Record]:
+    fresh: list[Any] = sweep.trials.to_dict("records")
+    trials = search.trials
+    specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
+    believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
+    # The first suggestion of a search is always the method's own settings.
+    for label, number in ((DEFAULTS, 0), (CHOSEN, search.chosen)):
+        is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
+        believed[label] = trials[is_own].to_dict("records")
+    rows = []
+    for each in seen(fresh, believed, search.metrics):
+        flags = [row["flags"] for row in fresh if row["rung_label"] == each.label]
+        spread = stdev(each.test) if len(each.test) > 1 else float("nan")
+        rows.append(
+            {
+                "rung": Cell(signed(each.label, flags)),
+                "metric": Cell(title(each.metric)),
+                "select, searched": number_cell(each.metric, each.searched),
+                "select, fresh seeds": number_cell(each.metric, each.fresh),
+                "test, fresh seeds": number_cell(each.metric, fmean(each.test), spread),
+                "seeds": cell(len(each.test)),
+                "optimism": number_cell(each.metric, each.optimism, signed=True),
+            }
+        )
+    return rows

@@ -8,8 +8,8 @@ from functools import cache
 from analysis.reproduction.overview import Stored, read_all
 from docs.results import IMAGES, PAGE, ROOT, SHIPPED, page
 from tests.support import each, here
-from tune_calib.caches import PACKAGES
 from tune_calib.paths import place
+from tune_calib.results.contents import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 

@@ -16,7 +16,7 @@ from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES, PROGRESS
 
-_PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
+PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 
 # What is made of results, and artifacts, which have names of their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
@@ -93,7 +93,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def _sources() -> Iterator[Path]:
-    for package in _PACKAGES:
+    for package in PACKAGES:
         files = (path for path in (_ROOT / package).rglob("*") if path.is_file())
         # Examples of results are no part of what makes a report.
         yield from sorted(p for p in files if p.suffix not in (".parquet", ".pyc"))

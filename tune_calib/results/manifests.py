@@ -423,26 +423,13 @@ class SearchEvaluated(_Manifest):
     reads: list[Look] = []
 
 
-class DrawnRecord(_Record):
-    """A figure of a report.
-
-    Attributes:
-        made_of: digest of what it shows, and of the program that drew it.
-        files: SHA-256 of each of its files, by name.
-    """
-
-    made_of: str
-    files: dict[str, str]
-
-
 class ReportRecord(_Manifest):
-    """``report.json``: what a report was made of, so that only what changed is made again.
+    """``report.json``: what a report was made of, so that the same one is not made again.
 
     Attributes:
         made_of: digest of the results, the options and the program.
         text: what was printed, part by part, for screens of any width.
         files: SHA-256 of each of its files, by name.
-        figures: those that it has, by name.
     """
 
     file_name = "report.json"
@@ -450,4 +437,3 @@ class ReportRecord(_Manifest):
     made_of: str
     text: list[str | dict[str, Any]]
     files: dict[str, str]
-    figures: dict[str, DrawnRecord]
