@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tabulate import tabulate
+import pandas as pd
 
-from analysis import latex
 from analysis.compare import significance_tables
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.significance import are_rivals
@@ -15,14 +14,14 @@ from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.options import Options
 from analysis.ladder.results import LadderResults
-from analysis.ladder.samples import caption, last_epochs, records
+from analysis.ladder.samples import last_epochs, samples
 from analysis.ladder.sections import page
 from analysis.load import Sweep, load
 from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
 from analysis.page.whereabouts import whereabouts
 from analysis.published import beside
-from analysis.text import texts
+from analysis.tables.render import body, in_files
 from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.paths import Place
@@ -76,9 +75,9 @@ def sweep_of(out: Place, options: Options) -> Sweep:
 
 
 def _printed(sweep: Sweep, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    told = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep)]
-    told += [*recipes.of_heads_below(sweep), *remarks]
-    return Text([*told, *whereabouts(sweep.out, names)])
+    trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
+    told = [*_troubles(sweep), *recipes.of_heads_below(sweep), *remarks]
+    return Text([tables.ladder(sweep), *trained, *told, *whereabouts(sweep.out, names)])
 
 
 def _check_test(sweep: Sweep, test: str | None) -> None:
@@ -120,11 +119,7 @@ def _write_all(
         Paths of the files in the folder, and its figures.
     """
     out = before.folder
-    contents = _ladder_texts(results.sweep)
-    if len(results.intervals):
-        contents["intervals.csv"] = results.intervals.to_csv(index=False)
-    contents |= shift_tables.texts(results.sweep)
-    contents |= {**_sample_texts(results), **_test_texts(results)}
+    contents = _texts(results)
     for name, text in contents.items():
         atomic_write(out / "tables" / name, text.encode())
     # After the tables: a figure that fails hard must not cost them.
@@ -136,49 +131,29 @@ def _write_all(
     return [*files, "report.html"], gallery
 
 
-def _ladder_texts(sweep: Sweep) -> dict[str, str]:
-    """The table of the ladder, and how its rungs were trained, by names of files."""
-    found = {
-        "ladder.md": tables.markdown(sweep),
-        "ladder.tex": tables.latex(sweep),
-        "ladder.csv": ladder_table(sweep).to_csv(index=False),
-    }
-    if told := recipes.render(sweep, "github"):
-        found["ladder.md"] += f"\n{recipes.NOTE}\n\n{told}\n"
-        found["recipes.tex"] = recipes.render(sweep, "latex_booktabs") + "\n"
-        found["recipes.csv"] = recipes.differing(sweep).to_csv(index=False)
-    if below := recipes.of_heads_below(sweep):
-        found["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in below)
-    return found
-
-
-def _sample_texts(results: LadderResults) -> dict[str, str]:
-    """The table of single samples by names of files; none if no method judges them."""
+def _texts(results: LadderResults) -> dict[str, str]:
+    """Every table by name of its file."""
     sweep = results.sweep
-    if results.statistics.empty:
-        return {}
+    contents = in_files(tables.ladder(sweep), ladder_table(sweep))
+    for own in recipes.recipes(sweep):
+        contents["ladder.md"] += f"\n{own.caption}\n\n{body(own)}\n"
+        printed = pd.DataFrame([{h: c.text for h, c in row.items()} for row in own.records])
+        contents |= {n: t for n, t in in_files(own, printed).items() if n != "recipes.md"}
+    if below := recipes.of_heads_below(sweep):
+        contents["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in below)
+    if len(results.intervals):
+        contents["intervals.csv"] = results.intervals.to_csv(index=False)
+    for shift in shift_tables.shift_tables(sweep):
+        contents |= in_files(shift_tables.table(sweep, shift), shift_tables.means(sweep, shift))
     last = last_epochs(sweep, results.statistics)
-    if last.empty:
-        return {}
-    rows, told = records(last), caption(sweep, last)
-    body = tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True)
-    label = latex.label_of("samples", sweep.manifest.dataset)
-    return {
-        "samples.md": f"{body}\n\n{told}\n",
-        "samples.tex": f"{latex.render(latex.of_records(rows, told, label))}\n",
-        "samples.csv": last.to_csv(index=False),
-    }
-
-
-def _test_texts(results: LadderResults) -> dict[str, str]:
-    """The verdicts on methods side by side by names of files; none of a ladder."""
-    if not results.verdicts:
-        return {}
-    told = "\n\n".join(significance_tables.markdown(verdict) for verdict in results.verdicts)
-    return {
-        "significance.md": f"{told}\n",
-        "significance.csv": f"{significance_tables.csv(results.verdicts[0])}\n",
-    }
+    for own in samples(sweep, last):
+        contents |= in_files(own, last)
+    if results.verdicts:
+        views = [significance_tables.view(verdict) for verdict in results.verdicts]
+        told = "\n\n".join(view.render("markdown") for view in views)
+        contents["significance.md"] = f"{told}\n"
+        contents["significance.csv"] = f"{views[0].render('csv')}\n"
+    return contents
 
 
 def _troubles(sweep: Sweep) -> list[str]:

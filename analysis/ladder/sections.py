@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from analysis.compare.regime import regime_of
-from analysis.ladder import page_tables as tables
-from analysis.ladder.recipes import of_heads_below
+from analysis.compare.significance_tables import for_page
+from analysis.ladder import shift_tables, tables
+from analysis.ladder.recipes import of_heads_below, recipes
 from analysis.ladder.results import LadderResults
+from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
@@ -58,16 +60,18 @@ def _state(sweep: Sweep) -> str:
 def _sections(results: LadderResults, gallery: Gallery) -> list[Section]:
     sweep = results.sweep
     results_tables = [
-        tables.ladder(sweep), *tables.drawn_intervals(sweep), *tables.recipes(sweep)
+        tables.ladder(sweep).without_blank(), *tables.drawn_intervals(sweep), *recipes(sweep)
     ]  # fmt: skip
+    shifts = [shift_tables.table(sweep, shift) for shift in shift_tables.shift_tables(sweep)]
+    judged = samples(sweep, last_epochs(sweep, results.statistics))
     plan = [tables.plan(sweep), *tables.unfinished(sweep)]
     trials = [tables.trials(sweep), *tables.intervals(results.intervals)]
     return [
         Section("results", "Results", tables=results_tables),
-        Section("shift", "Under shift", tables=tables.shifts(sweep)),
+        Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-        Section("significance", "Significance", tables=tables.significance(results.verdicts)),
-        Section("single-samples", "Single samples", tables=tables.single_samples(results)),
+        Section("significance", "Significance", tables=for_page(results.verdicts)),
+        Section("single-samples", "Single samples", tables=judged),
         Section("plan", "Plan and what was done", tables=plan),
         Section("trials", "Trials", tables=trials),
         Section("settings", "Settings", tables=tables.rung_settings(sweep)),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.figure import Figure
+from analysis.tables.render import from_plain, to_plain
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import Place
@@ -84,7 +85,7 @@ class Kept:
         """What was printed, if the report is whole and would be the same again."""
         if self.record is None or self.basis.digest != self.record.made_of:
             return None
-        return Text.of(self.record.text) if self._are_whole(self.record.files) else None
+        return from_plain(self.record.text) if self._are_whole(self.record.files) else None
 
     def holds(self, figure: Figure[Any], paths: Sequence[Path]) -> bool:
         """Whether the files of a figure are whole and would be the same again."""
@@ -119,7 +120,7 @@ class Kept:
             if (own := self.basis.of_figure(figure)) is not None
         }
         record = ReportRecord(
-            version=VERSION, made_of=made_of, text=text.plain(), files=whole, figures=figures
+            version=VERSION, made_of=made_of, text=to_plain(text), files=whole, figures=figures
         )
         record.write(self.folder)
 

@@ -17,7 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.page.figures import Picture
-from analysis.page.table import Table, marked
+from analysis.tables.render import marked
+from analysis.tables.table import Table
 from tune_calib.console import printable
 
 

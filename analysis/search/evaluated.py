@@ -6,8 +6,8 @@ from typing import Any
 
 from analysis.load import Sweep, load
 from analysis.page.page import Link
-from analysis.page.table import Table
 from analysis.search.load import SearchResults
+from analysis.tables.table import Table
 from analysis.text import Cell, Record, capital, cell, number_cell, title
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.selection import (

@@ -1,9 +1,9 @@
 """The files of a search's report: tables, figures, the page; and the text that is printed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from analysis import latex
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
 from analysis.page.environment import environment, steps
@@ -11,10 +11,12 @@ from analysis.page.figures import Gallery, draw_all, in_order
 from analysis.page.kept import Kept
 from analysis.page.page import Section, Step, render
 from analysis.page.whereabouts import whereabouts
-from analysis.search import tables as search_tables
+from analysis.search import tables
 from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
-from analysis.text import text_table, texts
+from analysis.tables.latex import latex
+from analysis.tables.render import markdown
+from analysis.tables.table import Table
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
 from tune_calib.results.selection import of_reads
@@ -46,10 +48,9 @@ def write_files(out: Place, before: Kept) -> str:
 
 
 def _printed(search: SearchResults, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    rows = texts(search_tables.best_rows(search))
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
-        text_table(rows, is_main=True),
+        tables.best(search).bare,
         *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
         *remarks,
@@ -73,7 +74,6 @@ def _write_all(search: SearchResults, before: Kept) -> tuple[list[str], Gallery]
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
-    tables = search_tables.page_tables(search)
     on_test = evaluated(search)
     return render(
         title=f"Search of {search.method}",
@@ -82,12 +82,12 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         state=_state(search),
         troubles=_troubles(search),
         sections=[
-            Section("results", "Results", tables=[tables["best"]]),
+            Section("results", "Results", tables=[_in_page(tables.best(search))]),
             Section("on-test", "On test", on_test.texts, on_test.tables),
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section("settings", "Settings", tables=[tables["importance"]]),
-            Section("robustness", "How wrong one may be", tables=[tables["share"]]),
-            Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
+            Section("settings", "Settings", tables=[_in_page(tables.importance(search))]),
+            Section("robustness", "How wrong one may be", tables=[_in_page(tables.share(search))]),
+            Section("suggestions", "Suggestions", tables=[_in_page(tables.suggestions(search))]),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
         steps=[*steps(search.trials, "\n".join(search.commands), []), *_choice(search)],
@@ -96,18 +96,16 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     )
 
 
+def _in_page(table: Table) -> Table:
+    """The table under a key that no figure of the page has."""
+    return replace(table, key=f"{table.key}-rows")
+
+
 def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
-    notes = search_tables.notes(search)
-    rows = {
-        "best": search_tables.best_rows(search),
-        "importance": search_tables.importance_rows(search),
-        "share": search_tables.share_rows(search),
-    }
     contents = {"suggestions.csv": search.table().to_csv(index=False)}
-    for name, records in rows.items():
-        contents[f"{name}.md"] = search_tables.markdown(records, notes[name])
-        label = latex.label_of("search", search.method, name)
-        contents[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
+    for table in (tables.best(search), tables.importance(search), tables.share(search)):
+        contents[f"{table.key}.md"] = f"{markdown(table)}\n"
+        contents[f"{table.key}.tex"] = f"{latex(table)}\n"
     for name, text in contents.items():
         atomic_write(folder / name, text.encode())
     return [folder / name for name in contents]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.tables.render import from_plain, to_plain
 from tune_calib.caches import cache_folder
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, as_option
@@ -96,7 +97,7 @@ def _is_told(asked: Path) -> bool:
     from analysis.ladder.report import write_report
 
     for said in record.said:
-        text = write_report(Path(said.report)) if said.report else Text.of(said.text)
+        text = write_report(Path(said.report)) if said.report else from_plain(said.text)
         echo(as_option(shown(text or "")))
     return True
 
@@ -115,7 +116,7 @@ def _keep(asked: Path, ended: Finished) -> None:
     if left is None or not ended.is_told_by_words:
         return
     said = [
-        SaidRecord(text=(each if isinstance(each, Text) else Text([each])).plain())
+        SaidRecord(text=to_plain(each if isinstance(each, Text) else Text([each])))
         if isinstance(each, str)
         else SaidRecord(report=str(each))
         for each in ended.said

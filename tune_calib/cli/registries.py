@@ -1,6 +1,5 @@
 """The commands that say what is registered."""
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic
 import typer
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
+from analysis.tables.render import View
+from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
@@ -173,28 +174,15 @@ def list_(
     if what not in _LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
     entries = _LISTS[what].entries(name)
-    if form == "json":
-        console.echo(json.dumps(entries, indent=1))
+    rows = [_printed(each) for each in (_space_rows(entries) if what == "spaces" else entries)]
+    if form == "plain" and name is not None and what != "spaces":
+        told = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
+        console.echo("\n\n".join(told))
         return
-    is_space = what == "spaces"
-    rows = [_printed(entry) for entry in (_space_rows(entries) if is_space else entries)]
-    console.echo(_markdown(rows) if form == "markdown" else _plain(rows, what, name))
-
-
-def _markdown(rows: list[dict[str, str]]) -> str:
-    from tabulate import tabulate
-
-    kept = [{k: v for k, v in row.items() if k not in _WIDE and k != "url"} for row in rows]
-    return str(tabulate(kept, headers="keys", tablefmt="github", disable_numparse=True))
-
-
-def _plain(rows: list[dict[str, str]], what: str, name: str | None) -> str:
-    """A table for the screen; of one entry all that is known, a line each."""
-    if name is not None and what != "spaces":
-        return "\n\n".join(console.entries({k: v for k, v in row.items() if v}) for row in rows)
-    heads = [head for head in (rows[0] if rows else {}) if head != "url"]
-    cells = [[row[head] for head in heads] for row in rows]
-    return console.shown(console.Text([console.Table(heads, cells, is_main=True)]))
+    left_out = {"url", *(_WIDE if form == "markdown" else ())}
+    heads = [head for head in (rows[0] if rows else {}) if head not in left_out]
+    table = table_of(heads, [[row[head] for head in heads] for row in rows])
+    console.echo(console.shown(View([table], entries).render(form)))
 
 
 def explain(

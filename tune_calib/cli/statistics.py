@@ -13,6 +13,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.metrics import rankable_metrics
 
 if TYPE_CHECKING:
+    from analysis.tables.render import View
     from tune_calib.paths import Place
 
 Metric = Annotated[
@@ -80,18 +81,14 @@ def ranks(
     form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
     given, folders = _of_latex(form, caption, label), _opened(dirs, published)
 
-    from analysis.compare.rank_tables import RENDERERS, latex
+    from analysis.compare.rank_tables import view
     from analysis.compare.ranks import collect, rank
     from analysis.tidy import choose, parted
 
     metric, split = parted(metric, split)
     found = collect(folders, published, metric, split)
     chosen = choose(found.frame, **_wanted(where or []))
-    table = rank(chosen, metric, ranking, found.notes, found.titles)
-    if form in ("json", "csv"):  # the other formats tell the notes in their caption
-        for note in table.notes:
-            echo(note, err=True)
-    echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
+    _print(view(rank(chosen, metric, ranking, found.notes, found.titles)), form, given)
 
 
 def averages(
@@ -121,7 +118,7 @@ def averages(
 
     from analysis import style
     from analysis.compare.averages import average
-    from analysis.compare.averages_tables import RENDERERS, draw, latex
+    from analysis.compare.averages_tables import draw, view
     from analysis.compare.ranks import collect
     from analysis.tidy import choose, parted
 
@@ -134,10 +131,7 @@ def averages(
         found = collect(folders, published, name, of_split)
         collected[name] = found._replace(frame=choose(found.frame, **wanted))
     table = average(collected)
-    if form == "csv":  # the other formats tell the notes
-        for note in table.notes:
-            echo(note, err=True)
-    echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
+    _print(view(table), form, given)
     if figure is not None:
         style.apply()
         drawn = draw(table)
@@ -175,7 +169,7 @@ def significance(
     from analysis.compare.diagram import draw_critical_difference
     from analysis.compare.ranks import collect, rank
     from analysis.compare.significance import judge
-    from analysis.compare.significance_tables import RENDERERS, latex
+    from analysis.compare.significance_tables import view
     from analysis.load import load
     from analysis.tidy import check_metric, default_split, parted
 
@@ -189,7 +183,7 @@ def significance(
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
-    echo(shown(latex(verdict, **given) if given else RENDERERS[form](verdict)))
+    _print(view(verdict), form, given)
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)
@@ -231,14 +225,17 @@ def diff(
     given, (left, right) = _of_latex(form, caption, label), _opened([first, second], None)
 
     from analysis.compare.difference import difference
-    from analysis.compare.difference_tables import RENDERERS, latex, sentences
+    from analysis.compare.difference_tables import view
     from analysis.load import load
 
-    found = difference(load(left), load(right), metric or (), split)
-    if form == "csv":  # the other formats tell the notes
-        for note in sentences(found):
+    _print(view(difference(load(left), load(right), metric or (), split)), form, given)
+
+
+def _print(view: "View", form: str, given: dict[str, str]) -> None:
+    if form == "csv" or (form == "json" and isinstance(view.content, list)):
+        for note in view.notes:  # the other formats have them
             echo(note, err=True)
-    echo(shown(latex(found, **given) if given else RENDERERS[form](found)))
+    echo(shown(view.render(form, **given)))
 
 
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
