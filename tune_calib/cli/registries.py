@@ -1,5 +1,6 @@
 """The commands that say what is registered."""
 
+import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -200,9 +201,22 @@ def explain(
         tune-calib explain mac_cal
         tune-calib explain decoupling
     """
-    from tune_calib.cli.explained import explained
+    from tune_calib.spec.describe import describe
 
-    console.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
+    text = describe(name)
+    console.echo(format_markdown(text, min(100, shutil.get_terminal_size().columns)))
+
+
+def format_markdown(text: str, width: int) -> str:
+    """Return Markdown as it reads in a terminal."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    page = Console(file=io.StringIO(), width=width)
+    with page.capture() as shown:
+        # An address between brackets would stand there twice.
+        page.print(Markdown(re.sub(r"<(https?://[^>]+)>", r"\1", text), hyperlinks=False))
+    return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
 
 def cite(

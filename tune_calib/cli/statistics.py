@@ -1,10 +1,14 @@
 """Commands that read results and print. The imports stand inside, as in ``cli``."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.tables.render import View
+from tune_calib.cli.added_options import with_options
 from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
@@ -13,7 +17,6 @@ from tune_calib.errors import UserError
 from tune_calib.spec.metrics import rankable_metrics
 
 if TYPE_CHECKING:
-    from analysis.tables.render import View
     from tune_calib.paths import Place
 
 Metric = Annotated[
@@ -38,24 +41,46 @@ Where = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN=VALUE", help="of the rows that count; repeatable"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="for programs", rich_help_panel=FORMATS)]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page", rich_help_panel=FORMATS)]
-AsLatex = Annotated[bool, typer.Option("--latex", help="booktabs", rich_help_panel=FORMATS)]
-Caption = Annotated[
+
+
+_FORMATS: dict[str, Any] = {
+    name: (Annotated[bool, typer.Option(f"--{name}", help=told, rich_help_panel=FORMATS)], False)
+    for name, told in {
+        "json": "for programs",
+        "markdown": "for a page",
+        "latex": "booktabs",
+        "csv": "fractions, a row a method (and column)",
+        "html": "a table element",
+    }.items()
+}
+_Caption = Annotated[
     str | None,
     typer.Option(help="of the --latex table", show_default="its own", rich_help_panel=FORMATS),
 ]
-Label = Annotated[
+_Label = Annotated[
     str | None,
     typer.Option(help="of the --latex table, e.g. tab:ranks", rich_help_panel=FORMATS),
 ]
-AsCsv = Annotated[
-    bool,
-    typer.Option("--csv", help="fractions, a row a method (and column)", rich_help_panel=FORMATS),
-]
-AsHtml = Annotated[bool, typer.Option("--html", help="a table element", rich_help_panel=FORMATS)]
 
 
+def _in_formats(command: Callable[..., View]) -> Callable[..., None]:
+    """A command that prints what it gives in the format that is asked for."""
+
+    @functools.wraps(command)
+    def run(caption: str | None, label: str | None, **options: Any) -> None:
+        # Before the imports, which take a while: a wrong option is told at once.
+        form = one_format(**{name: options.pop(name) for name in _FORMATS})
+        given = _of_latex(form, caption, label)
+        view = command(**options)
+        if form == "csv" or (form == "json" and isinstance(view.content, list)):
+            for note in view.notes:  # the other formats have them
+                echo(note, err=True)
+        echo(shown(view.render(form, **given)))
+
+    return with_options(run, command, **_FORMATS, caption=(_Caption, None), label=(_Label, None))
+
+
+@_in_formats
 def ranks(
     dirs: Dirs = None,
     published: Published = None,
@@ -63,23 +88,14 @@ def ranks(
     ranking: Annotated[str, typer.Option(help="competition or average")] = "competition",
     split: Split = None,
     where: Where = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    as_html: AsHtml = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
 
     Examples:
         tune-calib ranks runs/cifar10 runs/cifar100 --metric ece --latex
         tune-calib ranks --published fedlas/table1 --where dataset=cifar10
     """
-    # Before the imports, which take a while: a wrong option is told at once.
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
-    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
+    folders = _opened(dirs, published)
 
     from analysis.compare.rank_tables import view
     from analysis.compare.ranks import collect, rank
@@ -88,9 +104,10 @@ def ranks(
     metric, split = parted(metric, split)
     found = collect(folders, published, metric, split)
     chosen = choose(found.frame, **_wanted(where or []))
-    _print(view(rank(chosen, metric, ranking, found.notes, found.titles)), form, given)
+    return view(rank(chosen, metric, ranking, found.notes, found.titles))
 
 
+@_in_formats
 def averages(
     dirs: Dirs = None,
     published: Published = None,
@@ -100,21 +117,14 @@ def averages(
     split: Split = None,
     where: Where = None,
     figure: Annotated[Path | None, typer.Option(help="folder for the bars of ECE")] = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Average metrics over (data set, backbone) columns, a row a method.
 
     Examples:
         tune-calib averages runs/cifar10 runs/cifar100 --metric accuracy,ece,nll
         tune-calib averages runs/cifar10 runs/cifar100 --figure figures
     """
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
+    folders = _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.averages import average
@@ -131,15 +141,16 @@ def averages(
         found = collect(folders, published, name, of_split)
         collected[name] = found._replace(frame=choose(found.frame, **wanted))
     table = average(collected)
-    _print(view(table), form, given)
     if figure is not None:
         style.apply()
         drawn = draw(table)
         if drawn is None:
             raise UserError("no figure: it shows o_ece and u_ece, and --metric lacks one")
         style.save(drawn, figure, "averages")
+    return view(table)
 
 
+@_in_formats
 def significance(
     dirs: Dirs = None,
     published: Published = None,
@@ -148,21 +159,14 @@ def significance(
     baseline: Annotated[str | None, typer.Option(help="what wilcoxon and t compare with")] = None,
     split: Split = None,
     figure: Annotated[Path | None, typer.Option(help="folder for friedman's diagram")] = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Carry a declared test out: over the seeds of one sweep, else over the columns of several.
 
     Examples:
         tune-calib significance runs/compare --test wilcoxon --baseline ce
         tune-calib significance --published fedlas/table1 --test friedman --figure figures
     """
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
+    folders = _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
@@ -183,13 +187,13 @@ def significance(
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
-    _print(view(verdict), form, given)
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)
         if drawn is None:
             raise UserError("no diagram: only --test friedman with a p-value has one")
         style.save(drawn, figure, "critical_difference")
+    return view(verdict)
 
 
 def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
@@ -201,6 +205,7 @@ def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
     return [opened(each) if published is None else place(each) for each in dirs or []]
 
 
+@_in_formats
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a sweep")],
     second: Annotated[str, typer.Argument(metavar="B", help="of the sweep that is held against A")],
@@ -208,34 +213,20 @@ def diff(
         list[str] | None, typer.Option(help="of the table; default: accuracy, ece, nll")
     ] = None,
     split: Split = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Hold two sweeps against each other: rungs of one name, seeds matched, B minus A.
 
     Examples:
         tune-calib diff runs/first runs/second
         tune-calib diff runs/first runs/second --metric ece --latex
     """
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, (left, right) = _of_latex(form, caption, label), _opened([first, second], None)
+    left, right = _opened([first, second], None)
 
     from analysis.compare.difference import difference
     from analysis.compare.difference_tables import view
     from analysis.load import load
 
-    _print(view(difference(load(left), load(right), metric or (), split)), form, given)
-
-
-def _print(view: "View", form: str, given: dict[str, str]) -> None:
-    if form == "csv" or (form == "json" and isinstance(view.content, list)):
-        for note in view.notes:  # the other formats have them
-            echo(note, err=True)
-    echo(shown(view.render(form, **given)))
+    return view(difference(load(left), load(right), metric or (), split))
 
 
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
