@@ -4,14 +4,10 @@ Percent appears only here. What is ranked, marked or sorted is the number of a c
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import pandas as pd
-
-from tune_calib.console import Table
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, format_value
 
 # How the best (1) and the second (2) of a column look, by the kind of text.
 MARKS = {
@@ -56,29 +52,17 @@ Record = dict[str, Cell]  # a row, its cells by the heads of their columns
 
 
 def cell(value: object) -> Cell:
-    """The cell of a text or a plain number; ``-`` for None, NaN and the like."""
+    """The cell of a text or a plain number; ``-`` for None, NaN and the like; a cell stays."""
+    if isinstance(value, Cell):
+        return value
     if isinstance(value, str):
         return Cell(value)
-    if pd.isna(value):  # type: ignore[call-overload]  # any object may stand in a data frame
+    # None, NaN, and the same of pandas, which lists do without.
+    if str(value) in ("None", "nan", "NaT", "<NA>"):
         return NOTHING
     # NumPy's whole numbers are no Python ones, but can do as much; a truth value is no number.
     is_number = hasattr(value, "__float__") and not isinstance(value, bool)
     return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
-
-
-def texts(records: Sequence[Record]) -> list[dict[str, str]]:
-    """The rows as they are printed where nothing is marked."""
-    return [{head: cell.text for head, cell in record.items()} for record in records]
-
-
-def text_table(rows: Sequence[Mapping[str, str]], **how: Any) -> Table:
-    """A table for a terminal.
-
-    Args:
-        rows: at least one; texts by the heads of their columns.
-        how: further attributes of ``console.Table``.
-    """
-    return Table(list(rows[0]), [list(row.values()) for row in rows], **how)
 
 
 def number(metric: str, value: float, signed: bool = False) -> str:
@@ -101,6 +85,13 @@ def number_cell(
         return NOTHING
     spread = "" if math.isnan(sd) else f" ± {number(metric, sd)}"
     return Cell(f"{number(metric, value, signed)}{spread}", rounded(metric, value), rank)
+
+
+def unit_cell(metric: str, value: float, sd: float = math.nan) -> Cell:
+    """The cell of a value and its spread, each with its unit, where rows are of several metrics."""
+    spread = "" if math.isnan(sd) else f" ± {format_value(metric, sd)}"
+    text = f"{format_value(metric, value)}{spread}"
+    return NOTHING if math.isnan(value) else Cell(text, rounded(metric, value))
 
 
 def span_cell(metric: str, low: float, high: float, signed: bool = False) -> Cell:
@@ -132,6 +123,11 @@ def measured_cell(value: float) -> Cell:
         return NOTHING
     text = f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
     return Cell(text, float(text))
+
+
+def ranks_of(metric: str, values: Iterable[float]) -> dict[float, int]:
+    """Ranks of the best (1) and the second (2) values of a metric, by ``rounded``."""
+    return best_two((rounded(metric, value) for value in values), METRICS[metric].direction)
 
 
 def best_two(values: Iterable[float], direction: str | None) -> dict[float, int]:

@@ -8,15 +8,17 @@ import pytest
 
 from analysis.ladder import tables
 from analysis.load import load
+from analysis.tables.render import from_plain, to_plain
+from analysis.tables.table import Table
+from analysis.tables.terminal import column_key
+from analysis.text import Cell
 from tests.support import each
 from tune_calib.cli.added_options import of_user
 from tune_calib.console import (
     WIDE,
     Prose,
     Screen,
-    Table,
     Text,
-    column_key,
     entries,
     shown,
     shown_on,
@@ -32,7 +34,7 @@ WIDTHS = [60, 80, 100, 120, 200]
 @pytest.fixture(scope="module")
 def ladder() -> Text:
     """The table of a real ladder, with a caption of many sentences."""
-    return Text(tables.printed(load(place("analysis/example/ladder"))))
+    return Text([tables.ladder(load(place("analysis/example/ladder")))])
 
 
 def random_table(seed: int) -> Table:
@@ -44,7 +46,12 @@ def random_table(seed: int) -> Table:
     count = chance.randint(2, 12)
     heads = [f"h{number} {words(3)}" for number in range(count)]
     rows = [[words(12 if i % 3 == 1 else 2) for i in range(count)] for _ in range(4)]
-    return Table(heads, rows, first=chance.sample(heads, 2), rules=[2])
+    return table(heads, rows, first=chance.sample(heads, 2), rules={2: ""})
+
+
+def table(heads, rows, **others) -> Table:
+    records = [dict(zip(heads, map(Cell, row), strict=True)) for row in rows]
+    return Table("key", "", records, **others)
 
 
 def on(text: str, width: int | None, *columns: str) -> str:
@@ -85,9 +92,9 @@ def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
 def test_without_a_screen_everything_stands_on_lines_of_its_own(ladder):
     table = ladder.parts[0]
     assert shown(ladder) == str(ladder) == on(ladder, None)
-    for row in table.rows:
-        (line,) = [line for line in str(ladder).splitlines() if line.startswith(f"{row[0]} ")]
-        assert all(cell in line for cell in row)
+    for name, *cells in table.rows:
+        (line,) = [line for line in str(ladder).splitlines() if line.startswith(f"{name.text} ")]
+        assert all(cell.marked("plain") in line for cell in cells)
 
 
 def test_columns_are_chosen_by_name_whatever_the_width(ladder):
@@ -108,8 +115,8 @@ def test_a_column_that_is_not_there_is_refused(ladder):
 
 
 def test_only_the_main_table_takes_the_columns_that_are_asked_for():
-    other = Table(["a", "b"], [["1", "2"]])
-    main = Table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
+    other = table(["a", "b"], [["1", "2"]])
+    main = table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
     told = on(Text([other, main]), 80, "e")
     assert re.search(r"a +b", told)
     assert re.search(r"c +e", told)
@@ -129,13 +136,13 @@ def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
 
 
 def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
-    record = ReportRecord(version=VERSION, made_of="x", text=ladder.plain(), files={}, figures={})
+    record = ReportRecord(version=VERSION, made_of="x", text=to_plain(ladder), files={}, figures={})
     record.write(tmp_path)
-    again = Text.of(ReportRecord.read(tmp_path).text)
+    again = from_plain(ReportRecord.read(tmp_path).text)
     assert again == ladder
     assert again.parts == ladder.parts
     assert on(again, 80) == on(ladder, 80) != str(ladder)
-    assert Text.of([{"heads": ["a"]}]) is None
+    assert from_plain([{"heads": ["a"]}]) is None
 
 
 def test_an_entry_is_told_a_line_a_key():

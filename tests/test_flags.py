@@ -11,11 +11,13 @@ from analysis.compare import rank_tables, significance, significance_tables
 from analysis.compare.blocks import over_seeds
 from analysis.compare.friedman import friedman
 from analysis.compare.ranks import collect, rank
-from analysis.ladder import page_tables, tables
+from analysis.ladder import tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.report import write_report
-from analysis.latex_text import escape
 from analysis.load import load
+from analysis.tables.latex import latex
+from analysis.tables.latex_text import escape
+from analysis.tables.render import markdown
 from tests import fake_results
 from tests.support import each, small_spec
 from tests.tuning.search.support import row as searched
@@ -154,7 +156,7 @@ def test_rows_of_before_there_were_flags_are_read(tmp_path):
         write_file(tmp_path, path.stem, "trials", table.drop_columns(["flags"]))
     sweep = load(tmp_path)
     assert sweep.flags() == []
-    assert not any(flag.sign in tables.markdown(sweep) for flag in FLAGS.values())
+    assert not any(flag.sign in markdown(tables.ladder(sweep)) for flag in FLAGS.values())
 
 
 # --- tables
@@ -173,7 +175,7 @@ def out(tmp_path_factory, flag):
     return out
 
 
-RENDERED = {"markdown": tables.markdown, "plain": tables.console_table, "latex": tables.latex}
+RENDERED = {"markdown": markdown, "plain": str, "latex": latex}
 
 
 def line_of(text, label):
@@ -183,14 +185,14 @@ def line_of(text, label):
 @each("name", FLAGS)
 def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, flags={3: name})
-    text, flag = tables.markdown(load(tmp_path)), FLAGS[name]
+    text, flag = markdown(tables.ladder(load(tmp_path))), FLAGS[name]
     assert f"control {flag.sign} " in line_of(text, "control")
     assert f"{flag.sign} {flag.name} (1 trial): {flag.meaning}" in text
 
 
 @each("kind", RENDERED)
 def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
-    text = RENDERED[kind](load(out))
+    text = RENDERED[kind](tables.ladder(load(out)))
     shown = escape if kind == "latex" else str
     assert f"control {shown(flag.sign)} " in line_of(text, "control")
     assert shown(f"{flag.sign} {flag.name} (1 trial): {flag.meaning}") in text
@@ -214,9 +216,9 @@ def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
     for name in ("ladder.md", "significance.md"):
         assert f"control {flag.sign}" in (out / "tables" / name).read_text()
     sweep = load(out)
-    for table in (page_tables.ladder(sweep), page_tables.plan(sweep)):
+    for table in (tables.ladder(sweep), tables.plan(sweep)):
         assert f"control {flag.sign}" in {record["rung"].text for record in table.records}
-    told = page_tables.trials(sweep)
+    told = tables.trials(sweep)
     assert [r["flags"].text for r in told.records if r["rung"].text == "control"].count(
         flag.name
     ) == 1
@@ -230,7 +232,7 @@ def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
     assert 'id="friedman"' not in (tmp_path / "report.html").read_text()
 
 
-@each("kind", [kind for kind in rank_tables.RENDERERS if kind != "csv"])
+@each("kind", ["plain", "markdown", "latex", "html", "json"])
 def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
@@ -238,7 +240,7 @@ def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
     is_chance = flag.name == CHANCE
     assert (table.summary["mean_rank"]["control"] == last) == is_chance
     assert (table.summary["wins"]["control"] == 0) == is_chance
-    text = rank_tables.RENDERERS[kind](table)
+    text = rank_tables.view(table).render(kind)
     if kind == "json":
         assert [entry["method"] for entry in json.loads(text)][-1 if is_chance else 0] == "control"
         return
@@ -251,7 +253,7 @@ def test_ranks_where_all_are_at_chance_have_no_winner(tmp_path):
     fake_results.write(tmp_path, flags=dict.fromkeys(range(4), CHANCE))
     table = rank(collect([tmp_path], None, "ece")[0], "ece")
     assert table.summary["wins"].tolist() == [0] * 4
-    assert "**" not in rank_tables.markdown(table)
+    assert "**" not in rank_tables.view(table).render("markdown")
 
 
 def test_friedman_leaves_out_what_is_at_chance(out, flag):
@@ -260,7 +262,7 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
     assert ("control" in result.ranks) is (flag.name != CHANCE)
     assert ("left out, at chance: control" in result.notes) is (flag.name == CHANCE)
     standing = significance.judge(matched, "wilcoxon", "vanilla")
-    text = significance_tables.plain(standing)
+    text = significance_tables.view(standing).render("plain")
     assert text.count(f"control {flag.sign}") == 2
     assert f"{flag.sign} {flag.name} (1 trial): " in text
 

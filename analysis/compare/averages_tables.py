@@ -1,20 +1,16 @@
-"""Renderers of averages over columns (plain text, Markdown, LaTeX, CSV, JSON), and their figure."""
+"""The table of averages over columns, and their figure."""
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
-from tabulate import tabulate
 
 from analysis import style
 from analysis.compare.averages import Averages
-from analysis.latex import Table as LatexTable
-from analysis.latex import label_of, latex_cell, render
-from analysis.text import Cell, Record, best_two, number_cell, rounded, title
-from tune_calib import console
-from tune_calib.spec.metrics import METRICS
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import BEST, Table
+from analysis.text import Cell, Record, number_cell, ranks_of, rounded, title
 from tune_calib.spec.names import signed
 from tune_calib.text import counted
 
@@ -22,80 +18,34 @@ _PARTS = ("o_ece", "u_ece")  # together the ECE
 _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
 
 
-def records(averages: Averages) -> list[Record]:
+def view(averages: Averages) -> View:
     """One row a method, best and second of each metric marked."""
     values: Any = averages.values.to_dict()
     methods = list(averages.values.index)
     rows: list[Record] = [{"method": Cell(_label(averages, method))} for method in methods]
     for metric, means in values.items():
         may_win = [method for method in methods if method not in averages.at_chance]
-        numbers = (rounded(metric, means[method]) for method in may_win)
-        best = best_two(numbers, METRICS[metric].direction)
+        best = ranks_of(metric, (means[method] for method in may_win))
         for method, row in zip(methods, rows, strict=True):
             rank = best.get(rounded(metric, means[method]), 0) if method in may_win else 0
             row[title(metric)] = number_cell(metric, means[method], rank=rank)
-    return rows
+    caption = f"{_reading(averages)} {BEST}"
+    table = Table("averages", caption, rows, label=label_of("averages"), is_main=True)
+    # JSON has no NaN: Python would write one that other programs cannot read.
+    means = averages.values.astype(object).where(averages.values.notna(), None).to_dict("index")
+    content = {"columns": averages.columns, "means": means, "notes": averages.notes}
+    long = averages.values.rename_axis("method").reset_index()
+    long = long.melt(id_vars="method", var_name="metric", value_name="mean")
+    frame = long.assign(columns=len(averages.columns))
+    return View([table], content, frame, averages.notes)
 
 
-def reading(averages: Averages) -> str:
+def _reading(averages: Averages) -> str:
     """What the numbers are means of, and what is left out."""
     kind = "printed in" if averages.is_published else "each the mean over the trials of sweep"
     columns = ", ".join(averages.columns)
     told = f"Mean over {counted(len(averages.columns), 'column')} ({columns}), {kind} "
     return " ".join([f"{told}{averages.source}.", *(f"{note}." for note in averages.notes)])
-
-
-def plain(averages: Averages) -> str:
-    """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    heads, lines = _cells(averages, "plain")
-    body = console.Table(heads, lines, is_main=True)
-    return console.Text([body, console.Prose(f"{reading(averages)} * best, ' second.")])
-
-
-def markdown(averages: Averages) -> str:
-    """The table in Markdown, best bold, second underlined."""
-    heads, lines = _cells(averages, "markdown")
-    # tabulate would read the cells as numbers and print 4.50 as 4.5.
-    body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
-    return f"{body}\n\n{reading(averages)} Best bold, second underlined."
-
-
-def _cells(averages: Averages, kind: str) -> tuple[list[str], list[list[str]]]:
-    """Heads, and the cells of each row as marked in a kind of text."""
-    rows = records(averages)
-    return list(rows[0]), [[cell.marked(kind) for cell in row.values()] for row in rows]
-
-
-def latex(averages: Averages, caption: str | None = None, label: str | None = None) -> str:
-    """The table in LaTeX (booktabs)."""
-    rows = records(averages)
-    content = LatexTable(
-        heads=list(rows[0]),
-        rows=[[latex_cell(cell) for cell in row.values()] for row in rows],
-        caption=caption or f"{reading(averages)} Best bold, second underlined.",
-        label=label or label_of("averages"),
-    )
-    return render(content)
-
-
-def csv(averages: Averages) -> str:
-    """One row a (method, metric): mean and the number of columns; fractions."""
-    means = averages.values.rename_axis("method").reset_index()
-    long = means.melt(id_vars="method", var_name="metric", value_name="mean")
-    table = long.assign(columns=len(averages.columns))
-    return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
-
-
-def json_object(averages: Averages) -> str:
-    """One object: the columns that count, the means of each method, and the notes."""
-    # JSON has no NaN: Python would write one that other programs cannot read.
-    means = averages.values.astype(object).where(averages.values.notna(), None)
-    content = {
-        "columns": averages.columns,
-        "means": means.to_dict("index"),
-        "notes": averages.notes,
-    }
-    return json.dumps(content, indent=1)
 
 
 def draw(averages: Averages) -> Drawing | None:
@@ -125,12 +75,3 @@ def draw(averages: Averages) -> Drawing | None:
 
 def _label(averages: Averages, method: str) -> str:
     return signed(method, averages.flags.get(method, []))
-
-
-RENDERERS: dict[str, Callable[[Averages], str]] = {
-    "plain": plain,
-    "markdown": markdown,
-    "latex": latex,
-    "csv": csv,
-    "json": json_object,
-}

@@ -1,21 +1,18 @@
-"""Renderers of a difference of two sweeps: plain text, Markdown, LaTeX, CSV and JSON."""
+"""The tables of a difference of two sweeps."""
 
 import json
-from collections.abc import Callable
-from typing import Any
-
-from tabulate import tabulate
 
 from analysis.compare.difference import Difference
 from analysis.compare.paired import MIN_PAIRS
-from analysis.latex import label_of, of_records, render
-from analysis.text import Cell, Record, cell, full_stops, number_cell, span_cell, texts, title
-from tune_calib.console import Part, Prose, Table, Text
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import Table
+from analysis.text import Cell, cell, full_stops, number_cell, span_cell, title
 
 
-def rows(found: Difference) -> list[Record]:
-    """A row a (rung, metric)."""
-    return [
+def view(found: Difference) -> View:
+    """A row a (rung, metric), then, where there are some, a row a setting that changed."""
+    records = [
         {
             "rung": Cell(row["rung"]),
             "metric": Cell(title(row["metric"])),
@@ -28,17 +25,25 @@ def rows(found: Difference) -> list[Record]:
         }
         for row in found.table.to_dict("records")
     ]
-
-
-def changed_rows(found: Difference) -> list[Record]:
-    """A row a setting that is another one in the second sweep."""
-    return [
+    changed = [
         {"setting": Cell(setting), "A": Cell(first), "B": Cell(second)}
         for setting, first, second in found.changed.itertuples(index=False)
     ]
+    notes, label = _sentences(found), label_of("diff", *found.metrics)
+    tables = [
+        Table("differences", "\n".join(notes), records, label=label, is_main=True),
+        Table("settings", "Settings that differ.", changed, label=f"{label}-settings"),
+    ]
+    content = {
+        # By way of pandas' JSON, which has null for NaN.
+        "differences": json.loads(found.table.to_json(orient="records")),
+        "settings": json.loads(found.changed.to_json(orient="records")),
+        "notes": notes,
+    }
+    return View([table for table in tables if table.records], content, found.table, notes)
 
 
-def sentences(found: Difference) -> list[str]:
+def _sentences(found: Difference) -> list[str]:
     """What was compared and how, and what is missing."""
     same = [] if len(found.changed) else ["The rungs of both have the same settings."]
     lines = [
@@ -51,57 +56,3 @@ def sentences(found: Difference) -> list[str]:
         *found.notes,
     ]
     return full_stops(lines)
-
-
-def _tables(found: Difference) -> list[list[dict[str, str]]]:
-    """The differences, and where there are some, the settings that changed."""
-    return [texts(each) for each in (rows(found), changed_rows(found)) if each]
-
-
-def plain(found: Difference) -> str:
-    """The tables and sentences for a terminal."""
-    parts: list[Part] = []
-    for number, table in enumerate(_tables(found)):
-        cells = [list(row.values()) for row in table]
-        parts += [Table(list(table[0]), cells, is_main=number == 0), ""]
-    return Text([*parts, *map(Prose, sentences(found))])
-
-
-def markdown(found: Difference) -> str:
-    """The tables and sentences in Markdown."""
-    parts = [
-        str(tabulate(table, headers="keys", tablefmt="github", disable_numparse=True))
-        for table in _tables(found)
-    ]
-    return "\n\n".join([*parts, *sentences(found)])
-
-
-def latex(found: Difference, caption: str | None = None, label: str | None = None) -> str:
-    """The table of differences in LaTeX (booktabs)."""
-    told = caption or " ".join(sentences(found))
-    return render(of_records(rows(found), told, label or label_of("diff", *found.metrics)))
-
-
-def csv(found: Difference) -> str:
-    """A row a (rung, metric); fractions."""
-    return found.table.to_csv(index=False, lineterminator="\n").rstrip("\n")
-
-
-def json_object(found: Difference) -> str:
-    """One object: ``differences``, ``settings`` and ``notes``; fractions."""
-    # By way of pandas' JSON, which has null for NaN.
-    content: dict[str, Any] = {
-        "differences": json.loads(found.table.to_json(orient="records")),
-        "settings": json.loads(found.changed.to_json(orient="records")),
-        "notes": sentences(found),
-    }
-    return json.dumps(content, indent=1)
-
-
-RENDERERS: dict[str, Callable[[Difference], str]] = {
-    "plain": plain,
-    "markdown": markdown,
-    "latex": latex,
-    "csv": csv,
-    "json": json_object,
-}

@@ -1,17 +1,18 @@
-"""Renderers of a verdict: plain text, Markdown, LaTeX, CSV and JSON."""
+"""The tables of a verdict: the spread of the methods, and what is declared of them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
 from analysis.compare.friedman import Friedman
 from analysis.compare.intervals import ALPHA
 from analysis.compare.paired import MIN_PAIRS
 from analysis.compare.significance import Verdict
-from analysis.latex import label_of, of_records, render
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import Table
 from analysis.text import (
     NOTHING,
     Cell,
@@ -22,11 +23,8 @@ from analysis.text import (
     number_cell,
     significant_cell,
     span_cell,
-    text_table,
-    texts,
     title,
 )
-from tune_calib.console import Prose, Text
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _INTERVALS = {
@@ -37,10 +35,22 @@ _LEAST_P = 0.0001  # a smaller p is not told exactly
 _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
-def spread_rows(verdict: Verdict) -> list[Record]:
-    """Mean and spread of each method."""
+def view(verdict: Verdict) -> View:
+    """The spread of each method, then what is declared of them."""
+    result = verdict.friedman
+    declared = _comparisons(verdict) if result is None else _ranks(verdict, result)
+    return View([_spread(verdict), declared], _content(verdict), _frame(verdict))
+
+
+def for_page(verdicts: Sequence[Verdict]) -> list[Table]:
+    """The spread of each method once, the comparisons, and the ranks of Friedman's test."""
+    tables = [table for verdict in verdicts for table in view(verdict).tables]
+    return list({table.key: table for table in tables if table.records}.values())
+
+
+def _spread(verdict: Verdict) -> Table:
     metric = verdict.matched.metric
-    return [
+    records = [
         {
             "method": Cell(verdict.matched.label(row.method)),
             "n": cell(row.n),
@@ -50,13 +60,15 @@ def spread_rows(verdict: Verdict) -> list[Record]:
         }
         for row in _rows(verdict.spreads)
     ]
+    caption = f"{title(metric)}: mean and spread of each method over the blocks."
+    return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
 
 
-def compared_rows(verdict: Verdict) -> list[Record]:
+def _comparisons(verdict: Verdict) -> Table:
     """Each comparison; a statement stands where a p-value would be."""
     metric = verdict.matched.metric
     assert verdict.comparisons is not None  # only called for a paired test
-    return [
+    records = [
         {
             f"against {verdict.baseline}": Cell(verdict.matched.label(row.method)),
             "pairs": cell(row.pairs),
@@ -68,19 +80,27 @@ def compared_rows(verdict: Verdict) -> list[Record]:
         }
         for row in _rows(verdict.comparisons)
     ]
+    return _declared("comparisons", verdict, records)
 
 
-def ranked_rows(result: Friedman) -> list[Record]:
+def _ranks(verdict: Verdict, result: Friedman) -> Table:
     """Mean rank of each method, best first, and which methods differ from it."""
-    rows = []
+    records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
         cells = {"method": Cell(str(method)), "mean rank": decimal_cell(rank, 2)}
         if result.nemenyi is not None:
             p: Any = result.nemenyi.loc[str(method)]
             others = [str(other) for other in p.index[p < ALPHA]]
             cells["differs from (Nemenyi)"] = Cell(", ".join(others)) if others else NOTHING
-        rows.append(cells)
-    return rows
+        records.append(cells)
+    return _declared("friedman", verdict, records)
+
+
+def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
+    metric = verdict.matched.metric
+    caption = f"{title(metric)}. " + "\n".join(full_stops(_sentences(verdict)))
+    label = label_of("significance", metric)
+    return Table(key, caption, records, first=["p"], label=label, is_main=True)
 
 
 def _rows(frame: pd.DataFrame) -> Any:
@@ -93,7 +113,7 @@ def _p(p: float) -> Cell:
     return significant_cell(p, 2)
 
 
-def sentences(verdict: Verdict) -> list[str]:
+def _sentences(verdict: Verdict) -> list[str]:
     """What was declared, what a block is, and what is missing."""
     matched = verdict.matched
     lines = [
@@ -131,13 +151,7 @@ def friedman_sentence(result: Friedman) -> str:
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
 
 
-def _tables(verdict: Verdict) -> tuple[list[Record], list[Record]]:
-    """The spread of the methods, and what is declared of them."""
-    second = ranked_rows(verdict.friedman) if verdict.friedman else compared_rows(verdict)
-    return spread_rows(verdict), second
-
-
-def csv(verdict: Verdict) -> str:
+def _frame(verdict: Verdict) -> pd.DataFrame:
     """One row a method: spread, then the comparison or the mean rank; fractions."""
     if verdict.friedman is not None:
         ranks = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
@@ -147,10 +161,10 @@ def csv(verdict: Verdict) -> str:
         # Both frames have low and high: of the mean, and of the difference.
         named = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
         table = verdict.spreads.merge(named, on="method", how="left")
-    return table.to_csv(index=False, lineterminator="\n").rstrip("\n")
+    return table
 
 
-def json_object(verdict: Verdict) -> str:
+def _content(verdict: Verdict) -> dict[str, Any]:
     """One object: what was declared, ``methods``, then ``comparisons`` or ``friedman``."""
     # Frames by way of pandas' JSON, which has null for NaN; json.dumps would write NaN.
     content: dict[str, Any] = {
@@ -173,44 +187,5 @@ def json_object(verdict: Verdict) -> str:
             "mean_ranks": result.ranks.to_dict(),
             "nemenyi": None if result.nemenyi is None else result.nemenyi.to_dict(),
         }
-    content["notes"] = sentences(verdict)
-    return json.dumps(content, indent=1)
-
-
-def plain(verdict: Verdict) -> str:
-    """The tables and sentences for a terminal."""
-    spread, declared = map(texts, _tables(verdict))
-    tables = text_table(spread), text_table(declared, first=["p"], is_main=True)
-    return Text([tables[0], "", tables[1], "", *map(Prose, sentences(verdict))])
-
-
-def markdown(verdict: Verdict) -> str:
-    """The tables and sentences in Markdown."""
-    spread, declared = (
-        tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True)
-        for rows in _tables(verdict)
-    )
-    return "\n".join([spread, "", declared, "", " ".join(sentences(verdict))])
-
-
-def latex(verdict: Verdict, caption: str | None = None, label: str | None = None) -> str:
-    """Two tables in LaTeX (booktabs): the spread, then what is declared, under the caption."""
-    metric = verdict.matched.metric
-    label = label or label_of("significance", metric)
-    spread = f"{title(metric)}: mean and spread of each method over the blocks."
-    first, second = _tables(verdict)
-    told = caption or f"{title(metric)}. {' '.join(full_stops(sentences(verdict)))}"
-    tables = [
-        render(of_records(first, spread, f"{label}-spread")),
-        render(of_records(second, told, label), needs=False),
-    ]
-    return "\n\n".join(tables)
-
-
-RENDERERS: dict[str, Callable[[Verdict], str]] = {
-    "plain": plain,
-    "markdown": markdown,
-    "latex": latex,
-    "csv": csv,
-    "json": json_object,
-}
+    content["notes"] = _sentences(verdict)
+    return content

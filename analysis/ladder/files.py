@@ -5,25 +5,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tabulate import tabulate
+import pandas as pd
 
-from analysis import latex
 from analysis.compare import significance_tables
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import regime_of
 from analysis.compare.significance import are_rivals
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import page_tables, recipes, shift_tables, tables
+from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
-from analysis.ladder.samples import caption, last_epochs, records
+from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
 from analysis.page.page import Link, Section, list_files, render, write_folder
 from analysis.published import beside
-from analysis.text import texts
+from analysis.tables.render import body, in_files
 from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.errors import UserError
@@ -53,20 +52,16 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
         return Text([f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"]), []
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
-    contents = _ladder_texts(sweep)
-    if len(results.intervals):
-        contents["intervals.csv"] = results.intervals.to_csv(index=False)
-    contents |= {**shift_tables.texts(sweep), **_sample_texts(results), **_test_texts(results)}
     names, gallery = write_folder(
         folder,
-        contents,
+        _texts(results),
         LADDER_FIGURES,
         results,
         lambda gallery, files: page(results, gallery, files, options.words()),
     )
-    lines = [*tables.printed(sweep), *recipes.printed(sweep), *_troubles(sweep)]
-    lines += [*recipes.of_heads_below(sweep), *gallery.remarks, *list_files(out, names)]
-    return Text(lines), names
+    trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
+    lines = [*_troubles(sweep), *recipes.of_heads_below(sweep), *gallery.remarks]
+    return Text([tables.ladder(sweep), *trained, *lines, *list_files(out, names)]), names
 
 
 def sweep_of(out: Place, options: Options) -> Sweep:
@@ -118,49 +113,29 @@ def _check_shown(sweep: Sweep) -> None:
         )
 
 
-def _ladder_texts(sweep: Sweep) -> dict[str, str]:
-    """The table of the ladder, and how its rungs were trained, by names of files."""
-    found = {
-        "ladder.md": tables.markdown(sweep),
-        "ladder.tex": tables.latex(sweep),
-        "ladder.csv": ladder_table(sweep).to_csv(index=False),
-    }
-    if told := recipes.render(sweep, "github"):
-        found["ladder.md"] += f"\n{recipes.NOTE}\n\n{told}\n"
-        found["recipes.tex"] = recipes.render(sweep, "latex_booktabs") + "\n"
-        found["recipes.csv"] = recipes.differing(sweep).to_csv(index=False)
-    if below := recipes.of_heads_below(sweep):
-        found["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in below)
-    return found
-
-
-def _sample_texts(results: LadderResults) -> dict[str, str]:
-    """The table of single samples by names of files; none if no method judges them."""
+def _texts(results: LadderResults) -> dict[str, str]:
+    """Every table by name of its file."""
     sweep = results.sweep
-    if results.statistics.empty:
-        return {}
+    contents = in_files(tables.ladder(sweep), ladder_table(sweep))
+    for own in recipes.recipes(sweep):
+        contents["ladder.md"] += f"\n{own.caption}\n\n{body(own)}\n"
+        printed = pd.DataFrame([{h: c.text for h, c in row.items()} for row in own.records])
+        contents |= {n: t for n, t in in_files(own, printed).items() if n != "recipes.md"}
+    if below := recipes.of_heads_below(sweep):
+        contents["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in below)
+    if len(results.intervals):
+        contents["intervals.csv"] = results.intervals.to_csv(index=False)
+    for shift in shift_tables.shift_tables(sweep):
+        contents |= in_files(shift_tables.table(sweep, shift), shift_tables.means(sweep, shift))
     last = last_epochs(sweep, results.statistics)
-    if last.empty:
-        return {}
-    rows, told = records(last), caption(sweep, last)
-    body = tabulate(texts(rows), headers="keys", tablefmt="github", disable_numparse=True)
-    label = latex.label_of("samples", sweep.manifest.dataset)
-    return {
-        "samples.md": f"{body}\n\n{told}\n",
-        "samples.tex": f"{latex.render(latex.of_records(rows, told, label))}\n",
-        "samples.csv": last.to_csv(index=False),
-    }
-
-
-def _test_texts(results: LadderResults) -> dict[str, str]:
-    """The verdicts on methods side by side by names of files; none of a ladder."""
-    if not results.verdicts:
-        return {}
-    told = "\n\n".join(significance_tables.markdown(verdict) for verdict in results.verdicts)
-    return {
-        "significance.md": f"{told}\n",
-        "significance.csv": f"{significance_tables.csv(results.verdicts[0])}\n",
-    }
+    for own in samples(sweep, last):
+        contents |= in_files(own, last)
+    if results.verdicts:
+        views = [significance_tables.view(verdict) for verdict in results.verdicts]
+        told = "\n\n".join(view.render("markdown") for view in views)
+        contents["significance.md"] = f"{told}\n"
+        contents["significance.csv"] = f"{views[0].render('csv')}\n"
+    return contents
 
 
 def _troubles(sweep: Sweep) -> list[str]:
@@ -196,28 +171,38 @@ def page(
                 "results",
                 "Results",
                 tables=[
-                    page_tables.ladder(sweep),
-                    *page_tables.drawn_intervals(sweep),
-                    *page_tables.recipes(sweep),
+                    tables.ladder(sweep).without_blank(),
+                    *tables.drawn_intervals(sweep),
+                    *recipes.recipes(sweep),
                 ],
             ),
-            Section("shift", "Under shift", tables=page_tables.shifts(sweep)),
+            Section(
+                "shift",
+                "Under shift",
+                tables=[shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)],
+            ),
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section(
-                "significance", "Significance", tables=page_tables.significance(results.verdicts)
+                "significance",
+                "Significance",
+                tables=significance_tables.for_page(results.verdicts),
             ),
-            Section("single-samples", "Single samples", tables=page_tables.single_samples(results)),
+            Section(
+                "single-samples",
+                "Single samples",
+                tables=samples(sweep, last_epochs(sweep, results.statistics)),
+            ),
             Section(
                 "plan",
                 "Plan and what was done",
-                tables=[page_tables.plan(sweep), *page_tables.unfinished(sweep)],
+                tables=[tables.plan(sweep), *tables.unfinished(sweep)],
             ),
             Section(
                 "trials",
                 "Trials",
-                tables=[page_tables.trials(sweep), *page_tables.intervals(results.intervals)],
+                tables=[tables.trials(sweep), *tables.intervals(results.intervals)],
             ),
-            Section("settings", "Settings", tables=page_tables.rung_settings(sweep)),
+            Section("settings", "Settings", tables=tables.rung_settings(sweep)),
             Section("environment", "Environment", tables=environment(sweep.trials)),
         ],
         steps=steps(sweep.trials, sweep.manifest.command, options),

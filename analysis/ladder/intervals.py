@@ -4,9 +4,8 @@ import math
 
 import pandas as pd
 
-from analysis.ladder.means import ladder_table, table_metrics
 from analysis.load import Sweep
-from analysis.text import NOTHING, Cell, Record, number, rounded, title
+from analysis.text import NOTHING, Cell, number, rounded
 from tune_calib.spec.metrics import AT_VALUE
 
 
@@ -40,17 +39,3 @@ def note(sweep: Sweep) -> str:
         "classifiers as they are; means of their ends over the trials of a rung. Of ECE and other "
         f"distances they take off what chance adds. {AT_VALUE}"
     )
-
-
-def records(sweep: Sweep) -> list[Record]:
-    """A row a rung that has an interval: its means with their intervals."""
-    shown = table_metrics(sweep)
-    table = ladder_table(sweep, shown).set_index(["rung", "metric"])["mean"]
-    rows = []
-    for rung in sweep.rungs:
-        cells = {
-            title(name): cell(sweep, rung.index, name, table[rung.index, name]) for name in shown
-        }
-        if any("[" in own.text for own in cells.values()):
-            rows.append({"rung": Cell(sweep.label(rung)), **cells})
-    return rows

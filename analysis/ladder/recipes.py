@@ -1,16 +1,15 @@
 """How the rungs of a sweep were trained, as far as that differs between them."""
 
 import json
-import re
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
 from analysis.load import Sweep
 from analysis.settings import settings
-from analysis.text import NOTHING, Cell, Record, cell, text_table, texts
-from tune_calib import console
+from analysis.tables.latex import label_of
+from analysis.tables.table import Table
+from analysis.text import NOTHING, Cell, cell
 from tune_calib.spec.metrics import BASE, column, format_value
 from tune_calib.spec.names import HEAD_BELOW
 from tune_calib.spec.slots.base import Slot
@@ -35,23 +34,14 @@ _HOW = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": "
 NOTE = "What was trained otherwise from rung to rung, and how:"
 
 
-def differing(sweep: Sweep) -> pd.DataFrame:
-    """The recipes of a sweep in which rungs differ.
+def recipes(sweep: Sweep) -> list[Table]:
+    """The recipes of a sweep in which rungs differ; none if all were trained alike.
 
     Where heads were trained by another optimiser than networks, these are compared with each
-    other too.
-
-    Returns:
-        One row a (slot, recipe): trained (``network`` or ``head``), a column for each field of
-        these slots of which two rungs have different values, as text (``-`` where the slot has no
-        such field; shares of the epochs at which the learning rate drops as epochs), and rungs
-        (labels joined). Empty where all rungs are trained alike.
+    other too. A row is a (slot, recipe): trained (``network`` or ``head``), a column for each field
+    of these slots of which two rungs have different values (``-`` where the slot has no such field;
+    shares of the epochs at which the learning rate drops as epochs), and rungs (labels joined).
     """
-    return pd.DataFrame(texts(records(sweep)))
-
-
-def records(sweep: Sweep) -> list[Record]:
-    """The rows of ``differing``."""
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
     found = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
     fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
@@ -68,7 +58,8 @@ def records(sweep: Sweep) -> list[Record]:
             row = {head: recipe.get(key, NOTHING) for key, head in heads.items()}
             own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
             rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
-    return rows
+    label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
+    return [Table("recipes", NOTE, rows, first=["rungs"], label=label)] if rows else []
 
 
 def of_heads_below(sweep: Sweep) -> list[str]:
@@ -135,22 +126,3 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
     return Cell("none") if value == "null" else cell(value)
-
-
-def printed(sweep: Sweep) -> list[console.Part]:
-    """The table of ``differing`` for a terminal; nothing where nothing differs."""
-    rows = texts(records(sweep))
-    return [NOTE, text_table(rows, first=["rungs"])] if rows else []
-
-
-def render(sweep: Sweep, table_format: str) -> str:
-    """The table of ``differing`` in a format of tabulate's; empty where nothing differs.
-
-    In LaTeX the labels of the rungs are broken over several lines.
-    """
-    frame = differing(sweep)
-    if frame.empty:
-        return ""
-    rows = frame.to_dict("list")
-    text = tabulate(rows, headers="keys", tablefmt=table_format, disable_numparse=True)
-    return re.sub(r"(?<=begin{tabular}{)(l+)l}", r"\1p{.4\\linewidth}}", str(text))

@@ -14,6 +14,8 @@ from scipy import stats
 
 from analysis.ladder.means import trials_of_each
 from analysis.load import Sweep
+from analysis.tables.latex import label_of
+from analysis.tables.table import Table
 from analysis.text import NOTHING, Cell, Record, decimal_cell
 from tune_calib.paths import Place
 from tune_calib.results.tables import read_files
@@ -117,26 +119,26 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=LAST_EPOCH)
 
 
-def records(table: pd.DataFrame) -> list[Record]:
-    """The table of ``last_epochs``, a row a (rung, split), shares in percent."""
+def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
+    """A row a (rung, split) of ``last_epochs``, shares in percent; none without records."""
+    if last.empty:
+        return []
     heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
-    return [
+    records: list[Record] = [
         {"rung": Cell(str(label)), "split": Cell(str(split))}
         | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
-        for (_, label, split), rows in table.groupby(["rung", "label", "split"], sort=False)
+        for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False)
     ]
-
-
-def caption(sweep: Sweep, last: pd.DataFrame) -> str:
-    """What the numbers of the table of ``last_epochs`` are of."""
     manifest = sweep.manifest
     numbers = [n for n in last["n"] if n] or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
-    return (
+    caption = (
         f"{manifest.title}. {manifest.setting}. Last epoch; {mean}{trials_of_each(numbers)}. "
         "On train as the loss saw each sample (in training mode), on select after the epoch; "
         "- where nothing varies, or confidence was not recorded."
     )
+    label = label_of("samples", manifest.dataset)
+    return [Table("samples", caption, records, ("split",), label=label)]
 
 
 def _cell(row: "pd.Series[Any]") -> Cell:

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
-from tabulate import tabulate
 
 from analysis.ladder.means import mean_over
-from analysis.latex import Table, label_of, latex_cell, render
 from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
-from analysis.text import NOTHING, Cell, Record, best_two, capital, number_cell, rounded, title
+from analysis.tables.latex import label_of
+from analysis.tables.table import BEST, Table
+from analysis.text import NOTHING, Cell, Record, capital, number_cell, ranks_of, rounded, title
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import NOT_GENERATED, is_chance, legend
 
@@ -161,17 +161,17 @@ def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def records(sweep: Sweep, table: ShiftTable) -> list[Record]:
+def table(sweep: Sweep, shift: ShiftTable) -> Table:
     """One row a rung; one with a trial at chance is never best or second."""
-    found = means(sweep, table)
+    found = means(sweep, shift)
     at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
     rows: list[Record] = [{"rung": Cell(sweep.label(rung))} for rung in sweep.rungs]
-    for each in table.columns:
+    groups = {}
+    for each in shift.columns:
         own = found[(found["set"] == each.split) & (found["metric"] == each.metric)]
-        may_win = own[~own["rung"].isin(at_chance)]["mean"]
-        ranks = best_two(
-            (rounded(each.metric, mean) for mean in may_win), METRICS[each.metric].direction
-        )
+        ranks = ranks_of(each.metric, own[~own["rung"].isin(at_chance)]["mean"])
+        head = f"{each.group}: {each.head}"
+        groups[head] = (each.group, each.head)
         for row, (_, number) in zip(rows, own.iterrows(), strict=True):
             rank = ranks.get(rounded(each.metric, number["mean"]), 0)
             is_loser = number["rung"] in at_chance
@@ -181,33 +181,8 @@ def records(sweep: Sweep, table: ShiftTable) -> list[Record]:
             # A mean over some of the trials stands beside means over all: it must say so.
             if 0 < number["n"] < number["of"]:
                 cell = replace(cell, text=f"{cell.text} (n = {number['n']})")
-            row[f"{each.group}: {each.head}"] = cell if number["n"] else NOTHING
-    return rows
-
-
-def caption(sweep: Sweep, table: ShiftTable) -> str:
-    """What the numbers of a table are of."""
-    told = legend(sweep.flags())
-    parts = [f"{sweep.manifest.title}. {table.about} {capital(mean_over(sweep))}", *told]
-    return f"{'. '.join(parts)}. Best bold, second underlined."
-
-
-def texts(sweep: Sweep) -> dict[str, str]:
-    """Every table in Markdown, LaTeX and CSV, by names of files."""
-    found = {}
-    for table in shift_tables(sweep):
-        rows, told = records(sweep, table), caption(sweep, table)
-        heads = list(rows[0])
-        lines = [[cell.marked("markdown") for cell in row.values()] for row in rows]
-        body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
-        found[f"{table.key}.md"] = f"{body}\n\n{told}\n"
-        printed = Table(
-            heads=["rung", *(each.head for each in table.columns)],
-            rows=[[latex_cell(cell) for cell in row.values()] for row in rows],
-            caption=told,
-            label=label_of(table.key, sweep.manifest.dataset),
-            groups=["", *(each.group for each in table.columns)],
-        )
-        found[f"{table.key}.tex"] = f"{render(printed)}\n"
-        found[f"{table.key}.csv"] = means(sweep, table).to_csv(index=False)
-    return found
+            row[head] = cell if number["n"] else NOTHING
+    parts = [f"{sweep.manifest.title}. {shift.about} {capital(mean_over(sweep))}"]
+    caption = f"{'. '.join([*parts, *legend(sweep.flags())])}. {BEST}"
+    label = label_of(shift.key, sweep.manifest.dataset)
+    return Table(shift.key, caption, rows, groups=groups, label=label)

@@ -1,26 +1,70 @@
-"""A ladder's table: its rows as cells, and the same rows in Markdown, LaTeX and plain text."""
+"""The tables of a ladder or comparison."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from tabulate import tabulate
+import pandas as pd
 
 from analysis.compare.regime import known_networks, regime_of
-from analysis.ladder import intervals
-from analysis.ladder.means import ladder_table, mean_over, published_columns, table_metrics
-from analysis.latex import Table, label_of, latex_cell, render
+from analysis.ladder import intervals as intervals_of
+from analysis.ladder.means import (
+    ladder_table,
+    mean_over,
+    published_columns,
+    table_metrics,
+    usual_metrics,
+)
+from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep
 from analysis.published import published_titles
-from analysis.text import NOTHING, Cell, Record, best_two, number_cell, rounded, title
-from tune_calib import console
-from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import is_chance, legend
+from analysis.settings import by_rung
+from analysis.shifts import FAMILIES
+from analysis.tables.latex import label_of
+from analysis.tables.table import BEST, Table
+from analysis.text import (
+    NOTHING,
+    Cell,
+    Record,
+    cell,
+    measured_cell,
+    number_cell,
+    ranks_of,
+    rounded,
+    span_cell,
+    title,
+)
+from analysis.tidy import planned_trials
+from tune_calib.results.tables import is_metric_column
+from tune_calib.spec.metrics import AT_VALUE, BASE, column
+from tune_calib.spec.names import STATUSES, is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of printed numbers
 _FIRST = ("ece", "accuracy", "nll")  # metrics that matter most, where the screen is narrow
+# Splits of the regime, which has columns of its own, and what settings were chosen by.
+_NOT_SHOWN = ("select", "train", BASE)
 
 
-def caption(sweep: Sweep) -> str:
+def ladder(sweep: Sweep) -> Table:
+    """Mean and spread of every rung, the paper's numbers beside them."""
+    manifest, papers = sweep.manifest, _paper_heads(sweep)
+    records = _records(sweep, papers)
+    groups = {head: ("published ECE (%)" if head in papers else "this run",
+                     head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
+    return Table(
+        "ladder",
+        f"{_caption(sweep)} {BEST}{_paper_note(sweep)}",
+        records,
+        rules=_blocks(sweep),
+        first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
+        groups=groups if papers else {},
+        label=label_of(manifest.ladder.split()[0], manifest.dataset),
+        is_main=True,
+    )
+
+
+def _caption(sweep: Sweep) -> str:
     """What the numbers are of, over what they vary, and what is missing."""
     manifest = sweep.manifest
     parts = [manifest.title, manifest.setting, f"test split, {mean_over(sweep)}"]
@@ -28,7 +72,7 @@ def caption(sweep: Sweep) -> str:
     parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
     parts.append("Δ: difference of means, to the rung before and to the base")
     if sweep.shows_intervals:
-        parts.append(intervals.note(sweep))
+        parts.append(intervals_of.note(sweep))
     parts.append(regime_of(sweep).sentence)
     if sweep.vanished:
         parts.append(sweep.vanished)
@@ -37,16 +81,15 @@ def caption(sweep: Sweep) -> str:
     return ". ".join([*parts, *legend(sweep.flags())]) + "."
 
 
-def records(sweep: Sweep) -> list[Record]:
+def _records(sweep: Sweep, papers: dict[str, Any]) -> list[Record]:
     """One row a rung; one with a trial at chance is never best or second."""
     table = ladder_table(sweep, (*table_metrics(sweep), "ece"))
-    printed, papers = published_columns(sweep), _paper_heads(sweep)
+    printed = published_columns(sweep)
     at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
     ranks = {}
     for metric in table_metrics(sweep):
-        means = table[(table["metric"] == metric) & ~table["rung"].isin(at_chance)]["mean"]
-        values = (rounded(metric, mean) for mean in means)
-        ranks[metric] = best_two(values, METRICS[metric].direction)
+        may_win = table[(table["metric"] == metric) & ~table["rung"].isin(at_chance)]
+        ranks[metric] = ranks_of(metric, may_win["mean"])
     rows = []
     for rung in sweep.rungs:
         rows_of = table[table["rung"] == rung.index].drop_duplicates("metric")
@@ -84,7 +127,7 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
 def _mean(sweep: Sweep, metric: str, row: Any, ranks: dict[float, int]) -> Cell:
     rank = ranks.get(rounded(metric, row["mean"]), 0)
     if sweep.shows_intervals:
-        return intervals.cell(sweep, row["rung"], metric, row["mean"], rank)
+        return intervals_of.cell(sweep, row["rung"], metric, row["mean"], rank)
     return number_cell(metric, row["mean"], row["sd"], rank=rank)
 
 
@@ -95,65 +138,143 @@ def _paper_heads(sweep: Sweep) -> dict[str, Any]:
     return {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
 
 
-def starts_block(sweep: Sweep, index: int) -> bool:
-    """Whether a rule stands before a rung: before the controls, and before variants of steps."""
-    if index == 0:
-        return False
-    before, kind = (sweep.rungs[i].kind for i in (index - 1, index))
-    return (kind == "control" and before != "control") or (kind == "variant" and before == "step")
+def _blocks(sweep: Sweep) -> dict[int, str]:
+    """Rungs with a rule before them: the first control, and the first variant of a step."""
+    kinds = [rung.kind for rung in sweep.rungs]
+    return {
+        index: f"{kind}s"
+        for index, (before, kind) in enumerate(pairwise(kinds), start=1)
+        if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
+    }
 
 
-def markdown(sweep: Sweep) -> str:
-    """The table in Markdown, best bold, second underlined."""
-    rows = records(sweep)
-    heads, blank = list(rows[0]), [""] * (len(rows[0]) - 1)
-    lines = []
-    for index, row in enumerate(rows):
-        if starts_block(sweep, index):
-            lines.append([f"*{sweep.rungs[index].kind}s*", *blank])
-        lines.append([cell.marked("markdown") for cell in row.values()])
-    # tabulate would read the cells as numbers and print 4.50 as 4.5.
-    body = tabulate(lines, heads, tablefmt="github", disable_numparse=True)
-    return f"{body}\n\n{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}\n"
-
-
-def printed(sweep: Sweep) -> list[console.Part]:
-    """The table for a terminal; ``*`` is the best, ``'`` the second."""
-    rows = records(sweep)
-    table = console.Table(
-        heads=list(rows[0]),
-        rows=[[cell.marked("plain") for cell in row.values()] for row in rows],
-        first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
-        rules=[index for index in range(len(rows)) if starts_block(sweep, index)],
-        is_main=True,
-    )
-    return [table, console.Prose(f"{caption(sweep)} * best, ' second.{paper_note(sweep)}")]
-
-
-def console_table(sweep: Sweep) -> str:
-    """The table as ``printed``."""
-    return console.Text(printed(sweep))
-
-
-def latex(sweep: Sweep) -> str:
-    """The table in LaTeX (booktabs), the paper's columns under a head of their own."""
-    rows, papers = records(sweep), _paper_heads(sweep)
-    names = list(rows[0])
-    groups = ["published ECE (%)" if name in papers else "this run" for name in names]
-    manifest = sweep.manifest
-    table = Table(
-        heads=[name.removeprefix(_PAPER) if name in papers else name for name in names],
-        rows=[[latex_cell(cell) for cell in row.values()] for row in rows],
-        caption=f"{caption(sweep)} Best bold, second underlined.{paper_note(sweep)}",
-        label=label_of(manifest.ladder.split()[0], manifest.dataset),
-        groups=["", *groups[1:]] if papers else (),
-        rules=frozenset(index for index in range(len(rows)) if starts_block(sweep, index)),
-    )
-    return f"{render(table)}\n"
-
-
-def paper_note(sweep: Sweep) -> str:
+def _paper_note(sweep: Sweep) -> str:
     """Where the columns of printed numbers are from; empty if there are none."""
     if not sweep.manifest.published:
         return ""
     return f" Columns 'paper' are the ECE (%) printed in {sweep.manifest.published}."
+
+
+def plan(sweep: Sweep) -> Table:
+    """What each rung is, and how many of its planned trials ended how."""
+    records = []
+    for rung in sweep.rungs:
+        counts = sweep.counts(rung.index)
+        ended = {status: cell(counts.get(status, 0)) for status in (*STATUSES, "missing")}
+        told = {
+            "rung": Cell(sweep.label(rung)),
+            "kind": Cell(rung.kind),
+            "what": Cell(rung.ingredient),
+        }
+        records.append({**told, "planned": cell(sum(counts.values())), **ended})
+    return Table("planned", "Planned trials of each rung by how they ended.", records)
+
+
+def unfinished(sweep: Sweep) -> list[Table]:
+    """Every planned trial without numbers and why; none if all are done."""
+    rows = planned_trials(sweep)
+    records = [
+        {
+            "rung": Cell(row["method"]),
+            "status": Cell(row["status"]),
+            "network seed": cell(row["network_seed"]),
+            "head seed": cell(row["head_seed"]),
+            "why": Cell(row["note"] or "no result on disk"),
+            "spec": Cell(row["spec_hash"]),
+        }
+        for _, row in rows[rows["status"] != "done"].iterrows()
+    ]
+    note = "Planned trials without numbers; they enter no mean."
+    return [Table("unfinished", note, records, chosen_by=("rung", "status"))] if records else []
+
+
+def trials(sweep: Sweep) -> Table:
+    """Every planned trial with its numbers."""
+    rows = planned_trials(sweep)
+    names = _shown(rows)
+    records = [_trial(row, names) for _, row in rows.iterrows()]
+    if all(record["flags"].is_blank for record in records):
+        records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
+    note = "One row a planned trial; time is of the Ray trial that ran it, alone or with others."
+    note += "".join(f" {line}." for line in legend(rows["flags"]))
+    return Table("trial-rows", note, records, chosen_by=("rung", "status"))
+
+
+def drawn_intervals(sweep: Sweep) -> list[Table]:
+    """A row a rung that has bootstrap intervals: its means with them; none if no rung has."""
+    if sweep.intervals.empty:
+        return []
+    shown = table_metrics(sweep)
+    means = ladder_table(sweep, shown).set_index(["rung", "metric"])["mean"]
+    records = []
+    for rung in sweep.rungs:
+        cells = {
+            title(metric): intervals_of.cell(sweep, rung.index, metric, means[rung.index, metric])
+            for metric in shown
+        }
+        if any("[" in own.text for own in cells.values()):
+            records.append({"rung": Cell(sweep.label(rung)), **cells})
+    return [Table("drawn-intervals", f"{intervals_of.note(sweep)}.", records)] if records else []
+
+
+def intervals(rows: pd.DataFrame) -> list[Table]:
+    """Intervals over the test samples (``resampling.over_samples``); none without bins."""
+    if rows.empty:
+        return []
+    records = []
+    for row in rows.to_dict("records"):
+        cells = {
+            "rung": Cell(row["rung"]),
+            "network seed": cell(row["network_seed"]),
+            "head seed": cell(row["head_seed"]),
+        }
+        for metric in ("accuracy", "ece"):
+            ends = (row[f"{metric}_{end}"] for end in ("low", "high"))
+            cells[title(metric)] = number_cell(metric, row[metric])
+            cells[f"{title(metric)}, 95 %"] = span_cell(metric, *ends)
+        records.append(cells)
+    note = (
+        "95 % intervals over the test samples: how far the numbers would move with other test "
+        "samples, with the trained network as it is. Those of the bootstrap where a trial has "
+        "them, else from its bins; then of accuracy Wilson's, of ECE by inversion of a test, "
+        "which takes off what chance adds to it (a calibrated network shows one above 0), widened "
+        f"to hold the ECE shown. {AT_VALUE}."
+    )
+    return [Table("interval-rows", note, records, chosen_by=("rung",))]
+
+
+def _shown(rows: pd.DataFrame) -> list[str]:
+    """Metric columns of the trials' table: those of the ladder on test, and of shifted sets."""
+    order = (*usual_metrics(rows), *OOD_SHOWN)
+    parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
+    own = [(split, metric) for split, metric in parts if not split.startswith(_NOT_SHOWN)]
+    # Single corruptions are dozens; their means stand in tables of their own.
+    own = [(split, metric) for split, metric in own if split.split("/")[0] not in FAMILIES]
+    shown = [(split, metric) for split, metric in own if metric in order]
+    shown.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
+    return [column(*part) for part in shown]
+
+
+def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, Cell]:
+    cells = {
+        "rung": Cell(row["method"]),
+        "network seed": cell(row["network_seed"]),
+        "head seed": cell(row["head_seed"]),
+        "status": Cell(row["status"]),
+        "flags": Cell(row["flags"]),
+    }
+    for name in names:
+        split, _, metric = name.rpartition("/")
+        head = title(metric)
+        cells[head if split == "test" else f"{split}: {head}"] = number_cell(metric, row[name])
+    wall = row.get("wall_s")
+    seconds = NOTHING if wall is None or pd.isna(wall) else measured_cell(wall)
+    return {**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])}
+
+
+def rung_settings(sweep: Sweep) -> list[Table]:
+    """Every setting of the rungs; none if no trial says how it was set."""
+    rows: list[Any] = by_rung(sweep.trials, sweep.labels).to_dict("records")
+    note = "Every setting but the seeds, written as the option --set takes it (slot.key=value)."
+    records = [{head: cell(value) for head, value in row.items()} for row in rows]
+    return [Table("values", note, records)] if records else []

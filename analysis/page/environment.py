@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.page.page import Step
-from analysis.page.table import Table
+from analysis.tables.table import Table
 from analysis.text import Cell, cell
 
 

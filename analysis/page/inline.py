@@ -2,7 +2,6 @@
 
 import base64
 import io
-from collections.abc import Iterable
 from typing import TypeVar
 
 import matplotlib as mpl
@@ -12,8 +11,6 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
-from analysis.page.table import Table, marked
-from tune_calib.console import printable
 from tune_calib.errors import UserError
 
 R = TypeVar("R")
@@ -53,17 +50,3 @@ def image(drawing: Drawing, alt: str, width: int) -> str:
     data = base64.b64encode(content.getvalue()).decode()
     tag = Markup('<img alt="{}" width="{}" src="data:image/png;base64,{}">')
     return str(tag.format(alt, width, data))
-
-
-def html_table(table: Table) -> str:
-    """A table of the page without its script, its caption below."""
-    heads = _each("th", table.heads)
-    rows = Markup().join(
-        Markup("<tr>{}</tr>").format(_each("td", map(marked, row))) for row in table.rows
-    )
-    body = Markup("<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>").format(heads, rows)
-    return printable(f"{body}\n{Markup('<p>{}</p>').format(table.told)}")
-
-
-def _each(tag: str, texts: Iterable[str]) -> Markup:
-    return Markup().join(Markup(f"<{tag}>{{}}</{tag}>").format(text) for text in texts)

@@ -16,7 +16,8 @@ from markupsafe import Markup
 
 from analysis.figure import Figure
 from analysis.page.figures import Gallery, Picture, draw_all, in_order
-from analysis.page.table import Table, marked
+from analysis.tables.render import marked
+from analysis.tables.table import Table
 from tune_calib.console import printable
 from tune_calib.paths import Place
 from tune_calib.registry import Registry

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from analysis.tables.render import from_plain, to_plain
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import Place, folder_to_fill
@@ -39,7 +40,9 @@ def renew(out: Place, options: Sequence[str], write: Write) -> str:
         text, files = write(folder)
         if made_of is not None and files:
             whole = {name: contents.of_file(folder / name) for name in files}
-            record = ReportRecord(version=VERSION, made_of=made_of, text=text.plain(), files=whole)
+            record = ReportRecord(
+                version=VERSION, made_of=made_of, text=to_plain(text), files=whole
+            )
             record.write(folder)
         return text
 
@@ -53,4 +56,4 @@ def _read_text(folder: Path, made_of: str | None) -> Text | None:
     if record.made_of != made_of:
         return None
     is_whole = all(own and contents.of_file(folder / n) == own for n, own in record.files.items())
-    return Text.of(record.text) if is_whole else None
+    return from_plain(record.text) if is_whole else None

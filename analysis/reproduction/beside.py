@@ -1,7 +1,6 @@
 """A table of a paper beside ours: the same rows, columns and digits, and the differences."""
 
 import math
-from collections.abc import Sequence
 
 import pandas as pd
 
@@ -10,6 +9,8 @@ from analysis.load import Sweep
 from analysis.published import printed_name, published, published_titles
 from analysis.reproduction.quantities import QUANTITIES, head, value_cell
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
+from analysis.tables.latex import label_of
+from analysis.tables.table import Table
 from analysis.text import Cell, Record
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
@@ -122,7 +123,7 @@ def _keys(printed: dict[tuple[str, str, str], float], dataset: str, backbone: st
     return exact or same or every
 
 
-def records(frame: pd.DataFrame) -> list[Record]:
+def table(key: str, caption: str, frame: pd.DataFrame) -> Table:
     """Rows of ``beside_print`` as cells: a row a rung, its printed numbers behind each metric.
 
     Where one column is printed, ``paper_of`` names it, else each head.
@@ -137,13 +138,13 @@ def records(frame: pd.DataFrame) -> list[Record]:
             title = f"{of}{head(metric)}"
             cells[title] = value_cell(metric, row["mean"], row["sd"])
             if row["paper_dataset"]:
-                key = (str(row["paper_dataset"]), str(row["paper_backbone"]))
-                where = f" ({_titled(key)})" if several else ""
+                column = (str(row["paper_dataset"]), str(row["paper_backbone"]))
+                where = f" ({_titled(column)})" if several else ""
                 cells[f"{title}, paper{where}"] = value_cell(metric, row["paper"])
                 change = value_cell(metric, row["difference"], signed=True)
                 cells[f"{title}, Δ{where}"] = change
         found.append(cells)
-    return without_blank(found)
+    return Table(key, caption, found, label=label_of(key)).without_blank()
 
 
 def paper_of(frame: pd.DataFrame) -> str:
@@ -160,10 +161,3 @@ def _printed_columns(frame: pd.DataFrame) -> list[Key]:
 def _titled(key: Key) -> str:
     titles = published_titles()
     return " ".join(titles.get(part, part) for part in dict.fromkeys(key))
-
-
-def without_blank(rows: Sequence[Record]) -> list[Record]:
-    """The rows without columns that say nothing."""
-    heads = list(rows[0]) if rows else []
-    used = [head for head in heads if not all(row[head].is_blank for row in rows)]
-    return [{head: row[head] for head in used} for row in rows]

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
-from tabulate import tabulate
 
-from analysis import latex
 from analysis.compare.claims import judge_networks
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
@@ -16,12 +14,13 @@ from analysis.load import Sweep, load
 from analysis.page.environment import environment
 from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Link, Section, Step, render
-from analysis.page.table import Table
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
 from analysis.shifts import OOD
-from analysis.text import texts
+from analysis.tables.latex import label_of, latex
+from analysis.tables.render import in_files, markdown
+from analysis.tables.table import Table
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
 from tune_calib.paths import Place
@@ -29,13 +28,6 @@ from tune_calib.results.tables import atomic_write
 from tune_calib.spec.reproduction import Reproduction, Run
 
 PAGE = "reproduction.html"
-RULE = (
-    "Held, or not held: the 95 % interval of the paired difference, over seeds and test samples "
-    "together (of what is no metric over seeds alone), is on one side of what is claimed. On given "
-    "networks the pairs are the networks, of heads the mean over their seeds. Seeds to decide: if "
-    "difference and spread stayed as they are. No verdict where the base network is not in the "
-    "paper's regime"
-)
 
 
 @dataclass(frozen=True)
@@ -117,52 +109,38 @@ def write_reproduction(
     """
     made = read_made(table, out, runs)
     frames = {s.out.name: beside.beside_print(table, run, s) for run, s in made.sweeps}
+    tables = {s.out.name: _table(table, s, frames[s.out.name]) for _, s in made.sweeps}
     verdicts = made.judged
-    contents = _texts(made, frames, verdicts)
+    contents = _texts(made, tables, frames, verdicts)
     for name, text in contents.items():
         atomic_write(out / name, text.encode())
     files = [*contents, "lock.json"]
-    atomic_write(out / PAGE, _page(made, frames, verdicts, files, command).encode())
-    told = [judged.printed(verdicts)] if verdicts else []
+    atomic_write(out / PAGE, _page(made, tables, verdicts, files, command).encode())
+    told = [judged.table(table.folder, verdicts).bare] if verdicts else []
     regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
     return Text([f"{table.name}: {table.title}", *told, *regimes, f"page: {out / PAGE}"])
 
 
 def _texts(
-    made: Made, frames: dict[str, pd.DataFrame], verdicts: Sequence[Judged]
+    made: Made,
+    tables: Mapping[str, Table],
+    frames: Mapping[str, pd.DataFrame],
+    verdicts: Sequence[Judged],
 ) -> dict[str, str]:
     """Every file but the page, by name."""
-    table = made.table
-    parts, floats = [], []
-    for index, (_, sweep) in enumerate(made.sweeps):
-        frame = frames[sweep.out.name]
-        rows, told = beside.records(frame), _caption(made.table, sweep, frame)
-        parts += [markdown(texts(rows)), f"{told}\n"]
-        label = latex.label_of(table.folder, sweep.out.name)
-        floats.append(latex.render(latex.of_records(rows, told, label), needs=not index))
     frame = pd.concat(list(frames.values())) if frames else pd.DataFrame(columns=beside.COLUMNS)
     contents = {
-        "table.md": "\n\n".join(parts) + "\n",
-        "table.tex": "\n\n".join(floats) + "\n",
+        "table.md": "\n\n\n".join(map(markdown, tables.values())) + "\n\n",
+        "table.tex": f"{latex(*tables.values())}\n",
         "table.csv": frame.to_csv(index=False),
     }
     if verdicts:
-        rows = judged.records(verdicts)
-        tex = latex.of_records(rows, f"{RULE}.", latex.label_of(table.folder, "claims"))
-        contents |= {
-            "claims.md": f"{markdown(texts(rows))}\n\n{RULE}.\n",
-            "claims.tex": f"{latex.render(tex)}\n",
-            "claims.csv": judged.csv(verdicts),
-        }
+        claims = judged.table(made.table.folder, verdicts)
+        contents |= in_files(claims, judged.numbers(verdicts))
     return contents
 
 
-def markdown(rows: Sequence[Mapping[str, str]]) -> str:
-    """Rows as a table of Markdown, none of their cells taken for a number."""
-    return str(tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True))
-
-
-def _caption(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> str:
+def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     parts = [
         f"{table.title}: {sweep.manifest.setting}",
         "Mean ± standard deviation over the trials on test; Δ: ours less the paper's",
@@ -170,22 +148,22 @@ def _caption(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> str:
         *([table.note] if table.note else []),
         regime_of(sweep).sentence,
     ]
-    return ". ".join(parts) + "."
+    caption = ". ".join(parts) + "."
+    return replace(
+        beside.table(f"table-{sweep.out.name}", caption, frame),
+        label=label_of(table.folder, sweep.out.name),
+    )
 
 
 def _page(
     made: Made,
-    frames: dict[str, pd.DataFrame],
+    tables: Mapping[str, Table],
     verdicts: Sequence[Judged],
     files: Sequence[str],
     command: str,
 ) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
-    tables = [
-        Table(f"table-{s.out.name}", _caption(made.table, s, frame), beside.records(frame))
-        for s, frame in ((s, frames[s.out.name]) for s in sweeps)
-    ]
-    claims = [Table("claim-rows", f"{RULE}.", judged.records(verdicts))] if verdicts else []
+    claims = [replace(judged.table("", verdicts), key="claim-rows")] if verdicts else []
     troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
     trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
     return render(
@@ -197,7 +175,7 @@ def _page(
         sections=[
             Section("claims", "Claims", tables=claims),
             Section("figures", "Figures", figures=_pictures(made)),
-            Section("table", "Table", tables=tables),
+            Section("table", "Table", tables=[*tables.values()]),
             Section("environment", "Environment", tables=environment(trials)),
         ],
         steps=[Step("Make all of it again; what is done stays.", command)],

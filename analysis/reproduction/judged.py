@@ -7,12 +7,20 @@ import pandas as pd
 
 from analysis.compare.claims import Verdict
 from analysis.reproduction.quantities import QUANTITIES, head, interval_cell, value_cell
+from analysis.tables.latex import label_of
+from analysis.tables.table import Table
 from analysis.text import Cell, Record, cell
 from analysis.tidy import parted
-from tune_calib.console import Table
 from tune_calib.spec.metrics import METRICS
 
 SEEDS_ALONE = "over seeds alone"
+RULE = (
+    "Held, or not held: the 95 % interval of the paired difference, over seeds and test samples "
+    "together (of what is no metric over seeds alone), is on one side of what is claimed. On given "
+    "networks the pairs are the networks, of heads the mean over their seeds. Seeds to decide: if "
+    "difference and spread stayed as they are. No verdict where the base network is not in the "
+    "paper's regime"
+)
 
 
 @dataclass(frozen=True)
@@ -24,9 +32,9 @@ class Judged:
     verdict: Verdict
 
 
-def records(judged: Sequence[Judged]) -> list[Record]:
-    """A row a claim and folder."""
-    rows = []
+def table(folder: str, judged: Sequence[Judged]) -> Table:
+    """A row a claim and folder of results."""
+    rows: list[Record] = []
     for one in judged:
         verdict, claim = one.verdict, one.verdict.claim
         metric, _ = parted(claim.metric)
@@ -43,7 +51,9 @@ def records(judged: Sequence[Judged]) -> list[Record]:
                 "why": Cell("; ".join(_told(verdict))),
             }
         )
-    return rows
+    first = ["verdict", "results", "difference", "seeds to decide"]
+    label = label_of(folder, "claims")
+    return Table("claims", f"{RULE}.", rows, first=first, label=label, is_main=True)
 
 
 def _named(metric: str) -> str:
@@ -62,7 +72,7 @@ def _told(verdict: Verdict) -> list[str]:
     return [*alone, *([verdict.why] if verdict.why else [])]
 
 
-def csv(judged: Sequence[Judged]) -> str:
+def numbers(judged: Sequence[Judged]) -> pd.DataFrame:
     """The same as numbers; fractions."""
     rows = [
         {
@@ -84,11 +94,4 @@ def csv(judged: Sequence[Judged]) -> str:
         }
         for one in judged
     ]
-    return pd.DataFrame(rows).to_csv(index=False)
-
-
-def printed(judged: Sequence[Judged]) -> Table:
-    """For a terminal."""
-    heads = ["verdict", "claim", "results", "difference", "seeds to decide"]
-    rows = records(judged)
-    return Table(heads, [[row[head].text for head in heads] for row in rows], is_main=True)
+    return pd.DataFrame(rows)

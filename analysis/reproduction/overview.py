@@ -13,9 +13,10 @@ from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.reproduction import beside, judged
-from analysis.reproduction.files import RULE, Made, is_given, markdown, read_made
-from analysis.reproduction.judged import Judged
-from analysis.text import texts
+from analysis.reproduction.files import Made, is_given, read_made
+from analysis.reproduction.judged import RULE, Judged
+from analysis.tables.render import body
+from analysis.tables.table import table_of
 from tune_calib.errors import DamagedFileError
 from tune_calib.paths import Place
 from tune_calib.results.tables import atomic_write
@@ -117,14 +118,13 @@ def _claims(tables: Sequence[Stored], verdicts: dict[str, list[Judged]]) -> str:
             found = {one.where: _told(one) for one in of_claim}
             link = f"[{table.name}](#{table.name.replace('/', '')})"
             command = f"`tune-calib reproduce {table.name} --scale {own.scale}`"
-            by_setting = {_titled(name): found.get(name, "") for name in where}
-            rows.append({"claim": claim.text, "table": link, **by_setting, "command": command})
-    return markdown(rows)
+            rows.append([claim.text, link, *(found.get(name, "") for name in where), command])
+    return body(table_of(["claim", "table", *map(_titled, where), "command"], rows))
 
 
 def _told(one: Judged) -> str:
     """The verdict and how sure it is."""
-    (row,) = judged.records([one])
+    (row,) = judged.table("", [one]).records
     outcome = one.verdict.outcome
     words = f"**{outcome}**" if outcome in ("held", "not held") else outcome
     if row["95 %"].is_blank:
@@ -151,10 +151,10 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
         told = [of] if (of := beside.paper_of(frame)) else []
         parts += [
             f"**{_titled(name_of(sweep))}**. {'. '.join([regime_of(sweep).sentence, *told])}.",
-            markdown(texts(beside.records(frame))),
+            body(beside.table("", "", frame)),
             *_pictures(own.made, sweep, pictured),
         ]
-    return [*parts, "Verdicts:", markdown(texts(judged.records(verdicts)))] if verdicts else parts
+    return [*parts, "Verdicts:", body(judged.table("", verdicts))] if verdicts else parts
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
@@ -170,7 +170,5 @@ def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
 
 def _not_run(names: Sequence[str]) -> str:
     tables = [REPRODUCTIONS[name] for name in names]
-    rows = [
-        {"table": own.name, "title": own.title, "scales": ", ".join(own.scales)} for own in tables
-    ]
-    return f"## Not run\n\n{markdown(rows)}"
+    rows = [[own.name, own.title, ", ".join(own.scales)] for own in tables]
+    return f"## Not run\n\n{body(table_of(['table', 'title', 'scales'], rows))}"

@@ -1,21 +1,23 @@
 """The files of a search's report: tables, figures, the page; and the text that is printed."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from analysis import latex
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import Sweep, load
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
 from analysis.page.page import Link, Section, Step, list_files, render, write_folder
-from analysis.page.table import Table
-from analysis.search import tables as search_tables
+from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
-from analysis.text import Cell, Record, capital, cell, number_cell, text_table, texts, title
+from analysis.tables.latex import latex
+from analysis.tables.render import markdown
+from analysis.tables.table import Table
+from analysis.text import Cell, Record, capital, cell, number_cell, title
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
 from tune_calib.results.manifests import SWEEP_MANIFEST
@@ -58,7 +60,7 @@ def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
     )
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
-        text_table(texts(search_tables.best_rows(search)), is_main=True),
+        tables.best(search).bare,
         *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
         *gallery.remarks,
@@ -68,7 +70,6 @@ def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
-    tables = search_tables.page_tables(search)
     links, evaluation = [], []
     if (search.out / EVALUATION / SWEEP_MANIFEST).exists():
         links = [Link("The evaluation on test", f"{EVALUATION}/report.html")]
@@ -84,12 +85,12 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         state=_state(search),
         troubles=_troubles(search),
         sections=[
-            Section("results", "Results", tables=[tables["best"]]),
+            Section("results", "Results", tables=[_in_page(tables.best(search))]),
             *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section("settings", "Settings", tables=[tables["importance"]]),
-            Section("robustness", "How wrong one may be", tables=[tables["share"]]),
-            Section("suggestions", "Suggestions", tables=[tables["suggestions"]]),
+            Section("settings", "Settings", tables=[_in_page(tables.importance(search))]),
+            Section("robustness", "How wrong one may be", tables=[_in_page(tables.share(search))]),
+            Section("suggestions", "Suggestions", tables=[_in_page(tables.suggestions(search))]),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
         steps=made,
@@ -98,18 +99,16 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     )
 
 
+def _in_page(table: Table) -> Table:
+    """The table under a key that no figure of the page has."""
+    return replace(table, key=f"{table.key}-rows")
+
+
 def _table_texts(search: SearchResults) -> dict[str, str]:
-    notes = search_tables.notes(search)
-    rows = {
-        "best": search_tables.best_rows(search),
-        "importance": search_tables.importance_rows(search),
-        "share": search_tables.share_rows(search),
-    }
     contents = {"suggestions.csv": search.table().to_csv(index=False)}
-    for name, records in rows.items():
-        contents[f"{name}.md"] = search_tables.markdown(records, notes[name])
-        label = latex.label_of("search", search.method, name)
-        contents[f"{name}.tex"] = f"{latex.render(latex.of_records(records, notes[name], label))}\n"
+    for table in (tables.best(search), tables.importance(search), tables.share(search)):
+        contents[f"{table.key}.md"] = f"{markdown(table)}\n"
+        contents[f"{table.key}.tex"] = f"{latex(table)}\n"
     return contents
 
 

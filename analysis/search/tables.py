@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
 from analysis.compare.regime import of_baseline
-from analysis.page.table import Table
 from analysis.search.load import SearchResults
 from analysis.search.sensitivity import distances, share_within
+from analysis.tables.latex import label_of
+from analysis.tables.table import Table
 from analysis.text import (
     NOTHING,
     Cell,
@@ -19,7 +19,6 @@ from analysis.text import (
     decimal_cell,
     number_cell,
     significant_cell,
-    texts,
     title,
 )
 from tune_calib.spec.metrics import METRICS
@@ -34,7 +33,7 @@ def shown_metrics(search: SearchResults) -> list[str]:
     return list(dict.fromkeys([*search.metrics, "accuracy"]))
 
 
-def best_rows(search: SearchResults, count: int = BEST) -> list[Record]:
+def best(search: SearchResults, count: int = BEST) -> Table:
     """Baseline, the method's defaults and the best suggestions within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
@@ -47,7 +46,21 @@ def best_rows(search: SearchResults, count: int = BEST) -> list[Record]:
     first |= {title(m): number_cell(m, baseline[m]) for m in shown_metrics(search)}
     first["accuracy lost (%)"] = number_cell("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
-    return [first, *_rows(search, table, chosen)]
+    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
+    caption = (
+        f"{rule}. The choice was made on these numbers, so they look better than it is. "
+        f"{of_baseline(search.trials).sentence}.{_flags(search)}"
+    )
+    records = [first, *_rows(search, table, chosen)]
+    return Table("best", caption, records, label=_label(search, "best"), is_main=True)
+
+
+def _flags(search: SearchResults) -> str:
+    return "".join(f" {line}." for line in legend(search.trials["flags"]))
+
+
+def _label(search: SearchResults, name: str) -> str:
+    return label_of("search", search.method, name)
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
@@ -77,25 +90,30 @@ def setting_cell(value: Any) -> Cell:
     return significant_cell(value, 3) if isinstance(value, float) else cell(value)
 
 
-def all_rows(search: SearchResults) -> list[Record]:
+def suggestions(search: SearchResults) -> Table:
     """Every suggestion that ended."""
     table = search.table()
     rows = _rows(search, table, list(table.index))
-    return [
+    records = [
         {"suggestion": row["suggestion"], "status": Cell(status), **row}
         for row, status in zip(rows, table["status"], strict=True)
     ]
+    caption = (
+        f"Every suggestion that ended ({search.ended()}); - where a setting does not matter."
+        f"{_flags(search)}"
+    )
+    return Table("suggestions", caption, records, chosen_by=("status",))
 
 
-def importance_rows(search: SearchResults) -> list[Record]:
+def importance(search: SearchResults) -> Table:
     """Importance of every setting for every metric in percent, and where it was searched."""
-    shares, defaults = search.outcome.importance.shares, search.defaults
+    found, defaults = search.outcome.importance, search.defaults
     table = search.table().set_index("number")
-    rows = []
+    records = []
     for name in search.settings:
         row = {"setting": Cell(name)}
         for metric in search.metrics:
-            share = shares.get(metric, {}).get(name)
+            share = found.shares.get(metric, {}).get(name)
             head = f"importance for {METRICS[metric].title} (%)"
             row[head] = NOTHING if share is None else decimal_cell(100 * share, 1)
         row["searched in"] = _range(search.outcome.settings[name])
@@ -103,8 +121,14 @@ def importance_rows(search: SearchResults) -> list[Record]:
         row["other published"] = _others(search, name)
         if search.chosen is not None:
             row["chosen"] = setting_cell(table.loc[search.chosen, name])
-        rows.append(row)
-    return rows
+        records.append(row)
+    caption = found.statement or (
+        f"PED-ANOVA: how far the best {found.top} of {found.done} suggestions are spread "
+        "otherwise than all, in percent of the sum over the settings; those beyond the guard count "
+        "too. Rough where few count as the best: another measure may order the settings otherwise"
+    )
+    label = _label(search, "importance")
+    return Table("importance", f"{capital(caption)}.", records, label=label)
 
 
 def _others(search: SearchResults, name: str) -> Cell:
@@ -128,11 +152,11 @@ def _range(setting: dict[str, Any]) -> Cell:
     return Cell("; only if ".join([text, *needs]), low)
 
 
-def share_rows(search: SearchResults) -> list[Record]:
+def share(search: SearchResults) -> Table:
     """How many suggestions are nearly as good as the best within the guard."""
     metric = search.metrics[0]
     unit = _UNITS[METRICS[metric].unit]
-    return [
+    records = [
         {
             f"{METRICS[metric].title} away from the best{unit}": number_cell(metric, row["margin"]),
             "suggestions": decimal_cell(row["within"], 0),
@@ -141,51 +165,9 @@ def share_rows(search: SearchResults) -> list[Record]:
         }
         for _, row in share_within(search.within_guard(), metric).iterrows()
     ]
-
-
-def notes(search: SearchResults) -> dict[str, str]:
-    """What stands over each table: best, importance, share and suggestions."""
-    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    told = search.outcome.importance
-    importance = told.statement or (
-        f"PED-ANOVA: how far the best {told.top} of {told.done} suggestions are spread "
-        "otherwise than all, in percent of the sum over the settings; those beyond the guard count "
-        "too. Rough where few count as the best: another measure may order the settings otherwise"
+    caption = (
+        f"How wrong one may be: suggestions within the guard whose {title(metric)} is nearly the "
+        "best of them; the others count as far away. It is a share of the space only with "
+        "--sampler random or grid; the others try good ones more often."
     )
-    metric = title(search.metrics[0])
-    flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
-    return {
-        "best": f"{rule}. The choice was made on these numbers, so they look better than it is. "
-        f"{of_baseline(search.trials).sentence}.{flags}",
-        "importance": f"{capital(importance)}.",
-        "share": (
-            f"How wrong one may be: suggestions within the guard whose {metric} is nearly the best "
-            "of them; the others count as far away. It is a share of the space only with "
-            "--sampler random or grid; the others try good ones more often."
-        ),
-        "suggestions": f"Every suggestion that ended ({search.ended()}); - where a setting does "
-        f"not matter.{flags}",
-    }
-
-
-def markdown(records: Sequence[Record], note: str) -> str:
-    """A table in Markdown, its note below."""
-    body = tabulate(texts(records), headers="keys", tablefmt="github", disable_numparse=True)
-    return f"{body}\n\n{note}\n"
-
-
-def page_tables(search: SearchResults) -> dict[str, Table]:
-    """The tables of the page, by name of their files."""
-    told = notes(search)
-    rows = {
-        "best": best_rows(search),
-        "importance": importance_rows(search),
-        "share": share_rows(search),
-        "suggestions": all_rows(search),
-    }
-    return {
-        name: Table(f"{name}-rows", told[name], records,
-                    chosen_by=("status",) if name == "suggestions" else ())
-        for name, records in rows.items()
-        if records
-    }  # fmt: skip
+    return Table("share", caption, records, label=_label(search, "share"))

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep, load
 from analysis.page.page import PAGE, Section, Step, render
-from analysis.page.table import Table
 from analysis.search.load import SearchResults, load_search
-from analysis.search.tables import best_rows
+from analysis.search.tables import best
+from analysis.tables.table import Table
 from analysis.text import Cell, Record, cell, number_cell, title
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
@@ -109,7 +109,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
         evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
     metric = title(search.metrics[0])
     # Searches for other things cannot share a column: what was searched for stands in the row.
-    for row in best_rows(search, 1):
+    for row in best(search, 1).records:
         found.choices.append(
             {
                 "entry": Cell(name),
@@ -140,15 +140,15 @@ def _page(out: Place, found: _Found) -> str:
     links = found.pages
     note = "Mean ± standard deviation over the trials of a rung, on test."
     note += _signs(found.flags, found.rungs)
-    best = (
+    best_note = (
         "Of every search the baseline, the method's own settings and the best suggestion within "
         "its guard; on select, where the choice looks better than it is: test says how good."
     )
-    best += _signs(found.flags, found.choices)
+    best_note += _signs(found.flags, found.choices)
     tables = [
         Table("entry-rows", "Each name leads to its page.", found.entries, links=links),
         Table("rung-rows", note, found.rungs, ("entry",), _starts(found.rungs), links),
-        Table("choice-rows", best, found.choices, (), _starts(found.choices), links),
+        Table("choice-rows", best_note, found.choices, (), _starts(found.choices), links),
     ]
     heads = (("entries", "Entries"), ("results", "Results on test"), ("searches", "Searches"))
     return render(
@@ -175,7 +175,7 @@ def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
 
 
-def _starts(records: Sequence[Record]) -> frozenset[int]:
+def _starts(records: Sequence[Record]) -> dict[int, str]:
     """Rows at which another entry begins."""
     names = [record["entry"].text for record in records]
-    return frozenset(i for i in range(1, len(names)) if names[i] != names[i - 1])
+    return {i: "" for i in range(1, len(names)) if names[i] != names[i - 1]}

@@ -9,7 +9,7 @@ from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from docs.generate.page import table
 from tune_calib.cli import app
-from tune_calib.cli.fields import code
+from tune_calib.spec.describe import code
 
 Parameter = TyperArgument | TyperOption
 

@@ -1,9 +1,9 @@
 """The data sets, and the options that `data.*` gives them."""
 
 from docs.generate.page import table
-from tune_calib.cli.fields import code
 from tune_calib.data.rules import GENERAL
 from tune_calib.spec.datasets import DATASETS, NORMS
+from tune_calib.spec.describe import code
 
 
 def every_dataset() -> str:

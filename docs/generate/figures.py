@@ -4,8 +4,8 @@ from typing import Any
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from docs.generate.page import table
-from tune_calib.cli.fields import code
 from tune_calib.registry import Registry
+from tune_calib.spec.describe import code
 
 
 def every_figure() -> str:

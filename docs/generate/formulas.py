@@ -1,11 +1,10 @@
 """LaTeX as MathML, which browsers draw themselves."""
 
 import re
-from textwrap import dedent
 
 from latex2mathml.converter import convert
 
-_CLAUSE = re.compile(r"\n\s*\\quad", re.M)
+from tune_calib.spec.describe import clauses
 
 
 def drawn(formula: str) -> str:
@@ -14,8 +13,7 @@ def drawn(formula: str) -> str:
     Raises:
         ValueError: a command is not known, so that it would be printed as it is.
     """
-    clauses = _CLAUSE.split(dedent(formula).strip())
-    lines = [convert(" ".join(clause.split()), display="block") for clause in clauses]
+    lines = [convert(clause, display="block") for clause in clauses(formula)]
     # Names of functions are set as such, not as operators with space on both sides.
     lines = [re.sub(r"<mo>([a-z]{2,})</mo>", r"<mi>\1</mi>", line) for line in lines]
     lines = [line.replace("<mi>log</mi>", '<mi>log</mi><mspace width="0.17em"/>') for line in lines]

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from docs.generate.page import table
-from tune_calib.cli.fields import code
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.describe import code
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
 from tune_calib.spec.trial import SLOTS

@@ -2,7 +2,7 @@
 
 from docs.generate.methods import linked
 from docs.generate.page import table
-from tune_calib.cli import fields
+from tune_calib.spec import describe as fields
 from tune_calib.spec.trial import SLOTS
 
 
@@ -17,7 +17,7 @@ def of_slots() -> str:
                 f'<span id="{slot}-{name}">`{slot}.{name}`</span>',
                 fields.default_of(field),
                 fields.range_of(field),
-                linked(fields.first_paragraph(field)).replace("../", ""),
+                linked(fields.first_paragraph(field)).replace("``", "`").replace("../", ""),
             )
             for name, field in fields.shown(model).items()
         ]

@@ -3,7 +3,6 @@
 from pydantic import BaseModel
 
 from docs.generate.page import table
-from tune_calib.cli.fields import code
 from tune_calib.experiments.format import (
     Entry,
     Method,
@@ -12,6 +11,7 @@ from tune_calib.experiments.format import (
     SweepFile,
     TrialResources,
 )
+from tune_calib.spec.describe import code
 
 _PARTS: dict[str, type[BaseModel]] = {
     "At the top": SweepFile,

@@ -8,7 +8,6 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from docs.generate.page import table
-from tune_calib.cli.fields import code
 from tune_calib.results.columns import COLUMNS
 from tune_calib.results.manifests import (
     ReportRecord,
@@ -17,6 +16,7 @@ from tune_calib.results.manifests import (
     SearchOutcome,
     SweepManifest,
 )
+from tune_calib.spec.describe import code
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import FLAGS
 

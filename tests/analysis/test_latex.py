@@ -12,19 +12,20 @@ import pytest
 from typer.testing import CliRunner
 
 import analysis
-from analysis import latex
 from analysis.compare import rank_tables, significance_tables
 from analysis.compare.blocks import Matched
 from analysis.compare.ranks import rank
 from analysis.compare.significance import judge
 from analysis.ladder import tables
-from analysis.ladder.samples import QUANTITIES, caption, records
-from analysis.latex_text import escape
+from analysis.ladder.samples import QUANTITIES
+from analysis.ladder.samples import samples as samples_of
 from analysis.load import load
 from analysis.published import published, published_tables
 from analysis.search import files as search_files
 from analysis.search.load import load_search
-from analysis.text import Cell, cell
+from analysis.tables.latex import latex
+from analysis.tables.latex_text import escape
+from analysis.tables.table import table_of
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
@@ -52,7 +53,7 @@ def ladder(folder, labels=None, bad=None, seeds=3):
         for rung, label in zip(manifest["rungs"], labels, strict=True):
             rung["label"] = label
         path.write_text(json.dumps(manifest))
-    return tables.latex(load(folder))
+    return latex(tables.ladder(load(folder)))
 
 
 def samples(folder, labels):
@@ -63,14 +64,14 @@ def samples(folder, labels):
         for split in ("train", "select")
         for q in QUANTITIES
     )
-    return latex.render(latex.of_records(records(last), caption(load(folder), last), "tab:samples"))
+    return latex(*samples_of(load(folder), last))
 
 
 def declared(test, methods, blocks=6):
     chance = np.random.default_rng(0)
     values = {m: 0.1 * k + chance.normal(0.1, 0.01, blocks) for k, m in enumerate(methods)}
     verdict = judge(Matched("ece", "seed", pd.DataFrame(values)), test, methods[0])
-    return significance_tables.latex(verdict)
+    return significance_tables.view(verdict).render("latex")
 
 
 def search(folder):
@@ -92,8 +93,8 @@ CASES = {
     "ladder of odd names": lambda out: ladder(out, ODD),
     "ladder of long names": lambda out: ladder(out, MANY[:4], bad="diverged"),
     "one seed": lambda out: ladder(out, seeds=1),
-    "example ladder": lambda out: tables.latex(load(EXAMPLE / "ladder")),
-    "example comparison": lambda out: tables.latex(load(EXAMPLE / "compare")),
+    "example ladder": lambda out: latex(tables.ladder(load(EXAMPLE / "ladder"))),
+    "example comparison": lambda out: latex(tables.ladder(load(EXAMPLE / "compare"))),
     "samples": lambda out: samples(out, ODD),
     "search": search,
     "example search": lambda out: texts_of(
@@ -105,7 +106,9 @@ CASES = {
     "friedman of many": lambda out: declared("friedman", MANY),
     "friedman": lambda out: declared("friedman", ODD),
 } | {
-    f"ranks of {name}": lambda out, name=name: rank_tables.latex(rank(published(name), "ece"))
+    f"ranks of {name}": lambda out, name=name: rank_tables.view(
+        rank(published(name), "ece")
+    ).render("latex")
     for name in published_tables()
     if "ece" in set(published(name).query("backbone != 'average'")["metric"])
     and name not in ("maccal/table3",)
@@ -161,11 +164,9 @@ def test_every_character_becomes_one_that_pdflatex_has(text, expected):
 
 
 def test_a_label_that_begins_with_a_bracket_is_no_option_of_the_rule_before():
-    table = latex.of_records(
-        [{"a": Cell("[x]"), "b": cell(1)}, {"a": Cell("*y"), "b": cell(2)}], "c", "tab:x"
-    )
-    assert "{}[x] & 1" in latex.render(table)
-    assert "{}*y & 2" in latex.render(table)
+    text = latex(table_of(["a", "b"], [["[x]", 1], ["*y", 2]]))
+    assert "{}[x] & 1" in text
+    assert "{}*y & 2" in text
 
 
 def test_caption_and_label_can_be_given_for_latex_alone():

@@ -6,7 +6,8 @@ import pytest
 
 from analysis.compare.ranks import collect
 from analysis.ladder.report import write_report
-from analysis.ladder.shift_tables import caption, means, records, shift_tables
+from analysis.ladder.shift_tables import means, shift_tables
+from analysis.ladder.shift_tables import table as printed
 from analysis.load import load
 from analysis.shifts import FAMILIES, kind_title, read_shifts
 from analysis.tidy import check_metric, default_split, parted, tidy
@@ -78,7 +79,7 @@ def test_a_table_says_which_kinds_it_lacks(out):
     sweep = load(out)
     for table in shift_tables(sweep):
         assert "Not looked at" not in table.about
-        assert ". Mean ± sd over 3 seeds" in caption(sweep, table)
+        assert ". Mean ± sd over 3 seeds" in printed(sweep, table).caption
         heads = [each.head for each in table.columns]
         assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
 
@@ -89,7 +90,7 @@ def test_a_mean_over_some_of_the_trials_says_so(out):
     table = shift_tables(sweep)[-1]
     found = means(sweep, table)
     assert sorted(found["of"] - found["n"]) == [0] * (len(found) - 1) + [1]
-    for row, (_, number) in zip(records(sweep, table), found.iterrows(), strict=True):
+    for row, (_, number) in zip(printed(sweep, table).records, found.iterrows(), strict=True):
         text = row[f"{table.columns[0].group}: fog"].text
         assert text.endswith(f"(n = {number['n']})") == (number["n"] < number["of"])
 
@@ -117,7 +118,7 @@ def test_tables_are_of_the_rungs_and_leave_no_number_out(out):
     ]  # fmt: skip
     severity = found["generated-severity"]
     assert "14 kinds (frost is not generated)" in severity.about
-    rows = records(sweep, severity)
+    rows = printed(sweep, severity).records
     assert len(rows) == len(sweep.rungs)
     assert len(rows[0]) == 1 + 2 * 6
     table = means(sweep, found["ood"])

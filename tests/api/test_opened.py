@@ -12,8 +12,9 @@ from PIL import Image
 
 import tune_calib
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
-from analysis.ladder.tables import markdown
+from analysis.ladder.tables import ladder
 from analysis.load import load
+from analysis.tables.render import markdown
 from tests import fake_results
 from tests.support import Reader
 from tune_calib.errors import UserError
@@ -37,7 +38,7 @@ def test_a_sweep_gives_its_rows_and_the_table_of_its_report(folder):
     assert isinstance(sweep.rows, pd.DataFrame)
     assert len(sweep.rows) == 12
     assert sweep.rows["test/ece"].dropna().between(0, 1).all()
-    assert sweep.table() == markdown(load(folder / "sweep"))
+    assert sweep.table() == f"{markdown(ladder(load(folder / 'sweep')))}\n"
     assert "9 done" in repr(sweep)
     assert "3 crashed" in repr(sweep)
     assert "NLL" in sweep.table("nll")

@@ -100,14 +100,14 @@ def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monke
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
     import analysis.ladder.status
-    import tune_calib.cli.explained
+    import tune_calib.spec.describe
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
 
         def broken(*_, defect=defect):
             raise defect
 
-        monkeypatch.setattr(tune_calib.cli.explained, "explained", broken)
+        monkeypatch.setattr(tune_calib.spec.describe, "describe", broken)
         with pytest.raises(type(defect)):
             main(["explain", "mac_cal"])
         # A folder may come from anybody: then the line names the line of the program.

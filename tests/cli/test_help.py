@@ -118,7 +118,7 @@ def test_a_wrong_name_is_one_line(words, told, refusal):
 
 
 @each("what", ["methods", "recipes", "spaces", "published", "metrics"])
-@each("width", ["80", "100"])
+@each("width", ["80", "90"])
 def test_lists_fit_the_terminal(what, width, monkeypatch):
     whole = here("list", what).stdout
     assert here("list", what, "--wide").stdout == whole

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.ladder import recipes as tables
+from analysis.ladder.recipes import recipes
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.docs.test_pages import blocks, page
@@ -291,8 +291,7 @@ def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
 
 def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
     ladder, asked = LADDERS["decoupling"], Asked({"data": {"dataset": "digits"}}).suited()
-    frame = tables.differing(sweep_of(expand(ladder, asked)))
-    joint, longer, heads, drifting = frame.to_dict("records")
+    joint, longer, heads, drifting = rows_of(sweep_of(expand(ladder, asked)))
     assert joint["rungs"].startswith("joint, frozen, continued linear")
     assert longer["rungs"] == "joint, longer"
     for head in (heads, drifting):
@@ -303,7 +302,12 @@ def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
         }  # fmt: skip
     assert [row["epochs"] for row in (joint, longer, heads)] == ["60", "100", "40"]
     same = expand(LADDERS["mac_cal"], asked)
-    assert tables.differing(sweep_of(same)).empty
+    assert recipes(sweep_of(same)) == []
+
+
+def rows_of(sweep: Sweep) -> list[dict[str, str]]:
+    (table,) = recipes(sweep)
+    return [{head: cell.text for head, cell in record.items()} for record in table.records]
 
 
 def sweep_of(trials) -> Sweep:
@@ -315,15 +319,18 @@ def sweep_of(trials) -> Sweep:
     rungs = [
         RungRecord(index=t.rung, label=t.label, published=None, kind="variant") for t in trials
     ]
-    return Sweep(Path(), SweepManifest.model_construct(rungs=rungs), pd.DataFrame(rows))
+    return Sweep(
+        Path(),
+        SweepManifest.model_construct(rungs=rungs, ladder="x", dataset="digits"),
+        pd.DataFrame(rows),
+    )
 
 
 def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
     names = ["ce", "mbls", "balcal", "tst", "retrain"]
-    assert tables.differing(sweep_of(planned(names))).empty
-    assert tables.render(sweep_of(planned(names)), "github") == ""
-    frame = tables.differing(sweep_of(planned(names, own_recipes=True)))
-    rows = {(row.pop("trained"), row.pop("rungs")): row for row in frame.to_dict("records")}
+    assert recipes(sweep_of(planned(names))) == []
+    found = rows_of(sweep_of(planned(names, own_recipes=True)))
+    rows = {(row.pop("trained"), row.pop("rungs")): row for row in found}
     assert list(rows) == [
         ("network", "ce, tst, retrain"),
         ("network", "mbls"),
@@ -340,15 +347,13 @@ def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
     assert rows["head", "tst"]["lr"] == "0.0001"
     assert rows["head", "retrain"]["lr"] == "0.05"
     assert rows["head", "tst"]["lr drops at epoch"] == "-"
-    one = tables.differing(sweep_of(planned(["ce", "mixup"], own_recipes=True)))
-    assert list(one) == ["trained", "weight decay", "clip", "loss", "rungs"]
-    latex = tables.render(sweep_of(planned(["ce", "mixup"], own_recipes=True)), "latex_booktabs")
-    assert latex.startswith(r"\begin{tabular}{llllp{.4\linewidth}}")
+    (table,) = recipes(sweep_of(planned(["ce", "mixup"], own_recipes=True)))
+    assert table.heads == ["trained", "weight decay", "clip", "loss", "rungs"]
 
 
 def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
     fake_results.write(tmp_path)
-    assert tables.differing(load(tmp_path)).empty
+    assert recipes(load(tmp_path)) == []
 
 
 @pytest.mark.ray

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
-from analysis.ladder import page_tables, tables
+from analysis.ladder import tables
 from analysis.ladder.files import sweep_of
 from analysis.ladder.recipes import of_heads_below
 from analysis.ladder.report import Options, write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page.inline import drawn, html_table, image
+from analysis.page.inline import drawn, image
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
+from analysis.tables.render import html, markdown
 from tune_calib.errors import UserError
 from tune_calib.paths import Place
 from tune_calib.results.folders import entries, is_search
@@ -86,7 +87,7 @@ class OpenSweep:
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
         options = Options(published, None, regime, metrics, intervals)
         with _known(self.out):
-            return tables.markdown(sweep_of(self.out, options))
+            return f"{markdown(tables.ladder(sweep_of(self.out, options)))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """A figure of the report, for matplotlib.
@@ -110,7 +111,7 @@ class OpenSweep:
         """The table as a terminal shows it."""
         with _known(self.out):
             sweep = load(self.out)
-            return "\n\n".join(filter(None, [tables.console_table(sweep), self.notes]))
+            return "\n\n".join(filter(None, [str(tables.ladder(sweep)), self.notes]))
 
     def __repr__(self) -> str:
         """Where it lies, and how its trials ended."""
@@ -121,7 +122,7 @@ class OpenSweep:
         """For notebooks: the table, and the reliability diagrams where there are bins."""
         with _known(self.out):
             sweep = load(self.out)
-            parts = [html_table(page_tables.ladder(sweep))]
+            parts = [html(tables.ladder(sweep).without_blank())]
         with contextlib.suppress(UserError):  # of results without bins
             parts.append(image(self.figure(), "reliability diagrams", _WIDTH))
         return "\n".join([*parts, *_preformatted(self.notes)])
@@ -180,9 +181,7 @@ class OpenSearch:
     def table(self) -> str:
         """Baseline, defaults and the best suggestions in Markdown."""
         search = self._results()
-        return search_tables.markdown(
-            search_tables.best_rows(search), search_tables.notes(search)["best"]
-        )
+        return f"{markdown(search_tables.best(search))}\n"
 
     def figure(self, name: str = "history") -> "Figure":
         """A figure of the report, for matplotlib.
@@ -252,7 +251,7 @@ class OpenSearch:
     def _repr_html_(self) -> str:
         """For notebooks: the best suggestions."""
         with _known(self.out):
-            return html_table(search_tables.page_tables(self._results())["best"])
+            return html(search_tables.best(self._results()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,6 +1,6 @@
 """The commands that say what is registered."""
 
-import json
+import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic
 import typer
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
+from analysis.tables.render import View
+from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
@@ -172,28 +174,15 @@ def list_(
     if what not in LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(LISTS)}")
     entries = LISTS[what].entries(name)
-    if form == "json":
-        console.echo(json.dumps(entries, indent=1))
+    rows = [_printed(each) for each in (_space_rows(entries) if what == "spaces" else entries)]
+    if form == "plain" and name is not None and what != "spaces":
+        told = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
+        console.echo("\n\n".join(told))
         return
-    is_space = what == "spaces"
-    rows = [_printed(entry) for entry in (_space_rows(entries) if is_space else entries)]
-    console.echo(_markdown(rows) if form == "markdown" else _plain(rows, what, name))
-
-
-def _markdown(rows: list[dict[str, str]]) -> str:
-    from tabulate import tabulate
-
-    kept = [{k: v for k, v in row.items() if k not in _WIDE and k != "url"} for row in rows]
-    return str(tabulate(kept, headers="keys", tablefmt="github", disable_numparse=True))
-
-
-def _plain(rows: list[dict[str, str]], what: str, name: str | None) -> str:
-    """A table for the screen; of one entry all that is known, a line each."""
-    if name is not None and what != "spaces":
-        return "\n\n".join(console.entries({k: v for k, v in row.items() if v}) for row in rows)
-    heads = [head for head in (rows[0] if rows else {}) if head != "url"]
-    cells = [[row[head] for head in heads] for row in rows]
-    return console.shown(console.Text([console.Table(heads, cells, is_main=True)]))
+    left_out = {"url", *(_WIDE if form == "markdown" else ())}
+    heads = [head for head in (rows[0] if rows else {}) if head not in left_out]
+    table = table_of(heads, [[row[head] for head in heads] for row in rows])
+    console.echo(console.shown(View([table], entries).render(form)))
 
 
 def explain(
@@ -211,9 +200,22 @@ def explain(
         tune-calib explain mac_cal
         tune-calib explain decoupling
     """
-    from tune_calib.cli.explained import explained
+    from tune_calib.spec.describe import describe
 
-    console.echo(explained(name, min(100, shutil.get_terminal_size().columns)))
+    text = describe(name)
+    console.echo(format_markdown(text, min(100, shutil.get_terminal_size().columns)))
+
+
+def format_markdown(text: str, width: int) -> str:
+    """Return Markdown as it reads in a terminal."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    page = Console(file=io.StringIO(), width=width)
+    with page.capture() as shown:
+        # An address between brackets would stand there twice.
+        page.print(Markdown(re.sub(r"<(https?://[^>]+)>", r"\1", text), hyperlinks=False))
+    return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
 
 def cite(

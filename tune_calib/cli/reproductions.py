@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
@@ -213,12 +214,12 @@ def _tell_list(as_json: bool) -> None:
         return
     heads = ["name", "scales", "claims", "title", "metrics"]
     rows = [
-        [each["name"], " ".join(each["scales"]), str(len(each["claims"])), each["title"],
+        [each["name"], " ".join(each["scales"]), len(each["claims"]), each["title"],
          ", ".join(each["metrics"])]
         for each in entries
     ]  # fmt: skip
     scales = "; ".join(f"{name}: {what}" for name, what in SCALES.items())
-    table = console.Table(heads, rows, is_main=True)
+    table = table_of(heads, rows)
     console.echo(console.shown(console.Text([table, console.Prose(f"Scales: {scales}.")])))
 
 

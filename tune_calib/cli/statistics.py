@@ -1,10 +1,14 @@
 """Commands that read results and print. The imports stand inside, as in ``cli``."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.tables.render import View
+from tune_calib.cli.added_options import with_options
 from tune_calib.cli.completion import names, published_tables
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
@@ -37,24 +41,46 @@ Where = Annotated[
     list[str] | None,
     typer.Option(metavar="COLUMN=VALUE", help="of the rows that count; repeatable"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="for programs", rich_help_panel=FORMATS)]
-AsMarkdown = Annotated[bool, typer.Option("--markdown", help="for a page", rich_help_panel=FORMATS)]
-AsLatex = Annotated[bool, typer.Option("--latex", help="booktabs", rich_help_panel=FORMATS)]
-Caption = Annotated[
+
+
+_FORMATS: dict[str, Any] = {
+    name: (Annotated[bool, typer.Option(f"--{name}", help=told, rich_help_panel=FORMATS)], False)
+    for name, told in {
+        "json": "for programs",
+        "markdown": "for a page",
+        "latex": "booktabs",
+        "csv": "fractions, a row a method (and column)",
+        "html": "a table element",
+    }.items()
+}
+_Caption = Annotated[
     str | None,
     typer.Option(help="of the --latex table", show_default="its own", rich_help_panel=FORMATS),
 ]
-Label = Annotated[
+_Label = Annotated[
     str | None,
     typer.Option(help="of the --latex table, e.g. tab:ranks", rich_help_panel=FORMATS),
 ]
-AsCsv = Annotated[
-    bool,
-    typer.Option("--csv", help="fractions, a row a method (and column)", rich_help_panel=FORMATS),
-]
-AsHtml = Annotated[bool, typer.Option("--html", help="a table element", rich_help_panel=FORMATS)]
 
 
+def _in_formats(command: Callable[..., View]) -> Callable[..., None]:
+    """A command that prints what it gives in the format that is asked for."""
+
+    @functools.wraps(command)
+    def run(caption: str | None, label: str | None, **options: Any) -> None:
+        # Before the imports, which take a while: a wrong option is told at once.
+        form = one_format(**{name: options.pop(name) for name in _FORMATS})
+        given = _of_latex(form, caption, label)
+        view = command(**options)
+        if form == "csv" or (form == "json" and isinstance(view.content, list)):
+            for note in view.notes:  # the other formats have them
+                echo(note, err=True)
+        echo(shown(view.render(form, **given)))
+
+    return with_options(run, command, **_FORMATS, caption=(_Caption, None), label=(_Label, None))
+
+
+@_in_formats
 def ranks(
     dirs: Dirs = None,
     published: Published = None,
@@ -62,38 +88,26 @@ def ranks(
     ranking: Annotated[str, typer.Option(help="competition or average")] = "competition",
     split: Split = None,
     where: Where = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    as_html: AsHtml = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
 
     Examples:
         tune-calib ranks runs/cifar10 runs/cifar100 --metric ece --latex
         tune-calib ranks --published fedlas/table1 --where dataset=cifar10
     """
-    # Before the imports, which take a while: a wrong option is told at once.
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv, html=as_html)
-    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
+    folders = _opened(dirs, published)
 
-    from analysis.compare.rank_tables import RENDERERS, latex
+    from analysis.compare.rank_tables import view
     from analysis.compare.ranks import collect, rank
     from analysis.tidy import choose, parted
 
     metric, split = parted(metric, split)
     found = collect(folders, published, metric, split)
     chosen = choose(found.frame, **_wanted(where or []))
-    table = rank(chosen, metric, ranking, found.notes, found.titles)
-    if form in ("json", "csv"):  # the other formats tell the notes in their caption
-        for note in table.notes:
-            echo(note, err=True)
-    echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
+    return view(rank(chosen, metric, ranking, found.notes, found.titles))
 
 
+@_in_formats
 def averages(
     dirs: Dirs = None,
     published: Published = None,
@@ -103,25 +117,18 @@ def averages(
     split: Split = None,
     where: Where = None,
     figure: Annotated[Path | None, typer.Option(help="folder for the bars of ECE")] = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Average metrics over (data set, backbone) columns, a row a method.
 
     Examples:
         tune-calib averages runs/cifar10 runs/cifar100 --metric accuracy,ece,nll
         tune-calib averages runs/cifar10 runs/cifar100 --figure figures
     """
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
+    folders = _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.averages import average
-    from analysis.compare.averages_tables import RENDERERS, draw, latex
+    from analysis.compare.averages_tables import draw, view
     from analysis.compare.ranks import collect
     from analysis.tidy import choose, parted
 
@@ -134,18 +141,16 @@ def averages(
         found = collect(folders, published, name, of_split)
         collected[name] = found._replace(frame=choose(found.frame, **wanted))
     table = average(collected)
-    if form == "csv":  # the other formats tell the notes
-        for note in table.notes:
-            echo(note, err=True)
-    echo(shown(latex(table, **given) if given else RENDERERS[form](table)))
     if figure is not None:
         style.apply()
         drawn = draw(table)
         if drawn is None:
             raise UserError("no figure: it shows o_ece and u_ece, and --metric lacks one")
         style.save(drawn, figure, "averages")
+    return view(table)
 
 
+@_in_formats
 def significance(
     dirs: Dirs = None,
     published: Published = None,
@@ -154,27 +159,20 @@ def significance(
     baseline: Annotated[str | None, typer.Option(help="what wilcoxon and t compare with")] = None,
     split: Split = None,
     figure: Annotated[Path | None, typer.Option(help="folder for friedman's diagram")] = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Carry a declared test out: over the seeds of one sweep, else over the columns of several.
 
     Examples:
         tune-calib significance runs/compare --test wilcoxon --baseline ce
         tune-calib significance --published fedlas/table1 --test friedman --figure figures
     """
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, folders = _of_latex(form, caption, label), _opened(dirs, published)
+    folders = _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
     from analysis.compare.ranks import collect, rank
     from analysis.compare.significance import judge
-    from analysis.compare.significance_tables import RENDERERS, latex
+    from analysis.compare.significance_tables import view
     from analysis.ladder.figures.critical_difference import draw_critical_difference
     from analysis.load import load
     from analysis.tidy import check_metric, default_split, parted
@@ -189,13 +187,13 @@ def significance(
         table = rank(found.frame, metric, notes=found.notes)
         matched = over_columns(table, found.withheld)
     verdict = judge(matched, test, baseline)
-    echo(shown(latex(verdict, **given) if given else RENDERERS[form](verdict)))
     if figure is not None:
         style.apply()
         drawn = draw_critical_difference(verdict.friedman)
         if drawn is None:
             raise UserError("no diagram: only --test friedman with a p-value has one")
         style.save(drawn, figure, "critical_difference")
+    return view(verdict)
 
 
 def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
@@ -207,6 +205,7 @@ def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
     return [opened(each) if published is None else place(each) for each in dirs or []]
 
 
+@_in_formats
 def diff(
     first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a sweep")],
     second: Annotated[str, typer.Argument(metavar="B", help="of the sweep that is held against A")],
@@ -214,31 +213,20 @@ def diff(
         list[str] | None, typer.Option(help="of the table; default: accuracy, ece, nll")
     ] = None,
     split: Split = None,
-    as_json: AsJson = False,
-    as_markdown: AsMarkdown = False,
-    as_latex: AsLatex = False,
-    as_csv: AsCsv = False,
-    caption: Caption = None,
-    label: Label = None,
-) -> None:
+) -> View:
     """Hold two sweeps against each other: rungs of one name, seeds matched, B minus A.
 
     Examples:
         tune-calib diff runs/first runs/second
         tune-calib diff runs/first runs/second --metric ece --latex
     """
-    form = one_format(json=as_json, markdown=as_markdown, latex=as_latex, csv=as_csv)
-    given, (left, right) = _of_latex(form, caption, label), _opened([first, second], None)
+    left, right = _opened([first, second], None)
 
     from analysis.compare.difference import difference
-    from analysis.compare.difference_tables import RENDERERS, latex, sentences
+    from analysis.compare.difference_tables import view
     from analysis.load import load
 
-    found = difference(load(left), load(right), metric or (), split)
-    if form == "csv":  # the other formats tell the notes
-        for note in sentences(found):
-            echo(note, err=True)
-    echo(shown(latex(found, **given) if given else RENDERERS[form](found)))
+    return view(difference(load(left), load(right), metric or (), split))
 
 
 def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:

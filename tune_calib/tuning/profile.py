@@ -4,7 +4,8 @@ import json
 
 import pandas as pd
 
-from tune_calib.console import Table, Text
+from analysis.tables.table import table_of
+from tune_calib.console import Text
 from tune_calib.paths import Place
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.trial import TrialSpec
@@ -53,4 +54,4 @@ def profiles_told(out: Place) -> str:
     shares.loc["images a second"] = rates
     heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in found)]
     rows = [[str(cell) for cell in row] for row in shares.itertuples()]
-    return Text([Table(heads, rows)])
+    return Text([table_of(heads, rows)])

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from analysis.compare.averages import average
-from analysis.compare.averages_tables import RENDERERS, draw, records
+from analysis.compare.averages_tables import draw, view
 from analysis.compare.ranks import collect
 from tests import fake_results
 from tests.support import each, here
@@ -49,10 +49,10 @@ def test_a_published_table_is_averaged_over_its_columns(table, method, metric, m
     assert len(found.columns) == 3
 
 
-@each("form", RENDERERS)
+@each("form", ["plain", "markdown", "latex", "html", "csv", "json"])
 def test_every_format_has_every_mean(form, tmp_path):
     fake_results.write(tmp_path)
-    text = RENDERERS[form](averages_of(tmp_path))
+    text = view(averages_of(tmp_path)).render(form)
     for label in fake_results.LABELS:
         assert label in text
     if form == "csv":
@@ -68,8 +68,8 @@ def test_every_format_has_every_mean(form, tmp_path):
 
 def test_a_trial_at_chance_is_never_the_best(tmp_path):
     fake_results.write(tmp_path, flags={3: CHANCE})
-    rows = records(averages_of(tmp_path))
-    ranks = {row["method"].text: row["ECE (%) ↓"].rank for row in rows}
+    (table,) = view(averages_of(tmp_path)).tables
+    ranks = {row["method"].text: row["ECE (%) ↓"].rank for row in table.records}
     assert ranks == {"vanilla": 0, "+ one": 2, "+ two": 1, "control †": 0}
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from analysis.compare.difference import difference
-from analysis.compare.difference_tables import RENDERERS, rows
+from analysis.compare.difference_tables import view
 from analysis.load import load
 from tests import fake_results
 from tests.support import each
@@ -62,8 +62,9 @@ def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", shift=0.02), ["ece"])
     np.testing.assert_allclose(found.table["difference"], 0.02)
     assert found.table["low"].isna().all()
-    assert {row["B - A"].text for row in rows(found)} == {"+2.00"}
-    assert {row["95 % interval"].text for row in rows(found)} == {"-"}
+    rows = view(found).tables[0].records
+    assert {row["B - A"].text for row in rows} == {"+2.00"}
+    assert {row["95 % interval"].text for row in rows} == {"-"}
 
 
 def test_the_same_trials_are_called_so(first, tmp_path):
@@ -91,9 +92,9 @@ def test_settings_that_differ_are_told(first, tmp_path):
     assert found.changed.values.tolist() == [["data.label_noise", "0.0", "0.2"]]
 
 
-@each("form", RENDERERS)
+@each("form", ["plain", "markdown", "latex", "html", "csv", "json"])
 def test_every_format_has_every_rung(first, tmp_path, form):
-    text = RENDERERS[form](difference(first, sweep(tmp_path / "b", shift=0.01)))
+    text = view(difference(first, sweep(tmp_path / "b", shift=0.01))).render(form)
     for label in fake_results.LABELS:
         assert label in text
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis.compare.rank_tables import RENDERERS, tidy_ranks
+from analysis.compare.rank_tables import tidy_ranks, view
 from analysis.compare.ranks import collect, rank
 from analysis.published import published
 from analysis.tidy import COLUMNS
@@ -99,13 +99,13 @@ def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():
         "left out, without any number: c",
         "d b1 does not count: no number of b",
     )
-    assert "d b1 does not count" in RENDERERS["plain"](table)
+    assert "d b1 does not count" in view(table).render("plain")
 
 
 def test_seeds_are_averaged_before_ranking_and_counted():
     table = rank(frame({"a": [0.1], "b": [0.2]}, n=3), "ece")
     assert table.n.to_numpy().tolist() == [[3], [3]]
-    assert "n = 3 a cell" in RENDERERS["plain"](table)
+    assert "n = 3 a cell" in view(table).render("plain")
 
 
 def test_a_label_with_two_meanings_is_refused():
@@ -161,18 +161,19 @@ def test_nothing_to_rank_is_one_line(values, metric, ranking, message):
 
 def test_every_format_has_every_method_and_marks_the_best():
     table = rank(published("fedlas/table1"), "ece")
-    for render in RENDERERS.values():
-        assert all(method in render(table) for method in table.values.index)
-    latex = RENDERERS["latex"](table)
+    for form in ("plain", "markdown", "latex", "html", "csv", "json"):
+        text = view(table).render(form)
+        assert all(method in text for method in table.values.index)
+    latex = view(table).render("latex")
     assert r"\multicolumn{2}{c}{CIFAR-100}" in latex
     assert r"\cmidrule(lr){2-3}\cmidrule(lr){4-5}\cmidrule(lr){6-7}" in latex
     assert {
         line.count("&") for line in latex.split(r"\midrule")[1].splitlines() if "&" in line
     } == {8}
     assert r"\textbf{1.22}" in latex
-    assert "**1.22**" in RENDERERS["markdown"](table)
-    assert "<b>1.22</b>" in RENDERERS["html"](table)
-    assert '<th colspan="2" halign="left">CIFAR-100</th>' in RENDERERS["html"](table)
+    assert "**1.22**" in view(table).render("markdown")
+    assert "<b>1.22</b>" in view(table).render("html")
+    assert '<th colspan="2">CIFAR-100</th>' in view(table).render("html")
 
 
 def test_the_csv_has_a_row_for_each_method_and_column_in_fractions():
@@ -184,9 +185,9 @@ def test_the_csv_has_a_row_for_each_method_and_column_in_fractions():
 
 def test_html_and_latex_escape_names():
     table = rank(frame({"<a> & b": [0.1], "c_d": [0.2]}), "ece")
-    assert "&lt;a&gt; &amp; b" in RENDERERS["html"](table)
-    assert r"$<$a$>$ \& b" in RENDERERS["latex"](table)
-    assert r"c\_d" in RENDERERS["latex"](table)
+    assert "&lt;a&gt; &amp; b" in view(table).render("html")
+    assert r"$<$a$>$ \& b" in view(table).render("latex")
+    assert r"c\_d" in view(table).render("latex")
 
 
 def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
@@ -260,11 +261,11 @@ def test_heads_are_the_titles_that_a_sweep_recorded_else_those_of_the_papers(tmp
 
 def test_columns_of_one_title_keep_their_names_apart():
     table = rank(frame({"a": [0.1, 0.2], "b": [0.3, 0.1]}), "ece", titles={"b0": "B", "b1": "B"})
-    heads = RENDERERS["markdown"](table).splitlines()[0]
+    heads = view(table).render("markdown").splitlines()[0]
     assert "d b0" in heads
     assert "d b1" in heads
     table = rank(frame({"a": [0.1, 0.2], "b": [0.3, 0.1]}), "ece", titles={"b0": "B", "b1": "C"})
-    assert "d B" in RENDERERS["markdown"](table).splitlines()[0]
+    assert "d B" in view(table).render("markdown").splitlines()[0]
 
 
 def test_negative_values_are_ranked():

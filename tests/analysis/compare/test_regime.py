@@ -14,7 +14,7 @@ from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.ranks import collect, rank
 from analysis.compare.regime import known_networks, of_baseline, regime_of
 from analysis.compare.significance import judge
-from analysis.compare.significance_tables import RENDERERS
+from analysis.compare.significance_tables import view
 from analysis.ladder import tables
 from analysis.ladder.report import write_report
 from analysis.load import load
@@ -92,8 +92,8 @@ def test_no_verdict_unless_the_base_is_over_confident(name, test, tmp_path):
     else:
         told = verdict.comparisons[["low", "high", "p", "p_holm"]]
         assert (told.notna() if is_given else told.isna()).all(axis=None)
-    for form, render in RENDERERS.items():
-        text = render(verdict)
+    for form in ("plain", "markdown", "latex", "html", "csv", "json"):
+        text = view(verdict).render(form)
         if not is_given:
             assert "not over-confident beyond its interval" in text or form == "csv"
         assert "< 0.0001" not in text or is_given
@@ -156,7 +156,7 @@ def test_a_search_is_told_by_its_baseline_on_select(column):
 def test_the_table_has_columns_of_it_where_they_are_asked_for(tmp_path):
     written(tmp_path, 0.05)
     heads = {"Network on train (%)", "Confidence gap (%)"}
-    assert not heads & set(tables.records(load(tmp_path))[0])
+    assert not heads & set(tables.ladder(load(tmp_path)).heads)
     done = here("report", tmp_path, "--regime")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "tables" / "ladder.md").read_text()

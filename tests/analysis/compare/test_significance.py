@@ -15,7 +15,7 @@ from analysis.compare.intervals import hodges_lehmann, signed_rank_interval
 from analysis.compare.paired import compare
 from analysis.compare.ranks import rank
 from analysis.compare.significance import for_report, judge, spreads_of
-from analysis.compare.significance_tables import RENDERERS
+from analysis.compare.significance_tables import view
 from analysis.ladder.figures.critical_difference import draw_critical_difference
 from analysis.ladder.report import write_report
 from analysis.load import load
@@ -114,8 +114,8 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     (told,) = verdict.comparisons.to_dict("records")
     assert 0 < told["p"] < 0.1
     assert np.isnan(told["low"])
-    assert "None where differences are 0 or tie" in RENDERERS["plain"](verdict)
-    assert "None where" not in RENDERERS["plain"](judge(verdict.matched, "t", "a"))
+    assert "None where differences are 0 or tie" in view(verdict).render("plain")
+    assert "None where" not in view(judge(verdict.matched, "t", "a")).render("plain")
 
 
 @each(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
@@ -123,7 +123,7 @@ def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(te
     rng = np.random.default_rng(3)
     values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
     for form in ("plain", "markdown", "latex", "json"):
-        text = RENDERERS[form](judge(matched(values), test, "a"))
+        text = view(judge(matched(values), test, "a")).render(form)
         assert "not adjusted as p (Holm) is" in text
         assert name in text or form in ("json", "latex")  # no heads there, broken ones here
 
@@ -224,8 +224,8 @@ def test_too_little_data_for_friedman_gives_a_statement(values, statement):
     assert statement in told.statement
     assert np.isnan(told.p)
     assert draw_critical_difference(told) is None
-    for render in RENDERERS.values():
-        assert render(judge(matched(values), "friedman"))
+    for form in ("plain", "markdown", "latex", "html", "csv", "json"):
+        assert view(judge(matched(values), "friedman")).render(form)
 
 
 def test_the_last_bit_of_a_float_breaks_no_tie_of_friedmans_ranks():

@@ -17,6 +17,8 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.status import sweep_status
 from analysis.load import load
 from analysis.published import published
+from analysis.tables.latex import latex
+from analysis.tables.render import markdown
 from analysis.text import best_two, rounded
 from tests import fake_results
 from tests.support import each
@@ -53,7 +55,7 @@ def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_rank()
 
 
 def test_markdown_marks_best_and_second_in_percent(out):
-    text = tables.markdown(load(out))
+    text = markdown(tables.ladder(load(out)))
     lines = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
     assert "**5.00 ± 1.00**" in lines["control"]
     assert "<u>7.00 ± 1.00</u>" in lines["+ two"]
@@ -63,7 +65,7 @@ def test_markdown_marks_best_and_second_in_percent(out):
 
 
 def test_latex_has_the_papers_columns_under_their_own_head(out):
-    text = tables.latex(load(out))
+    text = latex(tables.ladder(load(out)))
     for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{2}{c}{published", "3.68"):
         assert word in text
     bodies = text.split(r"\begin{tabular}{")[1:]
@@ -89,12 +91,12 @@ def test_a_ladder_without_a_published_table_has_no_such_columns(tmp_path):
     fake_results.write(tmp_path, published=False)
     sweep = load(tmp_path)
     assert published_columns(sweep).empty
-    assert "paper" not in tables.markdown(sweep)
+    assert "paper" not in markdown(tables.ladder(sweep))
 
 
 def test_one_seed_has_no_spread_and_no_complaint(tmp_path):
     fake_results.write(tmp_path, seeds=1)
-    assert "±" not in tables.markdown(load(tmp_path)).split("mean ±")[0]
+    assert "±" not in markdown(tables.ladder(load(tmp_path))).split("mean ±")[0]
     write_report(tmp_path)
 
 
@@ -196,7 +198,7 @@ def test_latex_says_how_trials_ended_and_escapes(tmp_path):
     manifest = json.loads(path.read_text())
     manifest["rungs"][1]["label"] = "+ q_0 & 5%"
     path.write_text(json.dumps(manifest))
-    text = tables.latex(load(tmp_path))
+    text = latex(tables.ladder(load(tmp_path)))
     assert r"+ q\_0 \& 5\%" in text
     assert "3 done" in text
     assert "crashed (3/3)" in text
@@ -206,7 +208,7 @@ def test_latex_says_how_trials_ended_and_escapes(tmp_path):
 def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     sweep = load(out)
     assert chains(sweep) == [[0, 1, 2]]
-    assert "*controls*" in tables.markdown(sweep)
+    assert "*controls*" in markdown(tables.ladder(sweep))
     sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
     assert chains(sweep) == [[0, 1], [2]]
 

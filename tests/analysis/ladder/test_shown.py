@@ -10,6 +10,7 @@ from analysis.ladder.intervals import cell, ends
 from analysis.ladder.means import ladder_table, usual_metrics
 from analysis.ladder.report import write_report
 from analysis.load import load
+from analysis.tables.render import markdown
 from analysis.text import title
 from tests import fake_results
 from tests.support import each
@@ -80,7 +81,7 @@ def test_what_no_result_has_is_refused_in_one_line(tmp_path, options, told):
 def test_intervals_stand_behind_means_where_they_are_asked_for(tmp_path):
     fake_results.write(tmp_path)
     fake_results.add_intervals(tmp_path, ["ece", "accuracy"])
-    assert "[" not in tables.markdown(load(tmp_path)).split("\n\n")[0]
+    assert "[" not in markdown(tables.ladder(load(tmp_path))).split("\n\n")[0]
     text = write_report(tmp_path, intervals=True)
     sweep = load(tmp_path)
     means = ladder_table(sweep, ["ece", "accuracy", "nll"]).set_index(["rung", "metric"])["mean"]

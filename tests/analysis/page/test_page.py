@@ -12,17 +12,18 @@ import pyarrow as pa
 import pytest
 
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import page_tables
+from analysis.ladder import tables
 from analysis.ladder.files import page
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page import figures, table
+from analysis.page import figures
 from analysis.page.environment import environment
 from analysis.page.figures import Gallery, draw_all
-from analysis.page.inline import html_table
-from analysis.page.table import Table
 from analysis.settings import by_rung, settings
+from analysis.tables import table
+from analysis.tables.render import html
+from analysis.tables.table import Table
 from analysis.text import (
     cell,
     decimal_cell,
@@ -33,7 +34,6 @@ from analysis.text import (
     significant_cell,
     span_cell,
 )
-from analysis.text import texts as printed
 from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
@@ -154,7 +154,7 @@ def test_control_characters_are_written_out(out):
     write_results(out, "3-0", {"trials": [row]})
     moved = out.rename(out.parent / CONTROLS.replace(" ", ""))
     said = [here(*words, moved).stdout for words in (["status"], ["ranks"], ["report"])]
-    shown = html_table(page_tables.ladder(load(moved)))
+    shown = html(tables.ladder(load(moved)))
     for text in (*said, shown, (moved / "report.html").read_text()):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
         assert r"\u001b]0;evil\u0007" in text
@@ -167,7 +167,7 @@ def test_trials_that_ended_badly_are_named(tmp_path, bad):
     text = rendered(tmp_path)
     assert f"of 12 planned, 9 done, 3 {bad}" in text
     assert f"+ two: 3 of 3 {bad} (network seed/head seed 0/0, 1/1, 2/2)" in text
-    (table,) = page_tables.unfinished(load(tmp_path))
+    (table,) = tables.unfinished(load(tmp_path))
     assert set(texts(table, "why")) == {"the loss is not finite"}
     assert texts(table, "spec") == ["2-0", "2-1", "2-2"]
 
@@ -175,13 +175,13 @@ def test_trials_that_ended_badly_are_named(tmp_path, bad):
 def test_missing_trials_are_named(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "of 12 planned, 11 done, 1 missing" in rendered(out)
-    (table,) = page_tables.unfinished(load(out))
+    (table,) = tables.unfinished(load(out))
     assert texts(table, "why")[0] == "no result on disk"
 
 
 def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
     assert "all 12 planned trials are done" in rendered(out)
-    assert page_tables.unfinished(load(out)) == []
+    assert tables.unfinished(load(out)) == []
 
 
 def test_what_is_not_drawn_is_said_on_the_page(tmp_path, with_figures):
@@ -241,7 +241,7 @@ def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
 
 def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
     monkeypatch.setattr(table, "MAX_ROWS", 5)
-    shown = page_tables.trials(load(out))
+    shown = tables.trials(load(out))
     assert len(shown.rows) == 5
     assert "The first 5 of 12" in shown.told
 
@@ -298,7 +298,7 @@ def test_environment_and_revision_come_from_the_rows(out):
         write_results(out, name, {"trials": [row]})
     text = rendered(out)
     (table,) = environment(load(out).trials)
-    records = printed(table.records)
+    records = [{h: c.text for h, c in record.items()} for record in table.records]
     assert {"what": "torch", "value": "9.9", "trials": "2"} in records
     assert [r["value"] for r in records if r["what"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text

@@ -16,12 +16,16 @@ from analysis.search.figures.parallel import coordinates
 from analysis.search.figures.share import draw_shares
 from analysis.search.load import is_complete, load_search
 from analysis.search.report import write_search_report
-from analysis.text import texts
 from tests import fake_results
 from tests.support import Reader, each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord
+
+
+def texts(table):
+    return [{head: cell.text for head, cell in record.items()} for record in table.records]
+
 
 EXAMPLE = Path(search_tables.__file__).parents[1] / "example" / "search"
 LINEAR = {"head.shape": "linear", "head.lr": 0.001}
@@ -43,7 +47,7 @@ def test_a_suggestion_beyond_the_guard_is_no_best_to_be_near(out):
     outcome["suggestions"][2]["is_within"] = False  # the lowest ECE, 0.04
     path.write_text(json.dumps(outcome))
     search = load_search(out)
-    rows = texts(search_tables.share_rows(search))
+    rows = texts(search_tables.share(search))
     assert [row["suggestions"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
     assert {row["of"] for row in rows} == {"4"}
     (line,) = draw_shares(search).axes[0].lines
@@ -82,7 +86,7 @@ def test_the_front_is_what_no_other_beats_in_both(out):
 
 
 def test_the_best_table_names_baseline_defaults_and_the_choice(out):
-    rows = texts(search_tables.best_rows(load_search(out)))
+    rows = texts(search_tables.best(load_search(out)))
     names = [row["suggestion"] for row in rows]
     assert names == ["baseline, cross entropy", "0 (defaults)", "2 (chosen)", "3"]
     assert rows[2]["ECE (%) ↓"] == "4.00 ± 0.71"
@@ -90,7 +94,7 @@ def test_the_best_table_names_baseline_defaults_and_the_choice(out):
 
 
 def test_importance_says_where_it_was_searched_and_what_is_published(out):
-    rows = texts(search_tables.importance_rows(load_search(out)))
+    rows = texts(search_tables.importance(load_search(out)))
     assert rows[0] == {
         "setting": "head.lr",
         "importance for ECE (%)": "70.0",
@@ -131,10 +135,10 @@ def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
     told = write_search_report(tmp_path)
     assert "† chance (8 trials): accuracy on select" in told
     search = load_search(tmp_path)
-    marked = [row["suggestion"].text for row in search_tables.all_rows(search)]
+    marked = [row["suggestion"].text for row in search_tables.suggestions(search).records]
     assert all(name.endswith(" †") for name in marked)
-    for name in ("best", "suggestions"):
-        assert "† chance (8 trials)" in search_tables.notes(search)[name]
+    for table in (search_tables.best(search), search_tables.suggestions(search)):
+        assert "† chance (8 trials)" in table.caption
     assert "† chance (8 trials)" in (tmp_path / "tables" / "best.md").read_text()
     assert "chance,chance" in (tmp_path / "tables" / "suggestions.csv").read_text()
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from tune_calib.console import Prose, Table, Text, echo, entries
+from analysis.tables.table import table_of
+from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.file import ReadFile
@@ -63,22 +64,22 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
     """
     content, store = file.content, Store(file.store)
     gpu = GPUS[content.gpu_model] if content.gpu_model else None
-    sums, table = Forecast(store, _clocks(file, store, gpu)), []
+    sums, rows = Forecast(store, _clocks(file, store, gpu)), []
     counts: list[tuple[int, int, int]] = []
     all_needs = [needs_of_work(file, work) for work in works]
     if gpu is not None:  # trials that share it share its rates too
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     for needs in all_needs:
         trained = sums.add(needs)
-        planned = f"{needs.hours:.3g} h more" if needs.hours is not None else str(needs.planned)
+        planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         counts.append((trained, needs.heads, needs.ray_trials + len(needs.looks)))
-        table.append([needs.name, planned, *map(str, (needs.done, *counts[-1]))])
+        rows.append([needs.name, planned, needs.done, *counts[-1]])
     lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
     if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
     told = map(Prose, [*lines, *_sources(sums.sources)])
     head = f"{file.path} in {file.out}; {NOTHING}"
-    return Text([head, Table(_TITLES, table, numbers="right"), "", *told])
+    return Text([head, table_of(_TITLES, rows), "", *told])
 
 
 def _sums(job: Job) -> Forecast:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 from statistics import fmean, stdev
 
-from tabulate import tabulate
-
-from tune_calib.console import Prose, Table, Text
+from analysis.tables.render import body
+from analysis.tables.table import table_of
+from analysis.text import unit_cell
+from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import Place
@@ -25,7 +27,7 @@ from tune_calib.results.selection import (
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.spec.asked import Seeds
 from tune_calib.spec.ladder import Ladder, Rung
-from tune_calib.spec.metrics import METRICS, column, format_value
+from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend, signed
 from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.copies import Copies
@@ -236,17 +238,17 @@ def optimism(evaluated: Evaluated) -> Text:
     for each in seen(rows, evaluated.on_select, evaluated.metrics):
         of_rung = [row for row in rows if row["rung_label"] == each.label]
         flags = [row.get("flags") for row in [*evaluated.on_select[each.label], *of_rung]]
-        name, values = each.metric, [each.searched, each.fresh, fmean(each.test), each.optimism]
-        cells = [format_value(name, value) for value in values]
-        cells[2] += f" ± {format_value(name, stdev(each.test))}" if len(each.test) > 1 else ""
+        name, spread = each.metric, stdev(each.test) if len(each.test) > 1 else nan
+        cells = [unit_cell(name, value) for value in (each.searched, each.fresh)]
+        cells += [unit_cell(name, fmean(each.test), spread), unit_cell(name, each.optimism)]
         lines.append([signed(each.label, flags), METRICS[name].title, *cells])
     titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     flags = legend(row.get("flags") for row in rows)
     notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
-    table = tabulate(lines, headers=titles, tablefmt="github", disable_numparse=True)
-    text = "\n".join([table, "", *notes])
+    table = table_of(titles, lines)
+    text = "\n".join([body(table), "", *notes])
     atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
-    return Text([Table(titles, lines), "", *map(Prose, notes)])
+    return Text([table, "", *map(Prose, notes)])
 
 
 def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:

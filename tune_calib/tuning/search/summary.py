@@ -1,11 +1,14 @@
 """What a search prints at its end: the choice, the Pareto set and the counts."""
 
 import shlex
+from itertools import starmap
 from typing import Any
 
-from tune_calib.console import Part, Prose, Table, Text
+from analysis.tables.table import Table, table_of
+from analysis.text import unit_cell
+from tune_calib.console import Part, Prose, Text
 from tune_calib.spec import plugins
-from tune_calib.spec.metrics import METRICS, format_value
+from tune_calib.spec.metrics import METRICS
 from tune_calib.text import option_words, typed
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
@@ -36,16 +39,16 @@ def _table(ledger: Ledger, front: list[int]) -> Table:
     objective = ledger.objective
     metrics = objective.metrics
     means = zip(metrics, ledger.baseline_means(metrics), strict=True)
-    rows = [["baseline", *(format_value(*each) for each in means), format_value("accuracy", 0.0)]]
+    rows = [["baseline", *starmap(unit_cell, means), unit_cell("accuracy", 0.0)]]
     # Trial 0 has the method's own defaults.
     for number in dict.fromkeys([0, *front]):
         standing = ledger.standings[number]
         values = standing.values or (float("nan"),) * len(metrics)
-        told = [format_value(*each) for each in zip(metrics, values, strict=True)]
+        told = map(unit_cell, metrics, values)
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *told, format_value("accuracy", standing.drop)])
+        rows.append([name, *told, unit_cell("accuracy", standing.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
-    return Table(["", *titles, "accuracy lost"], rows, numbers="right")
+    return table_of(["", *titles, "accuracy lost"], rows)
 
 
 def _typed(command: str, ledger: Ledger, *options: tuple[str, Any]) -> str:

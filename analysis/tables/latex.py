@@ -1,0 +1,260 @@
+r"""Tables in LaTeX that stand in a two-column paper as they are: floats that fit, ASCII alone.
+
+A table that is too wide for the page is split: blocks of columns under each other, each with the
+names of the rows. Heads are broken into lines, long texts stand in ragged paragraphs, and a
+statement in a column of numbers becomes a note under the table.
+"""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby
+from textwrap import wrap
+
+from analysis.tables.latex_text import escape
+from analysis.tables.table import Table
+from analysis.text import Cell
+
+_NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
+_COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, a little narrower than on letter
+_SEP_PT = 3.0  # on both sides of a column
+_TEXT_PT = 130.0  # a longer text is broken
+_NOTE_FROM = 18  # letters of a statement in a column of numbers
+_HEAD = 14  # letters of a line of a head, where the cells are not wider
+_LINES = 48  # of a float
+
+_NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
+
+
+def label_of(*parts: str) -> str:
+    """A key for a reference, e.g. ``tab:mac-cal``."""
+    words = re.findall("[a-z0-9]+", " ".join(parts).lower())
+    return f"tab:{'-'.join(words)}"
+
+
+def latex(*tables: Table) -> str:
+    """Tables as floats, under a comment that names the packages."""
+    floats = (_rendered(table) if table.records else f"% {escape(table.text)}" for table in tables)
+    return f"{_NEEDS}\n" + "\n\n".join(floats)
+
+
+def _rendered(table: Table) -> str:
+    """A table as one float, or as several where it is too long for a page."""
+    columns, notes = _with_notes([_Column.of(table, head) for head in table.heads])
+    blocks = _even_blocks(columns)
+    widest = max(sum(column.width for column in block) for block in blocks)
+    kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
+    # About so many letters stand in a line of the caption.
+    floats = list(_floats(blocks, table.rules, _LINES - len(table.text) // 100))
+    lines = []
+    for index, bodies in enumerate(floats):
+        caption = escape(table.text) if index == 0 else "Continued."
+        lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
+        # A float that goes on has the number of its table, and no label: it would be a second one.
+        lines += [r"\addtocounter{table}{-1}"] * (index > 0)
+        lines += [rf"\caption{{{caption}}}"]
+        lines += [rf"\label{{{table.label}}}"] * (index == 0)
+        lines += [r"\smallskip", rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}"]
+        for body in bodies:
+            lines += ["", r"\medskip", *body] if body is not bodies[0] else body
+        if notes and index == len(floats) - 1:
+            lines += ["", r"\medskip", r"\raggedright", *notes]
+        lines += [rf"\end{{{kind}}}"]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column: its head below that of its group, and its cells in LaTeX."""
+
+    group: str
+    title: str
+    cells: Sequence[str]
+    is_first: bool
+
+    @classmethod
+    def of(cls, table: Table, head: str) -> "_Column":
+        cells = [_latex(record[head]) for record in table.records]
+        return cls(*table.groups.get(head, ("", head)), cells, head == table.heads[0])
+
+    @cached_property
+    def is_number(self) -> bool:
+        told = [cell for cell in self.cells if cell not in ("", "-")]
+        numbers = sum(_NUMBER.match(_bare(cell)) is not None for cell in told)
+        return not self.is_first and 2 * numbers > len(told)
+
+    @cached_property
+    def head(self) -> list[str]:
+        letters = max(_HEAD, *(len(_bare(cell)) for cell in [*self.cells, ""]))
+        lines = wrap(self.title, min(letters, 24), break_long_words=False) or [""]
+        return [escape(line) for line in lines]
+
+    @cached_property
+    def is_broken(self) -> bool:
+        return self._widest > _TEXT_PT and not self.is_number
+
+    @cached_property
+    def _widest(self) -> float:
+        return max(map(_points, self.cells), default=0.0)
+
+    @cached_property
+    def align(self) -> str:
+        if self.is_broken:
+            return rf">{{\raggedright\arraybackslash}}p{{{_TEXT_PT:g}pt}}"
+        return "r" if self.is_number else "l"
+
+    @cached_property
+    def width(self) -> float:
+        widest = _TEXT_PT if self.is_broken else self._widest
+        return max(widest, *map(_points, self.head)) + 2 * _SEP_PT
+
+
+def _latex(cell: Cell) -> str:
+    """A cell in LaTeX, with the mark of its rank."""
+    return replace(cell, text=escape(cell.text)).marked("latex")
+
+
+def _with_notes(columns: Sequence[_Column]) -> tuple[list[_Column], list[str]]:
+    """Columns whose long statements among numbers are marks, and the notes with the statements."""
+    marks: dict[str, str] = {}
+
+    def short(cell: str) -> str:
+        if len(_bare(cell)) < _NOTE_FROM or _NUMBER.match(_bare(cell)):
+            return cell
+        return rf"--\textsuperscript{{{marks.setdefault(cell, _letters(len(marks)))}}}"
+
+    found = [
+        replace(own, cells=[*map(short, own.cells)]) if own.is_number else own for own in columns
+    ]
+    return found, [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()]
+
+
+def _letters(number: int) -> str:
+    """``a`` to ``z``, then ``aa`` and so on: two notes never share a mark."""
+    before, last = divmod(number, 26)
+    return (_letters(before - 1) if before else "") + chr(ord("a") + last)
+
+
+Block = Sequence[_Column]  # columns that stand beside each other
+
+
+def _even_blocks(columns: Block) -> list[Block]:
+    """As few blocks as the page takes, about equally wide."""
+    # Blocks as wide as the page could leave a last one of a single column: the limit is lowered
+    # as long as that takes no further block.
+    widths = [column.width for column in columns]
+    found = list(_blocks(widths, _PAGE_PT))
+    for limit in range(int(_PAGE_PT), 0, -10):
+        tried = list(_blocks(widths, limit))
+        if len(tried) > len(found):
+            break
+        found = tried
+    return [[columns[index] for index in block] for block in found]
+
+
+def _blocks(widths: Sequence[float], limit: float) -> Iterator[list[int]]:
+    """Indices of the columns of each block; the first column stands in every one."""
+    block, width = [0], widths[0]
+    for index in range(1, len(widths)):
+        if width + widths[index] > limit and len(block) > 1:
+            yield block
+            block, width = [0], widths[0]
+        block.append(index)
+        width += widths[index]
+    yield block
+
+
+def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterator[list[list[str]]]:
+    """The bodies of each float, as many blocks and rows as a page holds."""
+    bodies: list[list[str]] = []
+    for block in blocks:
+        for start, stop in _parts(block):
+            height = _height(block, start, stop)
+            if bodies and height > left:
+                yield bodies
+                bodies, left = [], _LINES
+            bodies.append(_tabular(block, rules, start, stop))
+            left -= height
+    yield bodies
+
+
+def _parts(block: Block) -> Iterator[tuple[int, int]]:
+    """Ranges of rows, each no higher than a float."""
+    start, rows = 0, len(block[0].cells)
+    for stop in range(1, rows + 1):
+        if stop == rows or _height(block, start, stop + 1) > _LINES - 8:
+            yield start, stop
+            start = stop
+
+
+def _height(block: Block, start: int, stop: int) -> int:
+    """Lines of a body, heads, rules and broken texts counted."""
+    heads = max(len(column.head) for column in block) + 3
+    broken = [column.cells for column in block if column.is_broken]
+    # Ragged lines end early, so a line holds less than its width.
+    return heads + sum(
+        max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
+        for row in range(start, min(stop, len(block[0].cells)))
+    )
+
+
+def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:
+    lines = [rf"\begin{{tabular}}{{{''.join(column.align for column in block)}}}", r"\toprule"]
+    lines += _groups([column.group for column in block])
+    lines += _heads(block)
+    lines.append(r"\midrule")
+    for number in range(start, stop):
+        if number in rules and number > start:
+            lines.append(r"\midrule")
+        lines.append(_row([column.cells[number] for column in block]))
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
+
+
+def _row(cells: Sequence[str]) -> str:
+    # LaTeX prints a hyphen shorter than a minus and than the dash of an empty cell.
+    cells = [re.sub(r"(?<![\w.{-])-(?=\d)", "$-$", "--" if c == "-" else c) for c in cells]
+    # A rule or the end of a row would take what stands here for its option.
+    first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
+    return " & ".join([first, *cells[1:]]) + r" \\"
+
+
+def _heads(columns: Block) -> list[str]:
+    """The heads, line by line, the last lines level; those of numbers at the right."""
+    count = max(len(column.head) for column in columns)
+    lines = [[""] * (count - len(column.head)) + column.head for column in columns]
+    return [_row(cells) for cells in zip(*lines, strict=True)]
+
+
+def _groups(names: Sequence[str]) -> list[str]:
+    """Heads over several columns each, with their rules."""
+    if not any(names):
+        return []
+    heads, rules, last = [], [], 0
+    for name, columns in groupby(names):
+        first, last = last + 1, last + len(list(columns))
+        head = rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}"
+        heads.append(head if name else " & ".join([""] * (last - first + 1)))
+        rules.append(rf"\cmidrule(lr){{{first}-{last}}}" if name else "")
+    return [" & ".join(heads) + r" \\", "".join(rules)]
+
+
+def _bare(cell: str) -> str:
+    """What a reader sees of a cell, about."""
+    text = re.sub(r"\\(textbf|underline|textsuperscript|text\w+)", "", cell)
+    text = re.sub(r"\\([a-zA-Z]+|.)", lambda found: found[1][-1], text)
+    return re.sub(r"[${}]", "", text)
+
+
+def _points(cell: str) -> float:
+    """Width of a cell in footnotesize of Computer Modern (8 pt), rather too wide."""
+    bold = 1.15 if "textbf" in cell else 1.0
+    return bold * sum(map(_width, _bare(cell)))
+
+
+def _width(mark: str) -> float:
+    if mark in "mwMWQ%@&":
+        return 7.4
+    if mark in "iljtfrI.,:;'|()[]!- ":
+        return 3.1
+    return 6.3 if mark.isupper() or mark in "+=<>" else 4.4

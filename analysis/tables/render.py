@@ -1,0 +1,147 @@
+"""Tables in Markdown, LaTeX, HTML, CSV and JSON, and for a terminal."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from pydantic import TypeAdapter, ValidationError
+
+from analysis.tables.latex import latex
+from analysis.tables.table import Table
+from analysis.text import MARKS, Cell
+from tune_calib.console import Part, Prose, Text, printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PARTS: TypeAdapter[list[Any]] = TypeAdapter(list[Table | Prose | str])
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, its caption below."""
+    return "\n\n".join(filter(None, [body(table), table.text]))
+
+
+def body(table: Table) -> str:
+    """The rows in Markdown; the name of a block stands in a row of its own."""
+    if not table.records:
+        return ""
+    lines = []
+    for index, record in enumerate(table.records):
+        if name := table.rules.get(index):
+            lines.append([f"*{name}*", *[""] * (len(record) - 1)])
+        # A pipe would end the cell.
+        lines.append([each.marked("markdown").replace("|", "\\|") for each in record.values()])
+    widths = [
+        max(len(head) + 2, *(len(line[index]) for line in lines))
+        for index, head in enumerate(table.heads)
+    ]
+    rule = "|".join("-" * (width + 2) for width in widths)
+    rows = [
+        " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
+        for line in (table.heads, *lines)
+    ]
+    return "\n".join([f"| {rows[0]} |", f"|{rule}|", *(f"| {row} |" for row in rows[1:])])
+
+
+def in_files(table: Table, frame: "pd.DataFrame") -> dict[str, str]:
+    """The table by names of its files, and the same as numbers."""
+    return {
+        f"{table.key}.md": f"{markdown(table)}\n",
+        f"{table.key}.tex": f"{latex(table)}\n",
+        f"{table.key}.csv": frame.to_csv(index=False),
+    }
+
+
+def html(table: Table) -> str:
+    """The table as a ``table`` element without style and script."""
+    groups = [table.groups.get(head, ("", head)) for head in table.heads]
+    heads = [_row("th", [own for _, own in groups])]
+    if table.groups:
+        over = [(name, len(list(own))) for name, own in groupby(name for name, _ in groups)]
+        cells = (Markup('<th colspan="{}">{}</th>').format(span, name) for name, span in over)
+        heads.insert(0, Markup("<tr>{}</tr>\n").format(Markup().join(cells)))
+    rows = [_row("td", map(marked, row)) for row in table.rows]
+    parts = (table.key, table.told, Markup().join(heads), Markup().join(rows))
+    return printable(
+        Markup(
+            '<table class="{}">\n<caption>{}</caption>\n<thead>\n{}</thead>\n'
+            "<tbody>\n{}</tbody>\n</table>"
+        ).format(*parts)
+    )
+
+
+def marked(cell: Cell) -> Markup:
+    """The text of a cell, escaped, with the mark of its rank."""
+    return Markup(MARKS["html"][cell.rank]).format(cell.text)
+
+
+def _row(tag: str, texts: Iterable[str]) -> Markup:
+    cells = (Markup(f"<{tag}>{{}}</{tag}>").format(text) for text in texts)
+    return Markup("<tr>{}</tr>\n").format(Markup().join(cells))
+
+
+@dataclass(frozen=True)
+class View:
+    """What a command prints.
+
+    Attributes:
+        tables: for readers.
+        content: the same for programs, plain values for JSON.
+        frame: the same as CSV, a data frame; None where there is no such format.
+        notes: what is left out and why; the captions of the tables have them too.
+    """
+
+    tables: Sequence[Table]
+    content: Any
+    frame: "pd.DataFrame | None" = None
+    notes: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        """The text for a terminal."""
+        return self.render("plain")
+
+    def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:
+        """Return the text in a format.
+
+        Args:
+            form: ``plain``, ``markdown``, ``latex``, ``html``, ``csv`` or ``json``.
+            caption: of the main table in LaTeX instead of its own.
+            label: the same.
+        """
+        if form == "json":
+            return json.dumps(self.content, indent=1)
+        if form == "csv":
+            assert self.frame is not None
+            # pandas takes the line ends of the system: here the bytes are the same on each.
+            return self.frame.to_csv(index=False, lineterminator="\n").rstrip("\n")
+        if form == "plain":
+            return Text([*self.tables[:1], *(p for own in self.tables[1:] for p in ("", own))])
+        if form == "latex":
+            return latex(*(_named(table, caption, label) for table in self.tables))
+        return "\n\n".join({"markdown": markdown, "html": html}[form](each) for each in self.tables)
+
+
+def _named(table: Table, caption: str | None, label: str | None) -> Table:
+    """A table under the caption and label that a user gave for the main one."""
+    if not table.is_main:
+        return replace(table, label=f"{label}-{table.key}") if label else table
+    return replace(table, caption=caption or table.caption, label=label or table.label)
+
+
+def to_plain(text: Text) -> list[Any]:
+    """The parts of a text as plain JSON values, to be kept for other screens."""
+    plain: list[Any] = _PARTS.dump_python(list(text.parts), mode="json")
+    return plain
+
+
+def from_plain(plain: Any) -> Text | None:
+    """The text of what ``to_plain`` gave; None where that is foreign."""
+    try:
+        parts: list[Part] = _PARTS.validate_python(plain)
+    except ValidationError:
+        return None
+    return Text(parts)

@@ -1,0 +1,133 @@
+"""A table of the program, whatever format it is rendered in, and its layout on a screen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from analysis.tables.terminal import layout
+from analysis.text import Cell, Record, cell
+from tune_calib.console import WIDE, Prose, Screen
+
+MAX_ROWS = 2000  # more would make a page that no browser sorts at once
+BEST = "Best bold, second underlined."
+"""The sentence of a caption that explains the marks; a terminal shows its own one."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        key: its id in a page and name in files.
+        caption: sentences. At a line break a terminal begins a new line; other formats do not.
+        records: a row each, cells by head; the first column names the row. All rows have the same
+            heads.
+        chosen_by: heads of the columns of which a page offers the values in a list.
+        rules: indices of rows that begin a block, with the name of the block or none.
+        links: page that the name of a row leads to, by its text; relative to the page.
+        first: heads of the columns that matter most where a screen is narrow, the most important
+            one first; the others follow as they stand.
+        groups: head over a column, and its own head below that, by the full head; LaTeX and HTML
+            show both lines.
+        label: words of the key by which LaTeX refers to it.
+        is_main: whether ``--columns`` chooses columns of this table.
+    """
+
+    key: str
+    caption: str
+    records: Sequence[Record]
+    chosen_by: tuple[str, ...] = ()
+    rules: Mapping[int, str] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
+    first: Sequence[str] = ()
+    groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    label: str = ""
+    is_main: bool = False
+
+    @property
+    def heads(self) -> list[str]:
+        """Heads of the columns."""
+        return list(self.records[0]) if self.records else []
+
+    @property
+    def text(self) -> str:
+        """The caption in one line."""
+        return self.caption.replace("\n", " ")
+
+    @property
+    def told(self) -> str:
+        """The caption, with a note if a page leaves rows out."""
+        cut = len(self.records) > MAX_ROWS
+        more = f" The first {MAX_ROWS} of {len(self.records)}; the Parquet files hold all."
+        return f"{self.text}{more if cut else ''}"
+
+    @property
+    def rows(self) -> list[list[Cell]]:
+        """Cells of the rows that a page shows."""
+        return [list(record.values()) for record in self.records[:MAX_ROWS]]
+
+    @property
+    def choices(self) -> list[int]:
+        """Indices of the columns that have a list to choose from."""
+        return [self.heads.index(head) for head in self.chosen_by]
+
+    def options(self, index: int) -> list[str]:
+        """Values of a column in the order in which they appear."""
+        return list(dict.fromkeys(row[index].text for row in self.rows))
+
+    def is_number(self, index: int) -> bool:
+        """Whether most cells of a column that have a value are numbers; a few say why not."""
+        if index == 0:
+            return False
+        column = [list(record.values())[index] for record in self.records]
+        known = [each for each in column if not each.is_blank]
+        return 2 * sum(each.value is not None for each in known) > len(known)
+
+    @property
+    def bare(self) -> "Table":
+        """The table without its caption."""
+        return replace(self, caption="")
+
+    def without_blank(self) -> "Table":
+        """The table without columns that say nothing."""
+        used = [h for h in self.heads if not all(record[h].is_blank for record in self.records)]
+        return replace(self, records=[{h: record[h] for h in used} for record in self.records])
+
+    def __str__(self) -> str:
+        """The table in plain text, however wide."""
+        return self.on(WIDE)
+
+    def on(self, screen: Screen) -> str:
+        """Lay the table out for a screen, its caption below.
+
+        Raises:
+            UserError: a column that was asked for is not there.
+        """
+        lines = self.caption.replace(BEST, "* best, ' second.").splitlines()
+        told = [Prose(line).on(screen) for line in lines]
+        if not self.records:
+            return "\n".join(told)
+        columns = [[record[head] for record in self.records] for head in self.heads]
+        body = layout(
+            self.heads,
+            [_aligned(column) for column in columns],
+            [self.is_number(index) for index in range(len(columns))],
+            self.first,
+            self.rules,
+            screen if self.is_main else screen.without_choice(),
+        )
+        return "\n".join([body, *told])
+
+
+def _aligned(column: Sequence[Cell]) -> list[str]:
+    """Marked texts of a column, in which digits stand below each other."""
+    room = max((len(each.marked("plain")) - len(each.text) for each in column), default=0)
+    return [
+        each.marked("plain") + " " * (0 if each.rank or each.value is None else room)
+        for each in column
+    ]
+
+
+def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Build the main table of a command from cells, texts and plain numbers."""
+    records = [dict(zip(heads, map(cell, row), strict=True)) for row in rows]
+    return Table("", "", records, is_main=True)

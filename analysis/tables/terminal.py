@@ -1,0 +1,152 @@
+"""The layout of a table on a screen: as wide as that is, of whole words.
+
+Of a table that is too wide the columns that matter less are left out, and a note names them. In a
+pipe and in files there is no screen, and all of them stand.
+"""
+
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from tune_calib.console import Prose, Screen, wrap
+from tune_calib.errors import UserError
+from tune_calib.text import nearest
+
+_GAP = 2  # blanks between two columns
+_LINES = 2  # of a cell of words, at most; a longer one needs a wider column
+_HEAD_LINES = 3
+_INDENT = "  "  # of a cell's second line
+_PROSE = 20  # a column with a longer cell holds words, which may stand on several lines
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column, its least width with words and head on several lines, and its width on one."""
+
+    head: str
+    cells: Sequence[str]
+    is_number: bool
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, head: str, cells: Sequence[str], is_number: bool) -> "_Column":
+        most = max(map(len, cells), default=0)
+        least = max((_narrowest(text, _LINES, _INDENT) for text in cells), default=0)
+        least = max(least if most > _PROSE else most, _narrowest(head, _HEAD_LINES))
+        return cls(head, cells, is_number, least, max(most, len(head)))
+
+
+def layout(
+    heads: Sequence[str],
+    columns: Sequence[Sequence[str]],
+    are_numbers: Sequence[bool],
+    first: Sequence[str],
+    rules: Container[int],
+    screen: Screen,
+) -> str:
+    """Lay out a table for a screen.
+
+    Args:
+        heads: of the columns; the first column, which names the rows, always stands.
+        columns: texts of the cells of each column.
+        are_numbers: whether a column stands at the right.
+        first: heads of the columns that matter most.
+        rules: numbers of the rows before which a rule stands.
+        screen: where it is shown.
+
+    Raises:
+        UserError: a column that was asked for is not there.
+    """
+    every = [_Column.of(*each) for each in zip(heads, columns, are_numbers, strict=True)]
+    if screen.columns:
+        chosen, missing = _asked(heads, screen.columns), []
+    else:
+        ranks = {head: rank for rank, head in enumerate(first)}
+        by_need = sorted(range(len(heads)), key=lambda i: (i > 0, ranks.get(heads[i], len(ranks))))
+        chosen = sorted(_that_fit(every, by_need, screen.width))
+        missing = [column_key(head) for i, head in enumerate(heads) if i not in chosen]
+    kept = [every[index] for index in chosen]
+    body = "\n".join(_lines(kept, _widths(kept, screen.width), rules))
+    note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
+    return f"{body}\n{note.on(screen)}" if missing else body
+
+
+def column_key(head: str) -> str:
+    """The name by which a column is asked for: ``o-ece`` of ``O-ECE (%) ↓``."""
+    words = re.sub(r"\([^)]*\)", "", head.casefold()).replace("δ", "delta ")
+    return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
+
+
+def _asked(heads: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Places of the columns that were asked for, behind the one that names the rows."""
+    keys = [column_key(head) for head in heads]
+    for name in names:
+        if column_key(name) not in keys:
+            raise UserError(f"no column {name!r}{nearest(column_key(name), keys)}")
+    return list(dict.fromkeys([0, *(keys.index(column_key(name)) for name in names)]))
+
+
+def _that_fit(columns: Sequence[_Column], by_need: Sequence[int], width: int | None) -> list[int]:
+    """Places of the columns that there is room for, the first needed one in any case."""
+    if width is None:
+        return list(by_need)
+    shown: list[int] = []
+    room = width + _GAP
+    for index in by_need:
+        needed = columns[index].least + _GAP
+        if not shown or needed <= room:
+            shown.append(index)
+            room -= needed
+    return shown
+
+
+def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:
+    """Widths of columns that stand side by side: what room is left goes to the first of them."""
+    if width is None:
+        return [column.most for column in columns]
+    room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
+    widths = []
+    for column in columns:
+        more = max(min(column.most - column.least, room), 0)
+        widths.append(column.least + more)
+        room -= more
+    return widths
+
+
+def _lines(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
+    def row(cells: Sequence[Sequence[str]]) -> list[str]:
+        return [
+            (" " * _GAP)
+            .join(
+                text.rjust(width) if column.is_number else text.ljust(width)
+                for text, column, width in zip(line, columns, widths, strict=True)
+            )
+            .rstrip()
+            for line in zip_longest(*cells, fillvalue="")
+        ]
+
+    pairs = list(zip(columns, widths, strict=True))
+    rule = (" " * _GAP).join("-" * width for width in widths)
+    lines = [*row([wrap(column.head, width) for column, width in pairs]), rule]
+    for number in range(len(columns[0].cells) if columns else 0):
+        lines += [rule] if number in rules else []
+        lines += row([_folded(column.cells[number], width) for column, width in pairs])
+    return lines
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Lines of a cell: several where it is too long, indented from the second on."""
+    if len(text) <= width:
+        return [text]
+    first, *others = wrap(text, width, _INDENT)
+    return [first, *(f"{_INDENT}{line}" for line in others)]
+
+
+def _narrowest(text: str, lines: int, indent: str = "") -> int:
+    """The smallest width in which a text takes so many lines."""
+    width = max(map(len, text.split()), default=0) + len(indent)
+    while len(wrap(text, max(width, 1), indent)) > lines:
+        width += 1
+    return width

@@ -1,0 +1,242 @@
+"""Records in words: a method, a ladder or a setting as Markdown, for a terminal and for pages."""
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import dedent, indent
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tune_calib.errors import UserError
+from tune_calib.spec.ladder import LADDERS, Ladder
+from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.space import SPACES
+from tune_calib.text import as_setting, counted, nearest
+from tune_calib.text import shown as quoted
+
+READINGS = Path(__file__).parents[1] / "methods/readings.md"
+"""What was found in the papers; sources name its sections as ``docs/pages/readings.md#...``."""
+
+_SECTION = re.compile(r"docs/pages/readings\.md#([\w-]+)")
+
+
+def describe(name: str) -> str:
+    """Describe the method or the ladder of a name, or both, with the readings that it names.
+
+    Raises:
+        UserError: there is neither.
+    """
+    parts = [describe_method(METHODS[name])] if name in METHODS else []
+    parts += [_readings(part) for part in parts]
+    parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
+    if not parts:
+        known = sorted({*METHODS, *LADDERS})
+        raise UserError(f"unknown method or ladder {quoted(name)}{nearest(name, known)}")
+    return _SECTION.sub("the readings below", "\n\n".join(filter(None, parts)))
+
+
+def describe_method(method: MethodInfo) -> str:
+    """Describe a method: its formula, settings, recipe, needs and reference."""
+    kind = "post-hoc" if method.kind == "posthoc" else method.kind
+    about = inspect.getdoc(inspect.getmodule(method.implementation)) or ""
+    parts = [
+        f"# `{method.name}`: {method.title}",
+        f"A {kind} method. {method.paper} {method.year}, <{method.url}>.",
+        # An address is a link.
+        re.sub(r"(?<![(<])(https://\S+?)(?=[,.;:)]*(\s|$))", r"<\1>", about.replace("``", "`")),
+        "## Formula",
+        f"```latex\n{chr(10).join(clauses(method.formula))}\n```",
+        "## Settings",
+        *_settings(method),
+        *_recipe(method),
+    ]
+    if method.needs:
+        parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
+    if method.keeps_accuracy is not None:
+        kept = "It is kept: the class that is first stays first."
+        may_change = "It may change: another class may become first."
+        parts += ["## Accuracy", kept if method.keeps_accuracy else may_change]
+    return "\n\n".join([*parts, "## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]) + "\n"
+
+
+def clauses(formula: str) -> list[str]:
+    """The lines of a formula: each but the first begins with a quad."""
+    found = re.split(r"\n\s*\\quad", dedent(formula).strip())
+    return [" ".join(clause.split()) for clause in found]
+
+
+def _settings(method: MethodInfo) -> Iterator[str]:
+    space = SPACES[method.name].settings if method.name in SPACES else {}
+    searched = {key.partition(".")[2]: str(setting) for key, setting in space.items()}
+    settings = shown(method.params)
+    if not settings:
+        yield "None of its own."
+    for key, field in settings.items():
+        where = f"; searched in `{searched[key]}`" if key in searched else ""
+        name = f'<span id="{key}">`{method.kind}.{key}`</span>'
+        meaning = " ".join(first_paragraph(field).split())
+        yield f"- {name} = {default_of(field)} ({range_of(field)}{where}): {meaning}"
+        if options := options_of(field):
+            yield indent(options, "    ")
+    others = [
+        f"`{method.kind}.{key}` in `{searched[key]}`" for key in searched if key not in settings
+    ]
+    if others:
+        yield f"Searched besides: {', '.join(others)}."
+    for place, own in (method.dataset_defaults or {}).items():
+        yield f"{_on(place).capitalize()}: {_values(own)}."
+
+
+def _recipe(method: MethodInfo) -> Iterator[str]:
+    if method.kind == "posthoc":
+        return
+    yield "## Recipe of its authors"
+    if method.recipe is None:
+        yield "None: it is trained as the data set's networks or heads are."
+        return
+    recipe = RECIPES[method.recipe]
+    yield (
+        f"`{recipe.name}` ({recipe.title}); `--own-recipes` takes its optimiser, and leaves "
+        "epochs, backbone and augmentation to the comparison."
+    )
+    for place, own in recipe.methods.get(method.name, {}).items():
+        yield f"Otherwise than other methods{f' {_on(place)}' if place else ''}: {_values(own)}."
+
+
+def _on(place: str) -> str:
+    dataset, _, backbone = place.partition("/")
+    return f"on `{dataset}` with `{backbone}`" if backbone else f"on `{dataset}`"
+
+
+def _values(own: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in own.items())
+
+
+def _readings(text: str) -> str:
+    """The sections of ``READINGS`` that a text names, each once."""
+    wanted = set(_SECTION.findall(text))
+    parts = []
+    for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        title, _, told = section.partition("\n")
+        if re.sub(r"[^\w]+", "-", title.lower()).strip("-") in wanted:
+            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", told.strip())
+            parts.append(f"## Readings of the papers: {title}\n\n{plain}")
+    return "\n\n".join(parts)
+
+
+def describe_ladder(ladder: Ladder) -> str:
+    """Describe a ladder and each of its rungs."""
+    controls = sum(rung.kind == "control" for rung in ladder.rungs)
+    rungs = counted(len(ladder.rungs) - controls, "rung")
+    more = f", and {counted(controls, 'control')}" if controls else ""
+    command = f"`tune-calib ablate {ladder.name}{' --controls' if controls else ''}`"
+    parts = [
+        f"# `{ladder.name}` (ladder): {ladder.title}",
+        f"A ladder of {rungs}{more}: {command}.",
+    ]
+    if ladder.published:
+        parts.append(f"Published: `tune-calib report OUT --published {ladder.published}`")
+    if ladder.head_recipe:
+        parts.append(f"All heads are trained by the recipe of {ladder.head_recipe}.")
+    parts.append("## Rungs")
+    for rung in ladder.rungs:
+        kind = {"step": "", "base": " (base)"}.get(rung.kind, f" ({rung.kind})")
+        own = {f"{slot}.{key}": v for slot, keys in rung.slots.items() for key, v in keys.items()}
+        parts.append(f"- **{rung.label}**{kind}: {rung.ingredient}")
+        told = [f"sets {_values(own)}"] if own else []
+        if rung.adds_head_epochs:
+            told.append("trains the network as many epochs longer as heads are retrained")
+        if rung.published:
+            told.append(f"in the paper: {rung.published}")
+        parts += [f"    - {line}" for line in told]
+    return "\n\n".join(parts) + "\n"
+
+
+def code(value: object) -> str:
+    """A value as code, or nothing."""
+    return "" if value is None or value == "" else f"`{value}`"
+
+
+def default_of(field: FieldInfo) -> str:
+    """The default, as a setting is written on the command line."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, tuple):
+        return code(", ".join(f"{part:.4g}" for part in value) or "()")
+    if isinstance(value, bool):
+        return code(str(value).lower())
+    return code("none" if value is None else value)
+
+
+def range_of(field: FieldInfo) -> str:
+    """What a setting may be: an interval, its options, or its type."""
+    parts = [_plain(part) for part in _alternatives(field.annotation)]
+    interval = _interval(field.metadata)
+    numbers = [part for part in parts if part in ("number", "whole number")]
+    if interval and numbers:
+        parts[parts.index(numbers[0])] = interval + (", whole" if "whole" in numbers[0] else "")
+    return " or ".join(dict.fromkeys(filter(None, parts)))
+
+
+def first_paragraph(field: FieldInfo) -> str:
+    """What a setting means, without the list of its options."""
+    return (field.description or "").split("\n\n")[0]
+
+
+def options_of(field: FieldInfo) -> str:
+    """The list of a setting's options, with what is known of each; empty if it has none."""
+    return (field.description or "").partition("\n\n")[2]
+
+
+def shown(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields that are settings: all but those that hold others, or that nobody sets."""
+    return {
+        name: field
+        for name, field in model.model_fields.items()
+        if name not in ("params", "plugin", "found")
+    }
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    if get_origin(annotation) in (Literal, tuple) or not get_args(annotation):
+        return [annotation]
+    return [part for alternative in get_args(annotation) for part in _alternatives(alternative)]
+
+
+def _plain(annotation: Any) -> str:
+    if get_origin(annotation) is Literal:
+        return ", ".join(code(value) for value in get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return "list of numbers"
+    if issubclass(annotation, BaseModel):  # what the program makes of a name: nobody writes it
+        return ""
+    words = {bool: "`true`, `false`", int: "whole number", float: "number", str: "name"}
+    return "`none`" if annotation is NoneType else words[annotation]
+
+
+def _interval(metadata: list[Any]) -> str:
+    """E.g. ``[0, 1)`` or ``≥ 1``."""
+    low = high = ""
+    left, right = "(", ")"
+    for bound in metadata:
+        match bound:
+            case Ge(ge=value):
+                low, left = str(value), "["
+            case Gt(gt=value):
+                low = str(value)
+            case Le(le=value):
+                high, right = str(value), "]"
+            case Lt(lt=value):
+                high = str(value)
+    if low and high:
+        return f"{left}{low}, {high}{right}"
+    if low:
+        return f"{'≥' if left == '[' else '>'} {low}"
+    return f"{'≤' if right == ']' else '<'} {high}" if high else ""
