@@ -197,7 +197,7 @@ class Registry(Generic[T]):
         Raises:
             UserError: the name is unknown; the message suggests the nearest.
         """
-        if name not in self._records:
+        if not isinstance(name, str) or name not in self._records:
             self.require(name)
             if facts := self.facts(name):
                 importlib.import_module(f"{self.package}.{facts['module']}")
