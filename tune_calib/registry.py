@@ -197,8 +197,8 @@ class Registry(Generic[T]):
         Raises:
             UserError: the name is unknown; the message suggests the nearest.
         """
+        self.require(name)
         if name not in self._records:
-            self.require(name)
             if facts := self.facts(name):
                 importlib.import_module(f"{self.package}.{facts['module']}")
             else:
