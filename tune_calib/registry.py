@@ -52,7 +52,7 @@ class Registry(Generic[T]):
         self._families: list[tuple[Callable[[str], T | None], str | None]] = []
         self._names_of_families: list[Callable[[], Iterable[str]]] = []
         self._origins: dict[str, str | None] = {}
-        self.homes: dict[str, str] = {}
+        self.homes: dict[str, str] = {}  # modules that registered the records
         self._is_loaded = False
         REGISTRIES.add(self)
 
