@@ -1,7 +1,6 @@
 """The files of the page on adding things do what the page says, each as it is printed."""
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -113,9 +112,7 @@ def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
     shutil.copy(ROOT / TABLE, tmp_path / "smoothing_table2.py")
     words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
     command = [sys.executable, "-c", DROPPED, tmp_path, *words]
-    # Names of tables are remembered, and this one is of this test alone.
-    own = {**os.environ, "TUNE_CALIB_CACHE": str(tmp_path / "cache")}
-    found = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     assert "methods-digits" in found.stdout
 
