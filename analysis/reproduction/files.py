@@ -40,17 +40,13 @@ class Made:
     @property
     def judged(self) -> list[Judged]:
         """The verdict on each claim by each base network that has its run."""
-        groups = [(run, sweeps) for run in self.table.runs for sweeps in self._groups(run)]
+        groups = [
+            (run, _where(sweeps), sweeps) for run in self.table.runs for sweeps in self._groups(run)
+        ]
         return [
-            Judged(
-                " ".join(sweep.out.name for sweep in sweeps),
-                name_of(sweeps[0])
-                if len(sweeps) == 1
-                else f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks",
-                judge_networks(sweeps, claim),
-            )
+            Judged(" ".join(s.out.name for s in sweeps), where, judge_networks(sweeps, claim))
             for claim in self.table.claims
-            for run, sweeps in groups
+            for run, where, sweeps in groups
             # Its own data set is not foreign to it.
             if run.name == claim.run
             and parted(claim.metric)[1] != f"{OOD}/{sweeps[0].manifest.dataset}"
@@ -70,6 +66,12 @@ def is_given(sweep: Sweep) -> bool:
     """Whether it stands on one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
+
+
+def _where(sweeps: Sequence[Sweep]) -> str:
+    if len(sweeps) == 1:
+        return name_of(sweeps[0])
+    return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
 
 
 def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
