@@ -1,14 +1,16 @@
 """The look at the test split, as the page of its search tells it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import nan
 from statistics import fmean, stdev
 from typing import Any
 
-from analysis.load import Sweep, load
+from analysis.load import load
 from analysis.page.page import Link
 from analysis.search.load import SearchResults
-from analysis.tables.table import Table
-from analysis.text import Cell, Record, capital, cell, number_cell, title
+from analysis.tables.table import Table, table_of
+from analysis.text import capital, unit_cell
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.selection import (
     BASELINE,
@@ -16,9 +18,11 @@ from tune_calib.results.selection import (
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
+    Row,
     of_reads,
     seen,
 )
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
 
 
@@ -43,31 +47,41 @@ def evaluated(search: SearchResults) -> Evaluated:
     sweep = load(folder)
     links = (Link("The evaluation on test", f"{EVALUATION}/report.html"),)
     texts = tuple(f"{capital(of_reads(reads))}." for reads in [search.reads] if reads)
-    if not (records := _records(search, sweep)):
+    trials: list[Any] = sweep.trials.to_dict("records")
+    table = optimism(trials, _believed(search), search.metrics)
+    if not table.records:
         return Evaluated(links, (*texts, "No trial of it has ended."))
     note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
     note += "".join(f" {line}." for line in legend(sweep.flags()))
-    return Evaluated(links, texts, (Table("on-test-rows", note, records),))
+    return Evaluated(links, texts, (replace(table, key="on-test-rows", caption=note),))
 
 
-def _records(search: SearchResults, sweep: Sweep) -> list[Record]:
-    fresh: list[Any] = sweep.trials.to_dict("records")
+def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
+             metrics: Sequence[str]) -> Table:  # fmt: skip
+    """How much better the search looked on ``select`` than it is on ``test``.
+
+    Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
+
+    Args:
+        trials: rows of the look at test.
+        believed: rows of the search by rung.
+        metrics: that were searched for.
+    """
     rows = []
-    for each in seen(fresh, _believed(search), search.metrics):
-        flags = [row["flags"] for row in fresh if row["rung_label"] == each.label]
-        spread = stdev(each.test) if len(each.test) > 1 else float("nan")
-        rows.append(
-            {
-                "rung": Cell(signed(each.label, flags)),
-                "metric": Cell(title(each.metric)),
-                "select, searched": number_cell(each.metric, each.searched),
-                "select, fresh seeds": number_cell(each.metric, each.fresh),
-                "test, fresh seeds": number_cell(each.metric, fmean(each.test), spread),
-                "seeds": cell(len(each.test)),
-                "optimism": number_cell(each.metric, each.optimism, signed=True),
-            }
-        )
-    return rows
+    for each in seen(trials, believed, metrics):
+        own = [row for row in trials if row["rung_label"] == each.label]
+        flags = [row.get("flags") for row in [*believed[each.label], *own]]
+        spread = stdev(each.test) if len(each.test) > 1 else nan
+        rows.append([
+            signed(each.label, flags),
+            METRICS[each.metric].title,
+            unit_cell(each.metric, each.searched),
+            unit_cell(each.metric, each.fresh),
+            unit_cell(each.metric, fmean(each.test), spread),
+            unit_cell(each.metric, each.optimism),
+        ])  # fmt: skip
+    heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
+    return table_of(heads, rows)
 
 
 def _believed(search: SearchResults) -> dict[str, list[Any]]:

@@ -28,19 +28,19 @@ _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
 
 
 def label_of(*parts: str) -> str:
-    """A key for a reference, e.g. ``tab:mac-cal``."""
+    """Return a key for a reference, e.g. ``tab:mac-cal``."""
     words = re.findall("[a-z0-9]+", " ".join(parts).lower())
     return f"tab:{'-'.join(words)}"
 
 
 def latex(*tables: Table) -> str:
-    """Tables as floats, under a comment that names the packages."""
+    """Return tables as floats, under a comment that names the packages."""
     floats = (_rendered(table) if table.records else f"% {escape(table.text)}" for table in tables)
     return f"{_NEEDS}\n" + "\n\n".join(floats)
 
 
 def _rendered(table: Table) -> str:
-    """A table as one float, or as several where it is too long for a page."""
+    """Return a table as one float, or as several where it is too long for a page."""
     columns, notes = _with_notes([_Column.of(table, head) for head in table.heads])
     blocks = _even_blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)

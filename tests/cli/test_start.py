@@ -11,7 +11,7 @@ import pytest
 
 from tests import fake_results
 from tests.support import each, here
-from tune_calib.cli.registries import _LISTS
+from tune_calib.cli.registries import _LISTS, _NAMES, _entries
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
@@ -21,7 +21,7 @@ SLOW = ("torch", "ray", "pandas", "matplotlib", "timm", "sklearn", "statsmodels"
 QUICK = {
     "help": ["--help"],
     "help of a command": ["ablate", "--help"],
-    **{f"list {what}": ["list", what] for what in _LISTS},
+    **{f"list {what}": ["list", what] for what in _NAMES},
     "list one": ["list", "methods", "mac_cal"],
     "list one of a family": ["list", "backbones", "resnet18"],
     "cite": ["cite", "ls+mac_cal"],
@@ -153,13 +153,13 @@ def test_what_is_refused_at_once_imports_nothing_slow(found, name):
     assert found[name] == [2, []]
 
 
-@each("what", [what for what, own in _LISTS.items() if hasattr(own, "registry")])
+@each("what", _LISTS)
 def test_a_list_that_is_remembered_is_that_of_the_registry(what):
-    listing = _LISTS[what]
-    anew = [listing._entry(name) for name in listing.registry]
-    assert listing.entries(None) == json.loads(json.dumps(anew))
-    first = listing.entries(None)[0]
-    assert listing.entries(first["name"]) == [first]
+    registry, tell = _LISTS[what]
+    anew = [{"name": name, **tell(registry[name])} for name in registry]
+    assert _entries(what, None) == json.loads(json.dumps(anew))
+    first = _entries(what, None)[0]
+    assert _entries(what, first["name"]) == [first]
 
 
 def test_a_plug_in_is_listed_beside_what_is_remembered():

@@ -4,12 +4,12 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
+from analysis.printed import overview
 from analysis.tables.render import View
 from analysis.tables.table import table_of
 from tune_calib import console
@@ -17,7 +17,7 @@ from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
 from tune_calib.errors import UserError
-from tune_calib.registry import Registry, T, told
+from tune_calib.registry import Registry, told
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS
@@ -38,26 +38,6 @@ if TYPE_CHECKING:
 Entry = dict[str, Any]
 
 _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
-
-
-@dataclass(frozen=True)
-class _Listing(Generic[T]):
-    """A registry, and what its records tell of themselves besides their names."""
-
-    registry: Registry[T]
-    told: Callable[[T], Entry]
-
-    def entries(self, name: str | None) -> list[Entry]:
-        """Of one record, or of all."""
-        if name is not None:
-            self.registry.require(name)
-        listed = told(f"list of {self.registry.kind}", lambda: [*map(self._entry, self.registry)])
-        found = [entry for entry in listed if name in (None, entry["name"])]
-        # Names of families are not listed.
-        return found or [told(f"{self.registry.kind} {name}", lambda: self._entry(str(name)))]
-
-    def _entry(self, name: str) -> Entry:
-        return {"name": name, **self.told(self.registry[name])}
 
 
 def _of_method(record: MethodInfo) -> Entry:
@@ -110,46 +90,45 @@ def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
     return {"title": record.title}
 
 
-class _Published:
-    """The tables that papers print."""
-
-    def entries(self, name: str | None) -> list[Entry]:
-        """Of one table, or of all.
-
-        Raises:
-            UserError: there is none of that name.
-        """
-        from analysis.printed import overview
-
-        tables = overview()
-        if name is not None and name not in tables:
-            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
-        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
-
-
 def _of_figure(record: "Figure[Any]") -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
 
-_LISTS: Mapping[str, _Listing[Any] | _Published] = {
-    "methods": _Listing(METHODS, _of_method),
-    "ladders": _Listing(LADDERS, _of_ladder),
-    "recipes": _Listing(RECIPES, _of_recipe),
-    "datasets": _Listing(DATASETS, _of_titled),
-    "backbones": _Listing(BACKBONES, _of_titled),
-    "spaces": _Listing(SPACES, _of_space),
-    "metrics": _Listing(METRICS, _of_metric),
-    "published": _Published(),
-    "ladder-figures": _Listing(LADDER_FIGURES, _of_figure),
-    "search-figures": _Listing(SEARCH_FIGURES, _of_figure),
+_LISTS: Mapping[str, tuple[Registry[Any], Callable[[Any], Entry]]] = {
+    "methods": (METHODS, _of_method),
+    "ladders": (LADDERS, _of_ladder),
+    "recipes": (RECIPES, _of_recipe),
+    "datasets": (DATASETS, _of_titled),
+    "backbones": (BACKBONES, _of_titled),
+    "spaces": (SPACES, _of_space),
+    "metrics": (METRICS, _of_metric),
+    "ladder-figures": (LADDER_FIGURES, _of_figure),
+    "search-figures": (SEARCH_FIGURES, _of_figure),
 }
+_NAMES = (*list(_LISTS)[:-2], "published", *list(_LISTS)[-2:])
+
+
+def _entries(what: str, name: str | None) -> list[Entry]:
+    """What is known of one record, or of all of a registry."""
+    if what == "published":
+        tables = overview()
+        if name is not None and name not in tables:
+            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
+        return [{"name": each, **tables[each]} for each in ([name] if name else tables)]
+    registry, tell = _LISTS[what]
+    if name is not None:
+        registry.require(name)
+    names = list(registry) if name is None else [name]
+    asked = f"list of {registry.kind}" if name is None else f"{registry.kind} {name} alone"
+    entries: list[Entry] = told(asked, lambda: [{"name": n, **tell(registry[n])} for n in names])
+    return entries
 
 
 def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help=f"one of {', '.join(_LISTS)}", autocompletion=completion.names(lambda: _LISTS)
+            help=f"one of {', '.join(_NAMES)}", autocompletion=completion.names(lambda: _NAMES)
         ),
     ],
     name: Annotated[
@@ -172,9 +151,9 @@ def list_(
         tune-calib list metrics --json
     """
     form = one_format(json=as_json, markdown=as_markdown)
-    if what not in _LISTS:
-        raise UserError(f"cannot list {what!r}; known: {', '.join(_LISTS)}")
-    entries = _LISTS[what].entries(name)
+    if what not in _NAMES:
+        raise UserError(f"cannot list {what!r}; known: {', '.join(_NAMES)}")
+    entries = _entries(what, name)
     rows = [_printed(each) for each in (_space_rows(entries) if what == "spaces" else entries)]
     if form == "plain" and name is not None and what != "spaces":
         told = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
