@@ -48,13 +48,17 @@ _NOT_SHOWN = ("select", "train", BASE)
 
 def ladder(sweep: Sweep) -> Table:
     """Mean and spread of every rung, the paper's numbers beside them."""
-    manifest, papers = sweep.manifest, _paper_heads(sweep)
+    manifest, titles = sweep.manifest, published_titles()
+    # Heads of the columns of printed numbers, and which of ``published_columns`` each shows.
+    keys: list[Any] = published_columns(sweep).columns.to_list()
+    papers = {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
     records = _records(sweep, papers)
+    note = f" Columns 'paper' are the ECE (%) printed in {manifest.published}."
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
     return Table(
         "ladder",
-        f"{_caption(sweep)} {BEST}{_paper_note(sweep)}",
+        f"{_caption(sweep)} {BEST}{note if manifest.published else ''}",
         records,
         rules=_blocks(sweep),
         first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
@@ -127,13 +131,6 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
     }
 
 
-def _paper_heads(sweep: Sweep) -> dict[str, Any]:
-    """Heads of the columns of printed numbers, and which of ``published_columns`` each shows."""
-    titles = published_titles()
-    keys: list[Any] = published_columns(sweep).columns.to_list()
-    return {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
-
-
 def _blocks(sweep: Sweep) -> dict[int, str]:
     """Rungs with a rule before them: the first control, and the first variant of a step."""
     kinds = [rung.kind for rung in sweep.rungs]
@@ -142,13 +139,6 @@ def _blocks(sweep: Sweep) -> dict[int, str]:
         for index, (before, kind) in enumerate(pairwise(kinds), start=1)
         if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
     }
-
-
-def _paper_note(sweep: Sweep) -> str:
-    """Where the columns of printed numbers are from; empty if there are none."""
-    if not sweep.manifest.published:
-        return ""
-    return f" Columns 'paper' are the ECE (%) printed in {sweep.manifest.published}."
 
 
 def plan(sweep: Sweep) -> Table:

@@ -42,7 +42,9 @@ class Made:
         """The verdict on each claim by each base network that has its run."""
         groups = [(run, sweeps) for run in self.table.runs for sweeps in self._groups(run)]
         return [
-            Judged(_folders(sweeps), _where(sweeps), judge_networks(sweeps, claim))
+            Judged(
+                " ".join(s.out.name for s in sweeps), _where(sweeps), judge_networks(sweeps, claim)
+            )
             for claim in self.table.claims
             for run, sweeps in groups
             # Its own data set is not foreign to it.
@@ -64,10 +66,6 @@ def is_given(sweep: Sweep) -> bool:
     """Whether it stands on one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
-
-
-def _folders(sweeps: Sequence[Sweep]) -> str:
-    return " ".join(sweep.out.name for sweep in sweeps)
 
 
 def _where(sweeps: Sequence[Sweep]) -> str:
