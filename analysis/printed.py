@@ -22,18 +22,15 @@ def overview() -> dict[str, dict[str, Any]]:
         them, in the order of print, and how many ``numbers`` it has.
     """
     found: dict[str, dict[str, Any]] = {}
-    for row in (row for numbers in NUMBERS for row in _rows(numbers)):
-        empty: dict[str, Any] = {key: {} for key in _TOLD} | {"numbers": 0}
-        table = found.setdefault(f"{row['paper']}/{row['table']}", empty)
-        table["numbers"] += 1
-        for key, column in _TOLD.items():
-            table[key][row[column]] = None
+    for numbers in NUMBERS:
+        with numbers.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                empty: dict[str, Any] = {key: {} for key in _TOLD} | {"numbers": 0}
+                table = found.setdefault(f"{row['paper']}/{row['table']}", empty)
+                table["numbers"] += 1
+                for key, column in _TOLD.items():
+                    table[key][row[column]] = None
     return {
         name: {k: v if k == "numbers" else list(v) for k, v in found[name].items()}
         for name in sorted(found)
     }
-
-
-def _rows(numbers: Traversable) -> list[dict[str, str]]:
-    with numbers.open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))

@@ -4,8 +4,9 @@ Percent appears only here. What is ranked, marked or sorted is the number of a c
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tune_calib.spec.metrics import METRICS, format_value
 
@@ -65,26 +66,42 @@ def cell(value: object) -> Cell:
     return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
 
 
+class Printed(Protocol):
+    """How a kind of number is printed, as a ``Metric`` says."""
+
+    @property
+    def scale(self) -> float:
+        """What a value is multiplied by."""
+
+    @property
+    def digits(self) -> int:
+        """Decimals."""
+
+    def format(self, value: float, signed: bool = False) -> str:
+        """Format a value."""
+
+
+def rounded(metric: str | Printed, value: float) -> float:
+    """The number that is printed: what prints alike is equal, and shares a rank."""
+    # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 takes the sign off -0.0.
+    record = METRICS[metric] if isinstance(metric, str) else metric
+    return round(float(record.scale * value), record.digits) + 0.0
+
+
 def number(metric: str, value: float, signed: bool = False) -> str:
     """A value as printed: fractions in percent with two digits, others with three."""
     return METRICS[metric].format(value, signed)
 
 
-def rounded(metric: str, value: float) -> float:
-    """The number that ``number`` prints: what prints alike is equal, and shares a rank."""
-    # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 takes the sign off -0.0.
-    record = METRICS[metric]
-    return round(float(record.scale * value), record.digits) + 0.0
-
-
 def number_cell(
-    metric: str, value: float, sd: float = math.nan, signed: bool = False, rank: int = 0
+    metric: str | Printed, value: float, sd: float = math.nan, signed: bool = False
 ) -> Cell:
     """The cell of a value, with its spread unless that is NaN."""
+    record = METRICS[metric] if isinstance(metric, str) else metric
     if math.isnan(value):
         return NOTHING
-    spread = "" if math.isnan(sd) else f" ± {number(metric, sd)}"
-    return Cell(f"{number(metric, value, signed)}{spread}", rounded(metric, value), rank)
+    spread = "" if math.isnan(sd) else f" ± {record.format(sd)}"
+    return Cell(f"{record.format(value, signed)}{spread}", rounded(record, value))
 
 
 def unit_cell(metric: str, value: float, sd: float = math.nan) -> Cell:
@@ -94,12 +111,13 @@ def unit_cell(metric: str, value: float, sd: float = math.nan) -> Cell:
     return NOTHING if math.isnan(value) else Cell(text, rounded(metric, value))
 
 
-def span_cell(metric: str, low: float, high: float, signed: bool = False) -> Cell:
+def span_cell(metric: str | Printed, low: float, high: float, signed: bool = False) -> Cell:
     """The cell of an interval, which is sorted by its lower end; ``-`` where that is NaN."""
+    record = METRICS[metric] if isinstance(metric, str) else metric
     if math.isnan(low):
         return NOTHING
-    text = f"{number(metric, low, signed)} to {number(metric, high, signed)}"
-    return Cell(text, rounded(metric, low))
+    text = f"{record.format(low, signed)} to {record.format(high, signed)}"
+    return Cell(text, rounded(record, low))
 
 
 def decimal_cell(value: float, digits: int) -> Cell:
@@ -125,23 +143,30 @@ def measured_cell(value: float) -> Cell:
     return Cell(text, float(text))
 
 
-def ranks_of(metric: str, values: Iterable[float]) -> dict[float, int]:
-    """Ranks of the best (1) and the second (2) values of a metric, by ``rounded``."""
-    return best_two((rounded(metric, value) for value in values), METRICS[metric].direction)
-
-
-def best_two(values: Iterable[float], direction: str | None) -> dict[float, int]:
-    """Ranks of the best (1) and the second (2) by value; equal values share one.
+def ranked(
+    cells: Sequence[Cell], direction: str | None, may_win: Iterable[bool] | None = None
+) -> list[Cell]:
+    """Mark the best and the second of some cells; equal numbers share a mark.
 
     Args:
-        values: as of ``rounded``; NaN has no rank.
-        direction: of the metric, ``min`` or ``max``; with None, no value is the best.
+        cells: of a column.
+        direction: of the metric, ``min`` or ``max``; with None, no number is the best.
+        may_win: whether each of them may be marked; all unless given.
     """
-    if direction is None:
-        return {}
-    known = {value for value in values if not math.isnan(value)}
+    flags = [True] * len(cells) if may_win is None else list(may_win)
+    pairs = zip(cells, flags, strict=True)
+    known = {each.value for each, may in pairs if may and each.value is not None}
     best = sorted(known, reverse=direction == "max")[:2]
-    return {value: rank for rank, value in enumerate(best, start=1)}
+    ranks = {value: rank for rank, value in enumerate(best, start=1)} if direction else {}
+    return [
+        replace(each, rank=ranks[each.value]) if may and each.value in ranks else each
+        for each, may in zip(cells, flags, strict=True)
+    ]
+
+
+def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
+    """Return the rows of a table, from its columns by their heads."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def title(metric: str) -> str:

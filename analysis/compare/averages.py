@@ -47,7 +47,9 @@ def average(collected: Mapping[str, Collected]) -> Averages:
         UserError: a metric has no numbers, or no column has all metrics of all methods.
     """
     found = {metric: gather(each.frame, metric) for metric, each in collected.items()}
-    counted = [_counted(each) for each in found.values()]
+    counted: list[list[Any]] = [
+        [key for key in each.values.columns if key not in each.uncounted] for each in found.values()
+    ]
     columns = [key for key in counted[0] if all(key in own for own in counted)]
     if not columns:
         raise UserError("no column has a number of every method and metric: name fewer metrics")
@@ -69,11 +71,6 @@ def average(collected: Mapping[str, Collected]) -> Averages:
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _counted(found: Gathered) -> list[tuple[str, ...]]:
-    keys: list[Any] = found.values.columns.to_list()
-    return [key for key in keys if key not in found.uncounted]
 
 
 def _chance(found: Gathered, columns: list[tuple[str, ...]]) -> list[str]:

@@ -1,7 +1,5 @@
 """The table of averages over columns, and their figure."""
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
 
@@ -10,7 +8,8 @@ from analysis.compare.averages import Averages
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, Record, number_cell, ranks_of, rounded, title
+from analysis.text import Cell, number_cell, ranked, records_of
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import signed
 from tune_calib.text import counted
 
@@ -20,17 +19,17 @@ _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
 
 def view(averages: Averages) -> View:
     """One row a method, best and second of each metric marked."""
-    values: Any = averages.values.to_dict()
     methods = list(averages.values.index)
-    rows: list[Record] = [{"method": Cell(_label(averages, method))} for method in methods]
-    for metric, means in values.items():
-        may_win = [method for method in methods if method not in averages.at_chance]
-        best = ranks_of(metric, (means[method] for method in may_win))
-        for method, row in zip(methods, rows, strict=True):
-            rank = best.get(rounded(metric, means[method]), 0) if method in may_win else 0
-            row[title(metric)] = number_cell(metric, means[method], rank=rank)
+    may_win = [method not in averages.at_chance for method in methods]
+    columns = {"method": [Cell(_label(averages, method)) for method in methods]}
+    for metric, values in averages.values.items():
+        record = METRICS[str(metric)]
+        cells = [number_cell(record, value) for value in values]
+        columns[record.head] = ranked(cells, record.direction, may_win)
     caption = f"{_reading(averages)} {BEST}"
-    table = Table("averages", caption, rows, label=label_of("averages"), is_main=True)
+    table = Table(
+        "averages", caption, records_of(columns), label=label_of("averages"), is_main=True
+    )
     # JSON has no NaN: Python would write one that other programs cannot read.
     means = averages.values.astype(object).where(averages.values.notna(), None).to_dict("index")
     content = {"columns": averages.columns, "means": means, "notes": averages.notes}

@@ -1,8 +1,7 @@
 """The table of ranks."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,7 +10,7 @@ from analysis.compare.ranks import KEY, RankTable, name
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, best_two, cell, decimal_cell, number_cell, title
+from analysis.text import Cell, cell, decimal_cell, number_cell, ranked, records_of, title
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import signed
 
@@ -35,14 +34,14 @@ def view(table: RankTable) -> View:
         groups[f"{group} {own}"] = (group, own)
         shown = [number_cell(table.metric, value) for value in table.values.loc[order, key]]
         direction = METRICS[table.metric].direction
-        columns[f"{group} {own}"] = _ranked(shown, direction, may_win[key])
+        columns[f"{group} {own}"] = ranked(shown, direction, may_win[key])
     ranks = [decimal_cell(rank, 2) for rank in summary["mean_rank"]]
-    columns["Mean rank"] = _ranked(ranks, "min", may_win.all(axis="columns"))
+    columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
     columns["Wins"] = [cell(wins) for wins in summary["wins"]]
     main = Table(
         "ranks",
         "\n".join([f"{_meaning(table)} {BEST}", *(f"{note}." for note in table.notes)]),
-        [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)],
+        records_of(columns),
         first=["Mean rank", "Wins"],
         groups=groups,
         label=label_of("ranks", table.metric),
@@ -73,14 +72,6 @@ def _head(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
         shifted = split.removeprefix("ood/")
         lower += f" vs {titles.get(shifted, shifted)}" if split.startswith("ood/") else f" {split}"
     return upper, lower
-
-
-def _ranked(shown: Sequence[Cell], direction: str | None, may_win: Iterable[bool]) -> list[Cell]:
-    """Cells with the ranks of the best and the second, which are none of those at chance."""
-    pairs = list(zip(shown, may_win, strict=True))
-    best = best_two((c.value for c, may in pairs if may and c.value is not None), direction)
-    return [replace(c, rank=best.get(c.value, 0) if may and c.value is not None else 0)
-            for c, may in pairs]  # fmt: skip
 
 
 def tidy_ranks(table: RankTable) -> pd.DataFrame:

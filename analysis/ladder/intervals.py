@@ -19,7 +19,7 @@ def ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def cell(sweep: Sweep, rung: int, metric: str, mean: float, rank: int = 0) -> Cell:
+def cell(sweep: Sweep, rung: int, metric: str, mean: float) -> Cell:
     """The cell of a mean and its interval, e.g. ``1.20 [0.80, 1.43]``."""
     if math.isnan(mean):
         return NOTHING
@@ -27,7 +27,7 @@ def cell(sweep: Sweep, rung: int, metric: str, mean: float, rank: int = 0) -> Ce
     text = number(metric, mean)
     if not math.isnan(low):
         text += f" [{number(metric, low)}, {number(metric, high)}]"
-    return Cell(text, rounded(metric, mean), rank)
+    return Cell(text, rounded(metric, mean))
 
 
 def note(sweep: Sweep) -> str:

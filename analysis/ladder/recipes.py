@@ -45,7 +45,11 @@ def recipes(sweep: Sweep) -> list[Table]:
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
     found = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
     fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
-    differ = {key for key in fields if any(_differs(rungs, key) for rungs in found.values())}
+    differ = {
+        key
+        for key in fields
+        if any(len({each.get(key) for each in rungs.values()}) > 1 for rungs in found.values())
+    }
     every = [recipe for rungs in trained.values() for recipe in _distinct(rungs)]
     if "optimizer" not in differ and len({each.get("optimizer") for each in every}) > 1:
         # Rungs with and without a head are compared, and were trained by two optimisers.
@@ -114,10 +118,6 @@ def _distinct(rungs: dict[int, dict[str, Cell]]) -> list[dict[str, Cell]]:
         if recipe not in kinds:
             kinds.append(recipe)
     return kinds
-
-
-def _differs(rungs: dict[int, dict[str, Cell]], key: str) -> bool:
-    return len({recipe.get(key) for recipe in rungs.values()}) > 1
 
 
 def _cell(value: Any) -> Cell:

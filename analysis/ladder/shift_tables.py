@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, Table
-from analysis.text import NOTHING, Cell, Record, capital, number_cell, ranks_of, rounded, title
+from analysis.text import Cell, capital, number_cell, ranked, records_of, title
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import NOT_GENERATED, is_chance, legend
 
@@ -164,25 +165,21 @@ def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
 def table(sweep: Sweep, shift: ShiftTable) -> Table:
     """One row a rung; one with a trial at chance is never best or second."""
     found = means(sweep, shift)
-    at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
-    rows: list[Record] = [{"rung": Cell(sweep.label(rung))} for rung in sweep.rungs]
+    may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
+    columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     groups = {}
     for each in shift.columns:
-        own = found[(found["set"] == each.split) & (found["metric"] == each.metric)]
-        ranks = ranks_of(each.metric, own[~own["rung"].isin(at_chance)]["mean"])
+        own: Any = found[(found["set"] == each.split) & (found["metric"] == each.metric)]
         head = f"{each.group}: {each.head}"
         groups[head] = (each.group, each.head)
-        for row, (_, number) in zip(rows, own.iterrows(), strict=True):
-            rank = ranks.get(rounded(each.metric, number["mean"]), 0)
-            is_loser = number["rung"] in at_chance
-            cell = number_cell(
-                each.metric, number["mean"], number["sd"], rank=0 if is_loser else rank
-            )
+        cells = [number_cell(each.metric, row.mean, row.sd) for row in own.itertuples()]
+        marked = ranked(cells, METRICS[each.metric].direction, may_win)
+        columns[head] = [
             # A mean over some of the trials stands beside means over all: it must say so.
-            if 0 < number["n"] < number["of"]:
-                cell = replace(cell, text=f"{cell.text} (n = {number['n']})")
-            row[head] = cell if number["n"] else NOTHING
+            replace(cell, text=f"{cell.text} (n = {row.n})") if 0 < row.n < row.of else cell
+            for cell, row in zip(marked, own.itertuples(), strict=True)
+        ]
     parts = [f"{sweep.manifest.title}. {shift.about} {capital(mean_over(sweep))}"]
     caption = f"{'. '.join([*parts, *legend(sweep.flags())])}. {BEST}"
     label = label_of(shift.key, sweep.manifest.dataset)
-    return Table(shift.key, caption, rows, groups=groups, label=label)
+    return Table(shift.key, caption, records_of(columns), groups=groups, label=label)

@@ -30,14 +30,14 @@ from analysis.text import (
     cell,
     measured_cell,
     number_cell,
-    ranks_of,
-    rounded,
+    ranked,
+    records_of,
     span_cell,
     title,
 )
 from analysis.tidy import planned_trials
 from tune_calib.results.tables import is_metric_column
-from tune_calib.spec.metrics import AT_VALUE, BASE, column
+from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
 from tune_calib.spec.names import STATUSES, is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of printed numbers
@@ -48,13 +48,17 @@ _NOT_SHOWN = ("select", "train", BASE)
 
 def ladder(sweep: Sweep) -> Table:
     """Mean and spread of every rung, the paper's numbers beside them."""
-    manifest, papers = sweep.manifest, _paper_heads(sweep)
+    manifest, titles = sweep.manifest, published_titles()
+    # Heads of the columns of printed numbers, and which of ``published_columns`` each shows.
+    keys: list[Any] = published_columns(sweep).columns.to_list()
+    papers = {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
     records = _records(sweep, papers)
+    note = f" Columns 'paper' are the ECE (%) printed in {manifest.published}."
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
     return Table(
         "ladder",
-        f"{_caption(sweep)} {BEST}{_paper_note(sweep)}",
+        f"{_caption(sweep)} {BEST}{note if manifest.published else ''}",
         records,
         rules=_blocks(sweep),
         first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
@@ -83,33 +87,35 @@ def _caption(sweep: Sweep) -> str:
 
 def _records(sweep: Sweep, papers: dict[str, Any]) -> list[Record]:
     """One row a rung; one with a trial at chance is never best or second."""
-    table = ladder_table(sweep, (*table_metrics(sweep), "ece"))
+    table: Any = ladder_table(sweep, (*table_metrics(sweep), "ece"))
     printed = published_columns(sweep)
-    at_chance = {rung.index for rung in sweep.rungs if is_chance(sweep.flags(rung.index))}
-    ranks = {}
+    may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
+    absent = [Cell(sweep.failures(rung.index) or NOTHING.text) for rung in sweep.rungs]
+    columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     for metric in table_metrics(sweep):
-        may_win = table[(table["metric"] == metric) & ~table["rung"].isin(at_chance)]
-        ranks[metric] = ranks_of(metric, may_win["mean"])
-    rows = []
-    for rung in sweep.rungs:
-        rows_of = table[table["rung"] == rung.index].drop_duplicates("metric")
-        of_rung: Any = rows_of.set_index("metric")
-        absent = Cell(failures) if (failures := sweep.failures(rung.index)) else NOTHING
-        cells = {"rung": Cell(sweep.label(rung))}
-        for metric in ranks:
-            known = {} if rung.index in at_chance else ranks[metric]
-            row = of_rung.loc[metric]
-            cells[title(metric)] = _mean(sweep, metric, row, known) if row["n"] else absent
-        ece = of_rung.loc["ece"]
-        if sweep.shows_regime:
-            cells |= _regime_cells(sweep, rung.index)
-        cells["ΔECE before"] = number_cell("ece", ece["change_before"], signed=True)
-        cells["ΔECE base"] = number_cell("ece", ece["change_base"], signed=True)
-        cells["trials"] = Cell(ece["statuses"])
-        for head, key in papers.items():
-            cells[head] = number_cell("ece", printed[key].get(rung.label, math.nan))
-        rows.append(cells)
-    return rows
+        rows = table[table["metric"] == metric].drop_duplicates("rung").itertuples()
+        cells = [
+            _mean(sweep, metric, row) if row.n else other
+            for row, other in zip(rows, absent, strict=True)
+        ]
+        columns[title(metric)] = ranked(cells, METRICS[metric].direction, may_win)
+    if sweep.shows_regime:
+        regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
+        columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
+    ece = table[table["metric"] == "ece"].drop_duplicates("rung")
+    for head, name in (("ΔECE before", "change_before"), ("ΔECE base", "change_base")):
+        columns[head] = [number_cell("ece", value, signed=True) for value in ece[name]]
+    columns["trials"] = [Cell(text) for text in ece["statuses"]]
+    for head, key in papers.items():
+        values = (printed[key].get(rung.label, math.nan) for rung in sweep.rungs)
+        columns[head] = [number_cell("ece", value) for value in values]
+    return records_of(columns)
+
+
+def _mean(sweep: Sweep, metric: str, row: Any) -> Cell:
+    if sweep.shows_intervals:
+        return intervals_of.cell(sweep, row.rung, metric, row.mean)
+    return number_cell(metric, row.mean, row.sd)
 
 
 def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
@@ -117,25 +123,12 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
     trials = sweep.of_rung(rung)
     train = known_networks(trials)["train"].mean()
     gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
-    sd = gaps.std(ddof=1) if len(gaps) > 1 else math.nan
     return {
         "Network on train (%)": number_cell("accuracy", train),
-        title("confidence_gap"): number_cell("confidence_gap", gaps.mean(), sd, signed=True),
+        title("confidence_gap"): number_cell(
+            "confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True
+        ),
     }
-
-
-def _mean(sweep: Sweep, metric: str, row: Any, ranks: dict[float, int]) -> Cell:
-    rank = ranks.get(rounded(metric, row["mean"]), 0)
-    if sweep.shows_intervals:
-        return intervals_of.cell(sweep, row["rung"], metric, row["mean"], rank)
-    return number_cell(metric, row["mean"], row["sd"], rank=rank)
-
-
-def _paper_heads(sweep: Sweep) -> dict[str, Any]:
-    """Heads of the columns of printed numbers, and which of ``published_columns`` each shows."""
-    titles = published_titles()
-    keys: list[Any] = published_columns(sweep).columns.to_list()
-    return {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
 
 
 def _blocks(sweep: Sweep) -> dict[int, str]:
@@ -146,13 +139,6 @@ def _blocks(sweep: Sweep) -> dict[int, str]:
         for index, (before, kind) in enumerate(pairwise(kinds), start=1)
         if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
     }
-
-
-def _paper_note(sweep: Sweep) -> str:
-    """Where the columns of printed numbers are from; empty if there are none."""
-    if not sweep.manifest.published:
-        return ""
-    return f" Columns 'paper' are the ECE (%) printed in {sweep.manifest.published}."
 
 
 def plan(sweep: Sweep) -> Table:

@@ -7,11 +7,11 @@ import pandas as pd
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, published_titles
-from analysis.reproduction.quantities import QUANTITIES, head, value_cell
+from analysis.reproduction.quantities import QUANTITIES, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, Record
+from analysis.text import Cell, Record, number_cell
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import column
@@ -135,13 +135,14 @@ def table(key: str, caption: str, frame: pd.DataFrame) -> Table:
         for row in own.to_dict("records"):
             metric = str(row["metric"])
             of = "" if row["split"] == "test" else f"{row['split']}: "
-            title = f"{of}{head(metric)}"
-            cells[title] = value_cell(metric, row["mean"], row["sd"])
+            record = printed_of(metric)
+            title = f"{of}{record.head}"
+            cells[title] = number_cell(record, row["mean"], row["sd"])
             if row["paper_dataset"]:
                 column = (str(row["paper_dataset"]), str(row["paper_backbone"]))
                 where = f" ({_titled(column)})" if several else ""
-                cells[f"{title}, paper{where}"] = value_cell(metric, row["paper"])
-                change = value_cell(metric, row["difference"], signed=True)
+                cells[f"{title}, paper{where}"] = number_cell(record, row["paper"])
+                change = number_cell(record, row["difference"], signed=True)
                 cells[f"{title}, Δ{where}"] = change
         found.append(cells)
     return Table(key, caption, found, label=label_of(key)).without_blank()

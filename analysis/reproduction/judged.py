@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.compare.claims import Verdict
-from analysis.reproduction.quantities import QUANTITIES, head, interval_cell, value_cell
+from analysis.reproduction.quantities import QUANTITIES, printed_of
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, cell
+from analysis.text import Cell, Record, cell, number_cell, span_cell
 from analysis.tidy import parted
-from tune_calib.spec.metrics import METRICS
 
 SEEDS_ALONE = "over seeds alone"
 RULE = (
@@ -37,15 +36,17 @@ def table(folder: str, judged: Sequence[Judged]) -> Table:
     rows: list[Record] = []
     for one in judged:
         verdict, claim = one.verdict, one.verdict.claim
-        metric, _ = parted(claim.metric)
+        metric = printed_of(parted(claim.metric)[0])
+        # It is compared with a rung, or with a number.
+        other = verdict.than or number_cell(metric, claim.number).text
         rows.append(
             {
                 "claim": Cell(claim.text),
                 "results": Cell(one.where),
                 "verdict": Cell(verdict.outcome),
-                "compared": Cell(f"{_named(metric)}: {claim.rung} - {_other(verdict)}"),
-                "difference": value_cell(metric, verdict.difference, signed=True),
-                "95 %": interval_cell(metric, verdict.low, verdict.high),
+                "compared": Cell(f"{metric.title}: {claim.rung} - {other}"),
+                "difference": number_cell(metric, verdict.difference, signed=True),
+                "95 %": span_cell(metric, verdict.low, verdict.high, signed=True),
                 "seeds": cell(verdict.pairs),
                 "seeds to decide": cell(verdict.seeds),
                 "why": Cell("; ".join(_told(verdict))),
@@ -54,16 +55,6 @@ def table(folder: str, judged: Sequence[Judged]) -> Table:
     first = ["verdict", "results", "difference", "seeds to decide"]
     label = label_of(folder, "claims")
     return Table("claims", f"{RULE}.", rows, first=first, label=label, is_main=True)
-
-
-def _named(metric: str) -> str:
-    return METRICS[metric].title if metric in METRICS else head(metric)
-
-
-def _other(verdict: Verdict) -> str:
-    """What it is compared with: a rung, or a number."""
-    claim = verdict.claim
-    return verdict.than or value_cell(parted(claim.metric)[0], claim.number).text
 
 
 def _told(verdict: Verdict) -> list[str]:

@@ -90,7 +90,8 @@ def overview(tables: Sequence[Stored], pictured: Pictured) -> str:
     verdicts = {own.made.table.name: own.made.judged for own in tables}
     counts = Counter(one.verdict.outcome for each in verdicts.values() for one in each)
     told = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
-    absent = [name for name in sorted(REPRODUCTIONS) if name not in verdicts]
+    absent = [REPRODUCTIONS[name] for name in sorted(REPRODUCTIONS) if name not in verdicts]
+    rows = [[table.name, table.title, ", ".join(table.scales)] for table in absent]
     parts = [
         "# What the papers claim, and what held",
         f"{sum(counts.values())} verdicts: {told}. {RULE}. Differences are in points (of percent) "
@@ -102,7 +103,7 @@ def overview(tables: Sequence[Stored], pictured: Pictured) -> str:
             for own in tables
             for part in _section(own, verdicts[own.made.table.name], pictured)
         ),
-        *([_not_run(absent)] if absent else []),
+        *(["## Not run", body(table_of(["table", "title", "scales"], rows))] if absent else []),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -166,9 +167,3 @@ def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
         for name, path in found
         if path is not None
     ]
-
-
-def _not_run(names: Sequence[str]) -> str:
-    tables = [REPRODUCTIONS[name] for name in names]
-    rows = [[own.name, own.title, ", ".join(own.scales)] for own in tables]
-    return f"## Not run\n\n{body(table_of(['table', 'title', 'scales'], rows))}"

@@ -12,9 +12,8 @@ import pandas as pd
 from analysis.ladder.cost import costs
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from analysis.text import NOTHING, Cell, decimal_cell, number_cell, span_cell, title
 from tune_calib.results.tables import read_table
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, Metric, format_number
 
 
 @dataclass(frozen=True)
@@ -36,6 +35,15 @@ class Quantity:
     digits: int = 3
     printed: str = ""
     over: str = ""
+
+    @property
+    def head(self) -> str:
+        """Head of its column."""
+        return self.title
+
+    def format(self, value: float, signed: bool = False) -> str:
+        """Format a value as printed."""
+        return format_number(value, self.scale, self.digits, signed)
 
 
 def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
@@ -149,32 +157,6 @@ def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
     return replace(sweep, trials=sweep.trials.assign(**values))
 
 
-def head(name: str) -> str:
-    """Head of the column of a metric or quantity."""
-    return title(name) if name in METRICS else QUANTITIES[name].title
-
-
-def value_cell(name: str, value: float, sd: float = np.nan, signed: bool = False) -> Cell:
-    """The cell of a metric or quantity, with its spread unless that is NaN."""
-    if name in METRICS:
-        return number_cell(name, value, sd, signed=signed)
-    if np.isnan(value):
-        return NOTHING
-    shown = decimal_cell(QUANTITIES[name].scale * value, QUANTITIES[name].digits)
-    spread = "" if np.isnan(sd) else f" ± {_number(name, sd)}"
-    return Cell(f"{_number(name, value, signed)}{spread}", shown.value)
-
-
-def interval_cell(name: str, low: float, high: float) -> Cell:
-    """The cell of the interval of a difference of a metric or quantity."""
-    if name in METRICS:
-        return span_cell(name, low, high, signed=True)
-    if np.isnan(low):
-        return NOTHING
-    text = f"{_number(name, low, True)} to {_number(name, high, True)}"
-    return Cell(text, value_cell(name, low).value)
-
-
-def _number(name: str, value: float, signed: bool = False) -> str:
-    own = QUANTITIES[name]
-    return f"{own.scale * value:{'+z' if signed else 'z'}.{own.digits}f}"
+def printed_of(name: str) -> Metric | Quantity:
+    """The metric or quantity of a name."""
+    return METRICS[name] if name in METRICS else QUANTITIES[name]

@@ -75,14 +75,17 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
         told = ", ".join(mark for mark, is_so in marks.items() if is_so)
         name = f"{row['number']} ({told})" if told else f"{row['number']}"
         cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
-        cells |= {title(m): _mean(m, values[m].loc[index], row["status"]) for m in metrics}
+        for metric, found in ((m, values[m].loc[index]) for m in metrics):
+            is_absent = pd.isna(found["mean"])
+            mean = (
+                Cell(row["status"])
+                if is_absent
+                else number_cell(metric, found["mean"], found["sd"])
+            )
+            cells[title(metric)] = mean
         cells["accuracy lost (%)"] = number_cell("accuracy", row["drop"])
         rows.append(cells | {key: setting_cell(row[key]) for key in search.settings})
     return rows
-
-
-def _mean(metric: str, row: "pd.Series[Any]", status: str) -> Cell:
-    return Cell(status) if pd.isna(row["mean"]) else number_cell(metric, row["mean"], row["sd"])
 
 
 def setting_cell(value: Any) -> Cell:

@@ -14,7 +14,6 @@ from textwrap import wrap
 
 from analysis.tables.latex_text import escape
 from analysis.tables.table import Table
-from analysis.text import Cell
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
 _COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, a little narrower than on letter
@@ -28,19 +27,19 @@ _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
 
 
 def label_of(*parts: str) -> str:
-    """A key for a reference, e.g. ``tab:mac-cal``."""
+    """Return a key for a reference, e.g. ``tab:mac-cal``."""
     words = re.findall("[a-z0-9]+", " ".join(parts).lower())
     return f"tab:{'-'.join(words)}"
 
 
 def latex(*tables: Table) -> str:
-    """Tables as floats, under a comment that names the packages."""
+    """Return tables as floats, under a comment that names the packages."""
     floats = (_rendered(table) if table.records else f"% {escape(table.text)}" for table in tables)
     return f"{_NEEDS}\n" + "\n\n".join(floats)
 
 
 def _rendered(table: Table) -> str:
-    """A table as one float, or as several where it is too long for a page."""
+    """Return a table as one float, or as several where it is too long for a page."""
     columns, notes = _with_notes([_Column.of(table, head) for head in table.heads])
     blocks = _even_blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
@@ -75,7 +74,8 @@ class _Column:
 
     @classmethod
     def of(cls, table: Table, head: str) -> "_Column":
-        cells = [_latex(record[head]) for record in table.records]
+        found = [record[head] for record in table.records]
+        cells = [replace(cell, text=escape(cell.text)).marked("latex") for cell in found]
         return cls(*table.groups.get(head, ("", head)), cells, head == table.heads[0])
 
     @cached_property
@@ -108,11 +108,6 @@ class _Column:
     def width(self) -> float:
         widest = _TEXT_PT if self.is_broken else self._widest
         return max(widest, *map(_points, self.head)) + 2 * _SEP_PT
-
-
-def _latex(cell: Cell) -> str:
-    """A cell in LaTeX, with the mark of its rank."""
-    return replace(cell, text=escape(cell.text)).marked("latex")
 
 
 def _with_notes(columns: Sequence[_Column]) -> tuple[list[_Column], list[str]]:
@@ -202,7 +197,10 @@ def _height(block: Block, start: int, stop: int) -> int:
 def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:
     lines = [rf"\begin{{tabular}}{{{''.join(column.align for column in block)}}}", r"\toprule"]
     lines += _groups([column.group for column in block])
-    lines += _heads(block)
+    # The last lines of the heads are level.
+    count = max(len(column.head) for column in block)
+    heads = [[""] * (count - len(column.head)) + column.head for column in block]
+    lines += [_row(cells) for cells in zip(*heads, strict=True)]
     lines.append(r"\midrule")
     for number in range(start, stop):
         if number in rules and number > start:
@@ -217,13 +215,6 @@ def _row(cells: Sequence[str]) -> str:
     # A rule or the end of a row would take what stands here for its option.
     first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"
-
-
-def _heads(columns: Block) -> list[str]:
-    """The heads, line by line, the last lines level; those of numbers at the right."""
-    count = max(len(column.head) for column in columns)
-    lines = [[""] * (count - len(column.head)) + column.head for column in columns]
-    return [_row(cells) for cells in zip(*lines, strict=True)]
 
 
 def _groups(names: Sequence[str]) -> list[str]:

@@ -38,14 +38,9 @@ def escape(text: str) -> str:
 
     What no font of the default encoding has stands as its code, e.g. ``[U+4E2D]``.
     """
-    return "".join(_letter(mark, before) for before, mark in _pairs(text))
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """Each character behind the one before it."""
     # Composed: a letter and the accent behind it become one command.
     whole = unicodedata.normalize("NFC", text)
-    return list(zip(" " + whole, whole, strict=False))
+    return "".join(map(_letter, whole, " " + whole))
 
 
 def _letter(mark: str, before: str) -> str:

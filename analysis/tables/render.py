@@ -21,12 +21,12 @@ _PARTS: TypeAdapter[list[Any]] = TypeAdapter(list[Table | Prose | str])
 
 
 def markdown(table: Table) -> str:
-    """The table in Markdown, its caption below."""
+    """Return the table in Markdown, its caption below."""
     return "\n\n".join(filter(None, [body(table), table.text]))
 
 
 def body(table: Table) -> str:
-    """The rows in Markdown; the name of a block stands in a row of its own."""
+    """Return the rows in Markdown; the name of a block stands in a row of its own."""
     if not table.records:
         return ""
     lines = []
@@ -48,7 +48,7 @@ def body(table: Table) -> str:
 
 
 def in_files(table: Table, frame: "pd.DataFrame") -> dict[str, str]:
-    """The table by names of its files, and the same as numbers."""
+    """Return the table by names of its files, and the same as numbers."""
     return {
         f"{table.key}.md": f"{markdown(table)}\n",
         f"{table.key}.tex": f"{latex(table)}\n",
@@ -57,7 +57,7 @@ def in_files(table: Table, frame: "pd.DataFrame") -> dict[str, str]:
 
 
 def html(table: Table) -> str:
-    """The table as a ``table`` element without style and script."""
+    """Return the table as a ``table`` element without style and script."""
     groups = [table.groups.get(head, ("", head)) for head in table.heads]
     heads = [_row("th", [own for _, own in groups])]
     if table.groups:
@@ -75,7 +75,7 @@ def html(table: Table) -> str:
 
 
 def marked(cell: Cell) -> Markup:
-    """The text of a cell, escaped, with the mark of its rank."""
+    """Return the text of a cell, escaped, with the mark of its rank."""
     return Markup(MARKS["html"][cell.rank]).format(cell.text)
 
 
@@ -101,7 +101,7 @@ class View:
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """The text for a terminal."""
+        """Return the text for a terminal."""
         return self.render("plain")
 
     def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:
@@ -126,20 +126,20 @@ class View:
 
 
 def _named(table: Table, caption: str | None, label: str | None) -> Table:
-    """A table under the caption and label that a user gave for the main one."""
+    """Return a table with the caption and label that a user gave for the main one."""
     if not table.is_main:
         return replace(table, label=f"{label}-{table.key}") if label else table
     return replace(table, caption=caption or table.caption, label=label or table.label)
 
 
 def to_plain(text: Text) -> list[Any]:
-    """The parts of a text as plain JSON values, to be kept for other screens."""
+    """Return the parts of a text as plain JSON values, to be stored for other screens."""
     plain: list[Any] = _PARTS.dump_python(list(text.parts), mode="json")
     return plain
 
 
 def from_plain(plain: Any) -> Text | None:
-    """The text of what ``to_plain`` gave; None where that is foreign."""
+    """Return the text of what ``to_plain`` gave; None where that is foreign."""
     try:
         parts: list[Part] = _PARTS.validate_python(plain)
     except ValidationError:

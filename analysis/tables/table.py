@@ -84,16 +84,16 @@ class Table:
 
     @property
     def bare(self) -> "Table":
-        """The table without its caption."""
+        """Return the table without its caption."""
         return replace(self, caption="")
 
     def without_blank(self) -> "Table":
-        """The table without columns that say nothing."""
+        """Return the table without columns that say nothing."""
         used = [h for h in self.heads if not all(record[h].is_blank for record in self.records)]
         return replace(self, records=[{h: record[h] for h in used} for record in self.records])
 
     def __str__(self) -> str:
-        """The table in plain text, however wide."""
+        """Return the table in plain text, however wide."""
         return self.on(WIDE)
 
     def on(self, screen: Screen) -> str:
@@ -119,7 +119,7 @@ class Table:
 
 
 def _aligned(column: Sequence[Cell]) -> list[str]:
-    """Marked texts of a column, in which digits stand below each other."""
+    """Return marked texts of a column, in which digits stand below each other."""
     room = max((len(each.marked("plain")) - len(each.text) for each in column), default=0)
     return [
         each.marked("plain") + " " * (0 if each.rank or each.value is None else room)

@@ -74,7 +74,7 @@ def layout(
 
 
 def column_key(head: str) -> str:
-    """The name by which a column is asked for: ``o-ece`` of ``O-ECE (%) ↓``."""
+    """Return the name by which a column is chosen: ``o-ece`` of ``O-ECE (%) ↓``."""
     words = re.sub(r"\([^)]*\)", "", head.casefold()).replace("δ", "delta ")
     return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
 

@@ -237,16 +237,11 @@ def cite(
         METHODS.require(name)
     bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}
     # A dictionary keeps the order in which methods were named.
-    found = dict.fromkeys(entry for name in names for entry in _references(bibtex[name]))
-    console.echo("\n\n".join(found))
+    texts = (text for name in names for text in re.split(r"^(?=@)", bibtex[name], flags=re.M))
+    console.echo("\n\n".join(dict.fromkeys(filter(None, map(str.strip, texts)))))
     for name in dict.fromkeys(names):
         if not bibtex[name]:
             console.echo(f"no paper is known of {name}", err=True)
-
-
-def _references(bibtex: str) -> list[str]:
-    """The entries of a BibTeX text."""
-    return [entry.strip() for entry in re.split(r"^(?=@)", bibtex, flags=re.M) if entry.strip()]
 
 
 def _printed(entry: Entry) -> dict[str, str]:

@@ -27,7 +27,7 @@ from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec import plugins
-from tune_calib.spec.metrics import METRICS, NO_BEST, column
+from tune_calib.spec.metrics import METRICS, NO_BEST, column, format_value
 from tune_calib.spec.names import SLOTS, is_chance
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import counted
@@ -290,7 +290,7 @@ def _metrics(row: Row) -> dict[str, float]:
 def _said(row: Row, written: Sequence[Path]) -> str:
     split = "test" if row.get("test/ece") is not None else "select"
     told = ", ".join(
-        f"{METRICS[name].title} {100 * row[column(split, name)]:.2f} %"
+        f"{METRICS[name].title} {format_value(name, row[column(split, name)])}"
         for name in ("accuracy", "ece")
     )
     lines = [

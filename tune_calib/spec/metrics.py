@@ -83,10 +83,15 @@ class Metric:
 
     def format(self, value: float, signed: bool = False) -> str:
         """Format a value as printed: fractions in percent; ``-`` for NaN."""
-        if math.isnan(value):
-            return "-"
-        # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
-        return f"{self.scale * value:{'+z' if signed else 'z'}.{self.digits}f}"
+        return format_number(value, self.scale, self.digits, signed)
+
+
+def format_number(value: float, scale: float, digits: int, signed: bool = False) -> str:
+    """Format a number with so many decimals; ``-`` for NaN."""
+    if math.isnan(value):
+        return "-"
+    # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
+    return f"{scale * value:{'+z' if signed else 'z'}.{digits}f}"
 
 
 METRICS: Registry[Metric] = Registry("metric", "tune_calib.spec.metrics", Metric)

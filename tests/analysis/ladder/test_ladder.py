@@ -19,7 +19,7 @@ from analysis.load import load
 from analysis.published import published
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
-from analysis.text import best_two, rounded
+from analysis.text import number_cell, ranked
 from tests import fake_results
 from tests.support import each
 from tune_calib.errors import UserError
@@ -48,10 +48,16 @@ def test_means_spreads_and_changes(out):
 
 
 def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_rank():
-    values = [rounded("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
-    assert best_two(values, "min") == {5.0: 1, 7.0: 2}
-    assert best_two(values, "max") == {9.0: 1, 7.0: 2}
-    assert best_two([50.0, 50.0], "min") == {50.0: 1}
+    cells = [number_cell("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
+
+    def ranks(*how):
+        return [cell.rank for cell in ranked(cells, *how)]
+
+    assert ranks("min") == [1, 0, 2, 1, 0]
+    assert ranks("max") == [0, 0, 2, 0, 1]
+    assert ranks(None) == [0] * 5
+    assert ranks("min", [False, True, True, True, True]) == [0, 0, 2, 1, 0]
+    assert [cell.rank for cell in ranked([cells[0], cells[0]], "min")] == [1, 1]
 
 
 def test_markdown_marks_best_and_second_in_percent(out):

@@ -10,7 +10,8 @@ from analysis.load import load
 from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.judged import SEEDS_ALONE
-from analysis.reproduction.quantities import QUANTITIES, head, value_cell, with_quantities
+from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quantities
+from analysis.text import number_cell
 from tests import fake_results
 from tests.support import each
 from tune_calib.results.tables import write_table
@@ -62,8 +63,8 @@ def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert len(found)
     column = with_quantities(sweep, [name, "ece"]).trials.set_index("spec_hash")[f"test/{name}"]
     assert column.dropna().to_dict() == pytest.approx(found.to_dict())
-    assert head(name)
-    assert value_cell(name, 0.5, 0.1).text.count("±") == 1
+    assert printed_of(name).head
+    assert number_cell(printed_of(name), 0.5, 0.1).text.count("±") == 1
 
 
 @each(

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import nan
-from statistics import fmean, stdev
+from statistics import fmean
+
+from analysis.search.evaluated import optimism as optimism_table
 
 from analysis.tables.render import body
-from analysis.tables.table import table_of
-from analysis.text import unit_cell
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
@@ -22,13 +21,12 @@ from tune_calib.results.selection import (
     OPTIMISM,
     of_reads,
     of_test,
-    seen,
 )
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.spec.asked import Seeds
 from tune_calib.spec.ladder import Ladder, Rung
-from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import SEARCH_EVALUATED, legend, signed
+from tune_calib.spec.metrics import column
+from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import only_driver
@@ -229,23 +227,11 @@ def _believed(ledger: Ledger, numbers: Mapping[str, int]) -> dict[str, list[Row]
 
 
 def optimism(evaluated: Evaluated) -> Text:
-    """How much better the search looked on ``select`` than it is on ``test``, as a table.
-
-    Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
-    """
+    """How much better the search looked on ``select`` than it is on ``test``, as a table."""
     rows = read_table(evaluated.folder, "trials").to_pylist()
-    lines = []
-    for each in seen(rows, evaluated.on_select, evaluated.metrics):
-        of_rung = [row for row in rows if row["rung_label"] == each.label]
-        flags = [row.get("flags") for row in [*evaluated.on_select[each.label], *of_rung]]
-        name, spread = each.metric, stdev(each.test) if len(each.test) > 1 else nan
-        cells = [unit_cell(name, value) for value in (each.searched, each.fresh)]
-        cells += [unit_cell(name, fmean(each.test), spread), unit_cell(name, each.optimism)]
-        lines.append([signed(each.label, flags), METRICS[name].title, *cells])
-    titles = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
+    table = optimism_table(rows, evaluated.on_select, evaluated.metrics)
     flags = legend(row.get("flags") for row in rows)
     notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
-    table = table_of(titles, lines)
     text = "\n".join([body(table), "", *notes])
     atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
     return Text([table, "", *map(Prose, notes)])
