@@ -4,7 +4,7 @@ from pydantic import BaseModel
 
 from docs.generate.page import table
 from tune_calib.cli.fields import code
-from tune_calib.experiments.format import (
+from tune_calib.spec.experiment import (
     Entry,
     Method,
     SearchOptions,

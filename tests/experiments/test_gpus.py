@@ -14,8 +14,8 @@ from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.forecast.cost import Cost, step_cost
-from tune_calib.experiments.gpus import GPUS
 from tune_calib.experiments.run import planned_works
+from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec

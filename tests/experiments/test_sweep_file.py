@@ -17,9 +17,9 @@ from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.forecast.disk import bytes_of_head
 from tune_calib.experiments.forecast.needs import needs_of_work
 from tune_calib.experiments.forecast.told import forecast
-from tune_calib.experiments.format import SweepFile
 from tune_calib.experiments.run import planned_works, question_of, search_job
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.experiment import SweepFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.look import CloserLook

@@ -13,9 +13,9 @@ from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import stoppable
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
-from tune_calib.experiments.gpus import GPUS
 from tune_calib.registry import told
 from tune_calib.spec import plugins
+from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.request import RunRequest, format_command
 
 if TYPE_CHECKING:
@@ -146,6 +146,6 @@ def schema() -> None:
 
 
 def _schema() -> dict[str, Any]:
-    from tune_calib.experiments.format import SweepFile
+    from tune_calib.spec.experiment import SweepFile
 
     return SweepFile.model_json_schema()

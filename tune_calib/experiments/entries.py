@@ -7,11 +7,17 @@ from functools import partial
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import Position, ReadFile
-from tune_calib.experiments.format import Entry, Method, SearchOptions, SeedCounts, TrialResources
+from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.asked import Asked, Seeds, refuse_large
 from tune_calib.spec.datasets import Settings
+from tune_calib.spec.experiment import (
+    Entry,
+    Method,
+    SearchOptions,
+    SeedCounts,
+    TrialResources,
+)
 from tune_calib.spec.ladder import (
     LADDERS,
     Ladder,
@@ -25,6 +31,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.pipelines import all_of, pipeline, side_by_side
 from tune_calib.spec.settings import refuse_misfit
+from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
@@ -97,7 +104,7 @@ def works_of(file: ReadFile) -> list[Work]:
     names = [work.name for work in works]
     for work in works:
         if names.count(work.name) > 1:
-            raise file.error(work.position, f"two folders would be named {work.name!r}")
+            raise file.source.error(work.position, f"two folders would be named {work.name!r}")
         _check(file, work)
     return works
 
@@ -110,14 +117,14 @@ def refuse_misfits(file: ReadFile) -> None:
     """
     whole = file.content
     for name, entry in whole.entries.items():
-        settings = _merged(whole.set.by_slot(), entry.set.by_slot())
+        settings = merged(whole.set.by_slot(), entry.set.by_slot())
         if settings.get("data", {}).get("imported") is not None:
             continue
         for dataset, backbone in _places(file, entry):
             if dataset == IMPORTED:
                 continue
             with _blaming_recipe(file, ("entries", name), entry):
-                asked = _merged(settings, _named(dataset, backbone))
+                asked = merged(settings, _named(dataset, backbone))
                 refuse_misfit(asked, entry.recipe or whole.recipe)
 
 
@@ -153,7 +160,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
             continue
         for index, method in enumerate(entry.methods or ()):
             given = _given(file, entry, _rungs_of([method.method]), dataset, backbone)
-            given = _merged(given, method.set.by_slot())
+            given = merged(given, method.set.by_slot())
             yield Work(
                 name=f"{name}-{method.method}-{tail}",
                 position=(*position, "methods", index),
@@ -172,7 +179,7 @@ def _asked(
     try:
         asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
     except UserError as error:
-        raise file.error(position, str(error)) from None
+        raise file.source.error(position, str(error)) from None
     with _blaming_recipe(file, position, entry):
         return asked.suited(entry.recipe or file.content.recipe)
 
@@ -185,7 +192,7 @@ def _blaming_recipe(file: ReadFile, position: Position, entry: Entry) -> Iterato
         yield
     except UserError as error:
         is_named = entry.recipe or file.content.recipe
-        raise file.error(at if is_named else position, str(error)) from None
+        raise file.source.error(at if is_named else position, str(error)) from None
 
 
 def _own_recipes(file: ReadFile, entry: Entry) -> bool:
@@ -199,7 +206,7 @@ def _seeds(file: ReadFile, position: Position, counts: SeedCounts) -> Seeds:
     try:
         return Seeds.count(counts.both, counts.networks, counts.heads)
     except UserError as error:
-        raise file.error((*position, "seeds"), str(error)) from None
+        raise file.source.error((*position, "seeds"), str(error)) from None
 
 
 def _ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder | None:
@@ -221,31 +228,33 @@ def _ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder | None:
     try:
         return side_by_side([method.method for method in methods], settings)
     except UserError as error:
-        raise file.error((*position, "methods"), str(error)) from None
+        raise file.source.error((*position, "methods"), str(error)) from None
 
 
 def _refuse_pipelines(file: ReadFile, position: Position, methods: Sequence[Method]) -> None:
     names = [method.method for method in methods]
     for index, name in enumerate(names):
         if "+" in name:
-            raise file.error((*position, "methods", index), f"{name!r}: a search takes one method")
+            raise file.source.error(
+                (*position, "methods", index), f"{name!r}: a search takes one method"
+            )
         if names.count(name) > 1:
-            raise file.error((*position, "methods", index), f"{name!r} is named twice")
+            raise file.source.error((*position, "methods", index), f"{name!r} is named twice")
 
 
 def _given(
     file: ReadFile, entry: Entry, rungs: Sequence[Rung], dataset: str, backbone: str | None
 ) -> Settings:
     """Settings of the file, then of the entry, as far as some rung knows them."""
-    asked = _merged(file.content.set.by_slot(), entry.set.by_slot())
+    asked = merged(file.content.set.by_slot(), entry.set.by_slot())
     known = {
         slot: {key: value for key, value in settings.items() if _knows(rungs, slot, key)}
         for slot, settings in asked.items()
     }
-    return _merged(known, _named(dataset, backbone))
+    return merged(known, _named(dataset, backbone))
 
 
-def _merged(*settings: Settings) -> dict[str, dict[str, Any]]:
+def merged(*settings: Settings) -> dict[str, dict[str, Any]]:
     """Settings by slot; later ones stand above earlier ones."""
     merged: dict[str, dict[str, Any]] = {}
     for given in settings:
@@ -295,7 +304,7 @@ def _refuse_unread(file: ReadFile) -> None:
                 try:
                     refuse_unused(rungs, {slot: {key: value}})
                 except UserError as error:
-                    raise file.error((*position, "set", slot, key), str(error)) from None
+                    raise file.source.error((*position, "set", slot, key), str(error)) from None
 
 
 def _check(file: ReadFile, work: Work) -> None:
@@ -343,9 +352,9 @@ def _blamed(
                 if key not in given.get(slot, {}):
                     continue
                 try:
-                    build(_merged(always or {}, {slot: {key: asked[key]}}))
+                    build(merged(always or {}, {slot: {key: asked[key]}}))
                 except UserError as error:
                     # What is wrong alone may be right beside others, e.g. epochs=0 and weights.
                     if str(error) == str(whole):
-                        raise file.error((*below, "set", slot, key), str(error)) from None
-    raise file.error(position, str(whole)) from None
+                        raise file.source.error((*below, "set", slot, key), str(error)) from None
+    raise file.source.error(position, str(whole)) from None

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, as_key, told
 from tune_calib.experiments.entries import Work, works_of
-from tune_calib.experiments.file import Position, ReadFile
+from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import Place
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
 from tune_calib.tuning.folder import done, only_driver, spent_s
@@ -66,27 +67,27 @@ def planned_works(file: ReadFile, needs_data: bool = True, is_dry: bool = False)
         try:
             Resources(1, work.gpus)
         except UserError as error:
-            raise file.error(position, str(error)) from None
+            raise file.source.error(position, str(error)) from None
         try:
             if needs_data:
                 DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
         except UserError as error:
-            raise file.error(("data_root",), str(error)) from None
+            raise file.source.error(("data_root",), str(error)) from None
         try:
             asked = taken_in(work.asked, file.content.data_root, file.store, is_dry)
         except UserError as error:
-            raise file.error(work.position, str(error)) from None
+            raise file.source.error(work.position, str(error)) from None
         works[index] = replace(work, asked=asked)
         try:
             if needs_data:
                 work.look.sets(asked.spec().data, file.content.data_root)
         except UserError as error:
-            raise file.error(_of_look(file, work), str(error)) from None
+            raise file.source.error(_of_look(file, work), str(error)) from None
         if work.search is not None and file.content.study_storage is None:
             try:
                 journal_file(file.out)
             except UserError as error:
-                raise file.error(("out",), str(error)) from None
+                raise file.source.error(("out",), str(error)) from None
     return works
 
 
@@ -120,7 +121,7 @@ def run_sweep(
         try:
             refuse_here(file.content.address, _resources(work, out / work.name))
         except UserError as error:
-            raise file.error(work.position, str(error)) from None
+            raise file.source.error(work.position, str(error)) from None
     with only_driver(out), at_work(out):
         for number, work in enumerate(works, start=1):
             show_entry(f"{work.name}, {number} of {len(works)}")

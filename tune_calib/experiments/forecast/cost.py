@@ -10,9 +10,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from tune_calib.engine.network import EVALUATION_BATCH, build
-from tune_calib.experiments.gpus import Gpu
 from tune_calib.methods._base import Batch, NetworkMethod
 from tune_calib.models.network import Network
+from tune_calib.spec.gpus import Gpu
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.trial import TrialSpec

@@ -17,7 +17,7 @@ from tune_calib.experiments.forecast.cost import (
     image_cost,
     step_cost,
 )
-from tune_calib.experiments.gpus import Gpu
+from tune_calib.spec.gpus import Gpu
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json

@@ -15,9 +15,9 @@ from tune_calib.experiments.forecast.cost import SHARE
 from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of_work
 from tune_calib.experiments.forecast.stated import StatedClock
-from tune_calib.experiments.gpus import GPUS, Gpu
 from tune_calib.progress import activity
 from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -77,7 +77,7 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
     if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
     told = map(Prose, [*lines, *_sources(sums.sources)])
-    head = f"{file.path} in {file.out}; {NOTHING}"
+    head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, Table(_TITLES, table, numbers="right"), "", *told])
 
 

@@ -54,7 +54,7 @@ def _ampere_on(fp32: float, tf32: float, bf16: float) -> dict[str, float]:
 
 _A100 = f"{_NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
 
-GPUS: Registry[Gpu] = Registry("GPU", "tune_calib.experiments.gpus", Gpu)
+GPUS: Registry[Gpu] = Registry("GPU", "tune_calib.spec.gpus", Gpu)
 for _gpu in (
     Gpu(
         "A100-40GB",
