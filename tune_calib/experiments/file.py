@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib import paths as places
-from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import SweepFile
 from tune_calib.spec.gpus import GPUS
@@ -65,18 +64,14 @@ def read_sweep_file(path: Path) -> ReadFile:
         parts += [(("entries", name), entry) for name, entry in entries.items()]
     # Before names are looked up.
     for index, each in _texts(source.value.get("plugins")):
-        try:
+        with source.at(("plugins", index)):
             plugins.load(each, folder=path.parent)
-        except UserError as error:
-            raise source.error(("plugins", index), str(error)) from None
     # Files and functions that make backbones are read as the names of these.
     for at, part in parts:
         named = part.get("backbones") if isinstance(part, dict) else None
         for index, each in _texts(named):
-            try:
+            with source.at((*at, "backbones", index)):
                 named[index] = plugins.backbone(each, path.parent)
-            except UserError as error:
-                raise source.error((*at, "backbones", index), str(error)) from None
     return ReadFile(str(path), source, source.validate(SweepFile))
 
 

@@ -217,6 +217,12 @@ class Entry(Where):
             raise ValueError("a ladder is not searched; name methods")
         if self.ladder is not None and self.own_recipes:
             raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
+        names = [method.method for method in self.methods or () if self.search is not None]
+        for name in names:
+            if "+" in name:
+                raise ValueError(f"{name!r}: a search takes one method")
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is named twice")
         if self.search is not None and (self.shift or self.bootstrap):
             raise ValueError("a search sees select alone; give shift and bootstrap to evaluate")
         if self.ladder is None and self.controls:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tune_calib.errors import UserError, as_key
+from tune_calib.spec.datasets import Settings
 from tune_calib.text import complaint, shown
 
 LARGEST = 1_000_000
@@ -50,6 +52,30 @@ class YamlFile:
         where, message = ".".join(map(str, known)), as_key(message)
         told = f"{where}: {message}" if where else message
         return UserError(f"{self.path}{line}: {told}")
+
+    @contextmanager
+    def at(self, position: Position, *sources: tuple[Position, Settings]) -> Iterator[None]:
+        """Name the position of mistakes that are found within.
+
+        Args:
+            position: of what is looked at.
+            sources: settings by slot below a position; a mistake that names one is at that.
+        """
+        try:
+            yield
+        except UserError as error:
+            text = as_key(error)
+            found = [
+                (text.index(name), -len(name), order, (*below, "set", slot, key))
+                for order, (below, settings) in enumerate(sources)
+                for slot, own in settings.items()
+                for key in own
+                # A method names its own settings without their slot.
+                for name in (f"{slot}.{key}", f"': {key}")
+                if name in text
+            ]
+            at = min(found)[-1] if found else position
+            raise self.error(at, str(error)) from None
 
     def validate(self, model: type[M]) -> M:
         """Return what the file says as a model.
