@@ -1,8 +1,9 @@
 """What would be done, in words: effective settings, disk, time. Starts nothing, writes nothing."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -10,11 +11,10 @@ from tune_calib.console import Prose, Table, Text, echo, entries
 from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.file import ReadFile
-from tune_calib.experiments.forecast.clock import Clock
-from tune_calib.experiments.forecast.cost import SHARE
 from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of_work
-from tune_calib.experiments.forecast.stated import StatedClock
+from tune_calib.experiments.forecast.rates import SHARE, Rates
+from tune_calib.paths import Place
 from tune_calib.progress import activity
 from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.gpus import GPUS, Gpu
@@ -50,7 +50,7 @@ def dry_run(job: Job) -> str:
     """As ``before``, with what it would take on disk, and where the rates are from."""
     needs, sums = needs_of(job), _sums(job)
     trained = sums.add(needs)
-    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *_sources(sums.sources)]
+    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *sums.told]
     return "\n".join([*lines, NOTHING])
 
 
@@ -61,9 +61,8 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
         file: the sweep file.
         works: what it asks for.
     """
-    content, store = file.content, Store(file.store)
-    gpu = GPUS[content.gpu_model] if content.gpu_model else None
-    sums, table = Forecast(store, _clocks(file, store, gpu)), []
+    gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
+    sums, table = _forecast(file.out, file.store, file.content.data_root, gpu), []
     counts: list[tuple[int, int, int]] = []
     all_needs = [needs_of_work(file, work) for work in works]
     if gpu is not None:  # trials that share it share its rates too
@@ -76,23 +75,22 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
     lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
     if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
-    told = map(Prose, [*lines, *_sources(sums.sources)])
+    told = map(Prose, [*lines, *sums.told])
     head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, Table(_TITLES, table, numbers="right"), "", *told])
 
 
 def _sums(job: Job) -> Forecast:
-    site, store = job.site, Store(job.site.store)
-    kinds = {kind: torch.device(kind) for kind in ("cpu", "cuda")}
-    clocks = {k: Clock(site.out, store, site.data_root, device) for k, device in kinds.items()}
-    return Forecast(store, clocks)
+    return _forecast(job.site.out, job.site.store, job.site.data_root)
 
 
-def _clocks(file: ReadFile, store: Store, gpu: Gpu | None) -> dict[str, Clock]:
-    where = file.out, store, file.content.data_root
-    if gpu is not None:
-        return dict.fromkeys(("cpu", "cuda"), StatedClock(*where, torch.device("cuda"), gpu=gpu))
-    return {kind: Clock(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
+def _forecast(out: Place, store: Place, data_root: Path | None, gpu: Gpu | None = None) -> Forecast:
+    where = out, Store(store), data_root
+    if gpu is None:
+        rates = {kind: Rates(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
+    else:
+        rates = dict.fromkeys(("cpu", "cuda"), Rates(*where, torch.device("cuda"), gpu))
+    return Forecast(where[1], rates)
 
 
 def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
@@ -252,19 +250,7 @@ def _hours(sums: Forecast, gpu: Gpu | None) -> Iterator[str]:
     yield f"time on {where}: {_time(sums)}" if sums.seconds else "time: nothing is left to do"
     if gpu is not None:
         peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
-        yield (
-            f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks}; memory "
-            f"{gpu.bandwidth:g} GB/s ({gpu.source})"
-        )
-
-
-def _sources(sources: Mapping[str, str]) -> list[str]:
-    """Where rates are from; methods that share one in one line."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for what, source in sources.items():
-        on, by, method = what.partition(" by ")
-        alike.setdefault((on + by, source), []).append(method)
-    return [f"  {on}{', '.join(methods)}: {source}" for (on, source), methods in alike.items()]
+        yield f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks} ({gpu.source})"
 
 
 def _size(count: int) -> str:
