@@ -16,7 +16,7 @@ from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of
 from tune_calib.experiments.forecast.rates import SHARE, Rates
 from tune_calib.paths import Place
 from tune_calib.progress import activity
-from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.asked import Seeds
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.spec.slots.head import HeadSlot
@@ -94,19 +94,30 @@ def _forecast(out: Place, store: Place, data_root: Path | None, gpu: Gpu | None 
 
 
 def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
+    trials = needs.trials
+    asked = job.asked if isinstance(job, LadderJob) else job.question.asked
+    head_recipe = job.ladder.head_recipe if isinstance(job, LadderJob) else None
+    networks = [t.spec.network for t in trials if not t.spec.network.is_given]
+    heads = [t.spec.head for t in trials if t.spec.head]
+    recipe = asked.recipe_described if is_trained(trials) else None
+    own = "; each method by its authors' recipe" if asked.own_recipes else ""
+    searched = () if isinstance(job, LadderJob) else job.question.candidates().space.settings
     lines = {
-        **_settings(job, needs),
+        "data": data_told(trials[0].spec.data),
+        "network": _with_augment(network_told(trials), networks),
+        "heads": _with_augment(heads_told(trials, head_recipe), heads),
+        "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
+        "set": ", ".join(f"{name}={typed(value)}" for name, value in asked.fixed.items()),
+        "searched": ", ".join(searched),
+        "seeds": _seeds(asked.seeds, has_heads=bool(heads)),
         "machine": _machine(job, needs),
         "results": f"{job.site.out}; artifacts in {job.site.store}",
         "to do": _to_do(needs, trained),
         "time": "" if needs.is_over else time,
     }
     told = entries({name: line for name, line in lines.items() if line}, margin="  ")
-    return f"{job.site.out}: {_title(job)}\n{told}"
-
-
-def _title(job: Job) -> str:
-    return job.ladder.title if isinstance(job, LadderJob) else _of_question(job.question)
+    title = job.ladder.title if isinstance(job, LadderJob) else _of_question(job.question)
+    return f"{job.site.out}: {title}\n{told}"
 
 
 def _of_question(question: Question) -> str:
@@ -122,37 +133,9 @@ def _of_question(question: Question) -> str:
     )
 
 
-def _settings(job: Job, needs: Needs) -> dict[str, str]:
-    asked, trials = _asked(job), needs.trials
-    head_recipe = job.ladder.head_recipe if isinstance(job, LadderJob) else None
-    networks = [t.spec.network for t in trials if not t.spec.network.is_given]
-    heads = [t.spec.head for t in trials if t.spec.head]
-    recipe = asked.recipe_described if is_trained(trials) else None
-    own = "; each method by its authors' recipe" if asked.own_recipes else ""
-    return {
-        "data": data_told(trials[0].spec.data),
-        "network": _with_augment(network_told(trials), networks),
-        "heads": _with_augment(heads_told(trials, head_recipe), heads),
-        "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
-        "set": ", ".join(f"{name}={typed(value)}" for name, value in asked.fixed.items()),
-        "searched": _searched(job),
-        "seeds": _seeds(asked.seeds, has_heads=any(trial.spec.head for trial in trials)),
-    }
-
-
-def _asked(job: Job) -> Asked:
-    return job.asked if isinstance(job, LadderJob) else job.question.asked
-
-
 def _with_augment(told: str, slots: Iterable[NetworkSlot | HeadSlot]) -> str:
     augments = sorted({slot.augment for slot in slots})
     return f"{told}; augmentation {' or '.join(augments)}" if told and augments else told
-
-
-def _searched(job: Job) -> str:
-    if isinstance(job, LadderJob):
-        return ""
-    return ", ".join(job.question.candidates().space.settings)
 
 
 def _seeds(seeds: Seeds, has_heads: bool) -> str:
@@ -201,11 +184,8 @@ def _to_do(needs: Needs, trained: int | None) -> str:
 
 
 def _time(sums: Forecast) -> str:
-    return f"about {duration(sums.whole)} = {_parts(sums)}"
-
-
-def _parts(sums: Forecast) -> str:
-    return " + ".join(f"{name} {duration(seconds)}" for name, seconds in sums.parts.items())
+    parts = " + ".join(f"{name} {duration(seconds)}" for name, seconds in sums.parts.items())
+    return f"about {duration(sums.whole)} = {parts}"
 
 
 def _recipes(works: Sequence[Work]) -> list[str]:
