@@ -68,7 +68,7 @@ def read_sweep_file(path: Path) -> ReadFile:
             plugins.load(each, folder=path.parent)
     # Files and functions that make backbones are read as the names of these.
     for at, part in parts:
-        named = part.get("backbones") if isinstance(part, dict) else None
+        named: Any = part.get("backbones") if isinstance(part, dict) else None
         for index, each in _texts(named):
             with source.at((*at, "backbones", index)):
                 named[index] = plugins.backbone(each, path.parent)

@@ -136,9 +136,11 @@ class Forecast:
                 self.checkpoint_bytes = max(self.checkpoint_bytes, state * at_once)
                 rate = rates.network(spec)
                 self._note(f"{spec.network.backbone} on {spec.data.dataset}", rate)
-                epoch_s = rate and rate.seconds + CHECKPOINT_S + state / DISK
-                known = judged is not None and epoch_s is not None
-                judged = epoch_s * spec.network.epochs + judged if known else None
+                if rate is None or judged is None:
+                    judged = None
+                else:
+                    epoch_s = rate.seconds + CHECKPOINT_S + state / DISK
+                    judged += epoch_s * spec.network.epochs
             seconds.append(judged)
         if specs:
             self._take(NETWORKS, _side_by_side(seconds, needs.at_once))

@@ -61,7 +61,8 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
     side = info.stored or info.size
     pixels = torch.randint(256, (size, info.channels, side, side), generator=_chance())
     split = Split(pixels.to(torch.uint8), places % info.classes, places).to(device)
-    network, method = (part.to(device).train() for part in build(spec, size))
+    network, method = build(spec, size)
+    network, method = network.to(device).train(), method.to(device).train()
     method.begin_epoch(0, _chance())
 
     def step() -> None:
