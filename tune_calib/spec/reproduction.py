@@ -8,7 +8,10 @@ from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
 from tune_calib.spec.experiment import Backbone, Entry, Where
+from tune_calib.spec.request import DATA, WHERE, AnyPath, Part, Shown, Text, Words
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
+
+OPTIONS = "Options"
 
 Scale = Literal["smoke", "cpu", "gpu", "paper"]
 SCALES: dict[Scale, str] = dict(
@@ -121,6 +124,26 @@ class Reproduction(Where):
     def source(self) -> YamlFile:
         """The file that it was read from; of one that was made in Python its name alone."""
         return self._file or YamlFile(Path(self.name), {}, {})
+
+
+class ReproduceRequest(Part):
+    """Tables of papers that are made again."""
+
+    tables: Annotated[Words, Shown(names=lambda: REPRODUCTIONS)] = ()
+    """PAPER/TABLE, see: tune-calib reproduce --list"""
+    scale: Annotated[Scale, Shown(OPTIONS, names=lambda: SCALES)] = Field(
+        "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
+    )
+    seeds: Annotated[int | None, Shown(OPTIONS, "the scale's")] = Field(None, ge=1)
+    """how many"""
+    data_root: Annotated[AnyPath | None, Shown(DATA)] = None
+    """folder that holds the data set"""
+    weights: Annotated[AnyPath | None, Shown(OPTIONS)] = None
+    """folder of networks of others; given ones are left out without it"""
+    out: Annotated[Text | None, Shown(WHERE, "runs/reproduce-SCALE", "PATH")] = None
+    """folder or URL of all tables, and of the store that they share"""
+    address: Annotated[str | None, Shown(WHERE, "a Ray of this machine")] = None
+    """a Ray cluster (auto finds it); none: in this process, without Ray"""
 
 
 def read_reproduction(path: Path) -> Reproduction:
