@@ -100,16 +100,17 @@ def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
 
 DROPPED = """
 import sys
-import ablations.papers
+import ablations
 from tune_calib.cli import main
 
-ablations.papers.__path__.append(sys.argv.pop(1))
+ablations.__path__.insert(0, sys.argv.pop(1))
 main()
 """
 
 
 def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
-    shutil.copy(ROOT / TABLE, tmp_path / "smoothing_table2.py")
+    papers = shutil.copytree(ROOT / "ablations/papers", tmp_path / "papers")
+    shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)
     words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
     command = [sys.executable, "-c", DROPPED, tmp_path, *words]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
