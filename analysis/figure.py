@@ -5,16 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tune_calib.registry import Registry
-from tune_calib.results.columns import TableName
 
 if TYPE_CHECKING:  # so that what figures tell can be listed without loading what draws them
     from matplotlib.figure import Figure as Drawing
 
 R = TypeVar("R")
-
-
-def _nothing(results: object) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -32,25 +27,22 @@ class Figure(Generic[R]):
         absent: why there is none where ``draw`` gives None, without a full stop; empty where
             nobody waits for it.
         position: where it stands in the page, the smallest first, equal ones by their names.
-        tables: result tables that it is drawn from, beside ``trials`` with their ``shifts``; None
-            if it may be any.
     """
 
     name: str
     title: str
     reading: str
     draw: Callable[[R], "Drawing | None"]
-    caption: Callable[[R], str] = _nothing
+    caption: Callable[[R], str] = lambda results: ""
     absent: str | Callable[[R], str] = ""
     position: int = 1000
-    tables: tuple[TableName, ...] | None = None
 
-    def told(self, results: R) -> str:
-        """How to read it, and what these results show in it."""
+    def full_caption(self, results: R) -> str:
+        """Return how to read it, and what these results show in it."""
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: R) -> str:
-        """Why it is not drawn of these results; empty where nobody waits for it."""
+        """Return why it is not drawn of these results; empty where nobody waits for it."""
         return self.absent if isinstance(self.absent, str) else self.absent(results)
 
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from analysis.draws import Floats, read_draws
 from analysis.shifts import read_shifts
 from tune_calib.paths import Place
-from tune_calib.results.columns import TableName
 from tune_calib.results.folders import no_sweep, sweep_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
@@ -26,6 +25,7 @@ _LEAST = {
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
     "posthoc_method",
 }  # fmt: skip
+_LONG_TEXTS = ("data", "network", "head", "posthoc", "versions")
 _OF_REGIME = (
     "train/accuracy", "test/accuracy", "test/confidence_gap", "test/confidence_gap_se",
 )  # fmt: skip
@@ -55,12 +55,24 @@ class Sweep:
     @cached_property
     def curves(self) -> pd.DataFrame:
         """One row a (trial, epoch, name): spec_hash, epoch, name, value."""
-        return _long(self.out, "curves", ["spec_hash", "epoch", "name"])
+        return _unique(self._curves, ["spec_hash", "epoch", "name"])
+
+    # Of thousands of trials they are gigabytes in pandas.
+    @cached_property
+    def _curves(self) -> pa.Table:
+        return read_table(self.out, "curves", encoded=("spec_hash", "name"))
+
+    def recorded(self, name: str) -> pd.DataFrame:
+        """Return one recorded quantity of all trials: columns spec_hash, epoch, value."""
+        curves = self._curves
+        own = curves.filter(pc.equal(curves["name"].cast(pa.string()), name)).drop_columns("name")
+        return _unique(own, ["spec_hash", "epoch"])
 
     @cached_property
     def bins(self) -> pd.DataFrame:
         """One row a (trial, split, bin)."""
-        return _long(self.out, "bins", ["spec_hash", "split", "bin"])
+        bins = read_table(self.out, "bins", encoded=("spec_hash", "split"))
+        return _unique(bins, ["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
@@ -111,24 +123,18 @@ class Sweep:
         planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
-    # Asked for again and again, each time a copy of a hundred columns.
-    @cached_property
-    def _by_rung(self) -> dict[tuple[int, bool], pd.DataFrame]:
-        found: dict[tuple[int, bool], pd.DataFrame] = {}
-        for index in set(self.trials["rung"]):
-            rows = self.trials[self.trials["rung"] == index]
-            found |= {(index, False): rows, (index, True): rows[rows["status"] == "done"]}
-        return found
-
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Rows of one rung; only those that are done have metrics."""
-        return self._by_rung.get((index, done_only), self.trials.iloc[:0])
+        # They are sorted by rungs: a slice copies none of their hundred columns.
+        rows = self.done if done_only else self.trials
+        first, end = rows["rung"].searchsorted([index, index + 1])
+        return rows.iloc[first:end]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
         """How many of some trials are done, of each rung that has one."""
-        known = set(hashes)
-        done = (self.of_rung(index)["spec_hash"].isin(known).sum() for index in self.labels)
-        return [int(number) for number in done if number]
+        rungs = self.done.loc[self.done["spec_hash"].isin(set(hashes)), "rung"]
+        counts = rungs.value_counts()
+        return [int(counts[index]) for index in self.labels if index in counts]
 
     def flags(self, index: int | None = None) -> list[str]:
         """Cells of the column ``flags``, of the trials of a rung or of the sweep that are done."""
@@ -172,16 +178,20 @@ class Sweep:
         """Trials by status, ``missing`` last, none that is 0; of one rung or of the sweep."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)
         ended = Counter(rows["status"])
-        planned = sum(index in (None, entry.rung) for entry in self.manifest.planned)
+        planned = self._planned.total() if index is None else self._planned[index]
         counts = {status: ended[status] for status in STATUSES}
         counts["missing"] = planned - len(rows)
         return {status: count for status, count in counts.items() if count}
 
+    @cached_property
+    def _planned(self) -> Counter[int]:
+        """How many trials are planned of each rung."""
+        return Counter(entry.rung for entry in self.manifest.planned)
+
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
         """One recorded quantity of a rung's trials: columns spec_hash, epoch, value."""
-        hashes = set(self.of_rung(rung)["spec_hash"])
-        chosen = self.curves["spec_hash"].isin(hashes) & (self.curves["name"] == name)
-        return self.curves[chosen].drop(columns="name")
+        curves = self.recorded(name)
+        return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
 def load(out: Place, metric: str | None = None) -> Sweep:
@@ -198,18 +208,21 @@ def load(out: Place, metric: str | None = None) -> Sweep:
     """
     manifest = _manifest(out)
     keep = None if metric is None else partial(_is_needed, metric)
-    found = read_table(out, "trials", keep=keep)
+    # The long texts as categories: what repeats is held once, and copies of rows share it.
+    found = read_table(out, "trials", keep=keep, encoded=_LONG_TEXTS)
     # The manifest decides what the sweep is: other rows of the folder enter no mean.
     planned = pa.array([entry.spec_hash for entry in manifest.planned], pa.string())
-    trials = with_flags(found.filter(pc.is_in(found["spec_hash"], planned)).to_pandas())
+    found = found.filter(pc.is_in(found["spec_hash"], planned))
+    trials: pd.DataFrame = found.to_pandas()
     # A trial that was run again may stand in two files: that it is done counts.
-    is_retried = trials["status"] != "done"
-    trials = trials.loc[is_retried.sort_values(kind="stable").index].drop_duplicates("spec_hash")
+    is_retried = (trials["status"] != "done").sort_values(kind="stable")
+    last = trials.loc[is_retried.index, "spec_hash"].drop_duplicates().index
+    order = ["rung", "network_seed", "head_seed"]
+    trials = with_flags(trials.loc[trials.loc[last, order].sort_values(order).index])
     shifts = read_shifts(out, metric)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
-    order = ["rung", "network_seed", "head_seed"]
-    return Sweep(out, manifest, trials.sort_values(order).reset_index(drop=True))
+    return Sweep(out, manifest, trials.reset_index(drop=True))
 
 
 def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
@@ -242,13 +255,10 @@ def _is_needed(metric: str, name: str) -> bool:
     return name in _LEAST or is_of_regime or name.endswith(f"/{metric}")
 
 
-def _long(out: Place, table: TableName, key: list[str]) -> pd.DataFrame:
-    """A table whose texts repeat, as categories: a tenth of the memory, and quick to compare."""
-    content = read_table(out, table)
-    texts = [field.name for field in content.schema if pa.types.is_string(field.type)]
-    # A trial that was run again may stand in two files.
-    frame: pd.DataFrame = content.to_pandas(categories=texts)
-    return frame.drop_duplicates(key)
+def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:
+    """The rows of a long table; a trial that was run again may stand in two files."""
+    frame: pd.DataFrame = rows.to_pandas().drop_duplicates(key)
+    return frame
 
 
 def _manifest(out: Place) -> SweepManifest:

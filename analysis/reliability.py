@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.interactive.told import tell
+from analysis.svg import label_points
 from analysis.text import number
 
 RESAMPLES = 2000
@@ -75,7 +75,7 @@ def diagram(axis: Axes, bins: pd.DataFrame) -> None:
         align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
     )  # fmt: skip
     for bars in (reached, gap):
-        tell(bars, bins_told(bins))
+        label_points(bars, bins_told(bins))
     band = consistency_band(bins)
     middle = (shown["lower"] + shown["upper"]) / 2
     axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
@@ -100,7 +100,7 @@ def histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
         shown["lower"], 100 * shown["share"], width, align="edge", color="0.45",
         edgecolor="white", linewidth=0.5,
     )  # fmt: skip
-    tell(bars, bins_told(bins))
+    label_points(bars, bins_told(bins))
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]

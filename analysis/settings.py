@@ -1,12 +1,16 @@
 """What each trial was set to: the slots' JSON of the results as plain columns."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tune_calib.spec.names import SLOTS
+
+_SEED = re.compile(r'"seed": ?\d+')
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
@@ -20,21 +24,31 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
         hyper-parameters beside its slot's: ``head.lr``, ``head.gamma``); None where a trial has
         no such setting. A list and null are their JSON text, so that every value can be grouped.
     """
-    known: dict[str, dict[str, Any]] = {}
-    found = []
-    for texts in rows.reindex(columns=list(SLOTS)).itertuples(index=False):
-        own = {}
-        for slot, text in zip(SLOTS, texts, strict=True):
-            if isinstance(text, str):
-                if text not in known:  # trials share most of their slots
-                    known[text] = dict(_flat(slot, json.loads(text)))
-                own.update(known[text])
-        found.append(own)
+    # Trials share most of their slots, and differ by their seeds alone: each setting is read once.
+    codes, known = {}, {}
+    for slot in SLOTS:
+        texts = rows.reindex(columns=[slot])[slot].astype(object)
+        if slot in ("network", "head"):
+            texts = texts.map(_without_seed, na_action="ignore")
+        codes[slot], unique = pd.factorize(texts)
+        known[slot] = [dict(_flat(slot, json.loads(text))) for text in unique]
+    kinds, of_kind = np.unique(np.column_stack(list(codes.values())), axis=0, return_inverse=True)
+    found: list[dict[str, Any]] = []
+    for kind in kinds:
+        own = [known[slot][code] for slot, code in zip(SLOTS, kind, strict=True) if code >= 0]
+        found.append({name: value for each in own for name, value in each.items()})
     names = sorted({name for own in found for name in own}, key=_order)
     # As objects: pandas would turn whole numbers beside None into floats, and print 8 as 8.0.
-    return pd.DataFrame(
+    frame = pd.DataFrame(
         {name: pd.Series([own.get(name) for own in found], dtype=object) for name in names}
-    ).set_axis(rows.index)
+    )
+    return frame.take(of_kind.ravel()).set_axis(rows.index)
+
+
+def _without_seed(slot: str) -> str:
+    """Set the seed of a slot to 0, unless its method has a hyper-parameter of that name too."""
+    text, count = _SEED.subn('"seed":0', slot)
+    return text if count == 1 else slot
 
 
 def _flat(slot: str, filling: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,5 @@
 """One style for every figure: widths of a two-column paper, colour-blind-safe, stable bytes."""
 
-import json
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,7 +8,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-from analysis.interactive.figure import interactive
+from analysis.svg import write_tooltips
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -73,11 +72,7 @@ def whole_ticks(axis: Axis) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write a figure as PNG (200 dpi), SVG and PDF and close it.
-
-    Beside them as JSON for the page, where there is something that a picture alone does not tell:
-    as of ``interactive.figure.interactive``.
-    """
+    """Write a figure as PNG (200 dpi), SVG with tooltips on its points, and PDF, and close it."""
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,10 +83,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     for path, kind in zip(paths, FORMATS, strict=True):
         path.unlink(missing_ok=True)  # it may be a link to a file elsewhere
         figure.savefig(path, dpi=200, metadata=_METADATA[kind])
-    pointed = folder / f"{name}.json"
-    pointed.unlink(missing_ok=True)  # of an earlier figure that had more to tell
-    if (content := interactive(figure)) is not None:
-        pointed.write_text(json.dumps(content, separators=(",", ":")))
-        paths.append(pointed)
+        if kind == "svg":
+            path.write_bytes(write_tooltips(path.read_bytes(), figure))
     plt.close(figure)
     return paths

@@ -24,7 +24,7 @@ from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table, write_file
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ROOT / "analysis/example/papers"
+SHIPPED = ROOT / "docs/claims/results"
 PAGE = ROOT / "docs/pages/claims.md"
 IMAGES = ROOT / "docs/pages/images/papers"
 

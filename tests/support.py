@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -116,10 +117,11 @@ def on_ray(uses_ray: bool):
 
 
 @contextlib.contextmanager
-def executing(address, *further):
+def executing(site, *further):
     """In the place of the drivers' own ``executing``."""
-    is_here = address is None and not _on_ray[-1]
-    with chosen.executing(IN_PROCESS if is_here else address, *further) as found:
+    if site.address is None and not _on_ray[-1]:
+        site = replace(site, address=IN_PROCESS)
+    with chosen.executing(site, *further) as found:
         yield found
 
 

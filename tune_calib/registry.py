@@ -7,10 +7,12 @@ import pkgutil
 import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache, cached_property
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from tune_calib import caches
 from tune_calib.errors import UserError
 from tune_calib.text import nearest, shown
 
@@ -30,9 +32,9 @@ class Registry(Generic[T]):
     """Name to record. A duplicate raises, an unknown name suggests the nearest.
 
     The modules of ``package`` are imported at the first look-up, so that a further file is a
-    further entry and importing the registry itself stays cheap. Which names there are is
-    remembered (``caches``), so that listing them and refusing others imports nothing. Plug-ins add
-    theirs, and can be taken out again.
+    further entry and importing the registry itself stays cheap. Of a package in ``index.json`` a
+    look-up imports the module of the record alone, and listing names or refusing others imports
+    nothing. Plug-ins add theirs, and can be taken out again.
 
     Args:
         kind: what a record is, for messages.
@@ -43,14 +45,15 @@ class Registry(Generic[T]):
 
     def __init__(self, kind: str, package: str, record: type[Any], parted: bool = False) -> None:
         self.kind = kind
-        self._package = package
+        self.package = package
         self._record = record
         self._name = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}") if parted else _NAME
         self._records: dict[str, T] = {}
         self._families: list[tuple[Callable[[str], T | None], str | None]] = []
         self._names_of_families: list[Callable[[], Iterable[str]]] = []
         self._origins: dict[str, str | None] = {}
-        self.is_loaded = False
+        self.homes: dict[str, str] = {}
+        self._is_loaded = False
         REGISTRIES.add(self)
 
     def register(self, record: T) -> T:
@@ -60,19 +63,19 @@ class Registry(Generic[T]):
             TypeError: it is no such record.
             ValueError: the name is none, or is taken.
         """
-        origin = self._origin_of_caller(sys._getframe(1).f_globals)
+        caller = sys._getframe(1).f_globals
+        origin = self._origin_of_caller(caller)
         if not isinstance(record, self._record):
             raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {shown(record)}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(
                 f"{shown(record.name)} names no {self.kind}: take letters, digits, _.-"
             )
-        if origin is not None:
-            self._load()  # so that not the program's own record is blamed, which comes later
-        if self._is_taken(record.name, by_families=origin is not None):
+        if self._is_taken(record.name, is_own=origin is None):
             raise ValueError(f"{self.kind} {record.name!r} is registered already")
         self._records[record.name] = record
         self._origins[record.name] = origin
+        self.homes[record.name] = caller["__name__"].rpartition(".")[2]
         return record
 
     def register_family(
@@ -93,13 +96,13 @@ class Registry(Generic[T]):
     def _origin_of_caller(self, names: dict[str, Any]) -> str | None:
         """The plug-in that is being loaded, unless it made Python import a module of ours."""
         caller = f"{names.get('__name__')}."
-        return None if caller.startswith(f"{self._package}.") else _loading
+        return None if caller.startswith(f"{self.package}.") else _loading
 
-    def _is_taken(self, name: str, by_families: bool) -> bool:
-        # What a module registered when it was imported, its plug-in may register once more.
-        if name in self._records and self._origins[name] != OUTSIDE:
-            return True
-        return by_families and any(resolve(name) for resolve, _ in self._families)
+    def _is_taken(self, name: str, is_own: bool) -> bool:
+        if name in self._records:
+            # What a module registered when it was imported, its plug-in may register once more.
+            return self._origins[name] != OUTSIDE
+        return not is_own and (name in self._own() or self._is_of_family(name))
 
     def origin(self, name: str) -> str | None:
         """Content hash of the plug-in that a record is of; None for one of the program.
@@ -107,7 +110,8 @@ class Registry(Generic[T]):
         Raises:
             UserError: it is of neither, so that nobody could tell two versions of it apart.
         """
-        self._load()
+        if not self._index:
+            self._load()
         if name in self._records:
             origin = self._origins[name]
         else:
@@ -134,19 +138,35 @@ class Registry(Generic[T]):
         self._families = [family for family in self._families if family[1] != origin]
 
     def _load(self) -> None:
-        if self.is_loaded:
+        """Import all modules of the package."""
+        if self._is_loaded:
             return
-        package = importlib.import_module(self._package)
-        modules = pkgutil.iter_modules(getattr(package, "__path__", ()))
-        for module in sorted(m.name for m in modules):
-            if not module.startswith("_"):
-                importlib.import_module(f"{self._package}.{module}")
+        importlib.import_module(self.package)
+        for module in self.modules():
+            importlib.import_module(f"{self.package}.{module}")
         # Only now: if a module fails, the next look-up fails too, and does not miss its records.
-        self.is_loaded = True
-        self._remembered("names", self._find_names)  # for the next process
+        self._is_loaded = True
+
+    def modules(self) -> list[str]:
+        """Return the modules of the package by their names; it is not imported."""
+        spec = find_spec(self.package)
+        found = pkgutil.iter_modules(spec.submodule_search_locations or () if spec else ())
+        return sorted(each.name for each in found if not each.name.startswith("_"))
+
+    @cached_property
+    def _index(self) -> Mapping[str, Any] | None:
+        """What ``index.json`` has of the package; None of a package that is loaded quickly."""
+        index: Mapping[str, Any] | None = read_index().get(self.package)
+        # Somebody who adds a method sees it at once, and the index is made anew later.
+        return index if index and index["modules"] == self.modules() else None
+
+    def facts(self, name: str) -> Mapping[str, Any]:
+        """Return what can be said of a record without importing it; nothing of a plug-in's."""
+        known: Mapping[str, Any] = self._index["records"].get(name, {}) if self._index else {}
+        return known
 
     def require(self, name: str) -> None:
-        """Refuse a name that is unknown, and import nothing if it is remembered which are known.
+        """Refuse an unknown name; of a package in the index nothing is imported for it.
 
         Raises:
             UserError: it is; the message suggests the nearest.
@@ -160,43 +180,29 @@ class Registry(Generic[T]):
         return UserError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self))}")
 
     def _is_of_family(self, name: str) -> bool:
-        if any(resolve(name) for resolve, _ in self._families):
-            return True
-        # Also where that was the answer already: the next process need not load any.
-        return name in self._remembered("families", self._find_family_names)
-
-    def _own(self) -> list[str]:
-        """Names of the program's own records, without importing them if that goes."""
-        return self._find_names() if self.is_loaded else self._remembered("names", self._find_names)
-
-    def _remembered(self, what: str, find: Callable[[], list[str]]) -> list[str]:
-        if self._package.partition(".")[0] not in caches.PACKAGES:
-            return find()
-        known: list[str] = caches.remembered(f"{what} of {self._package}", find)
-        return known
-
-    def _find_names(self) -> list[str]:
+        if self._index:
+            rules = [resolve for resolve, origin in self._families if origin is not None]
+            return name in self._index["families"] or any(resolve(name) for resolve in rules)
         self._load()
-        return [name for name, origin in self._origins.items() if origin is None]
+        return any(resolve(name) for resolve, _ in self._families)
 
-    def _find_family_names(self) -> list[str]:
+    def family_names(self) -> list[str]:
+        """Return all names that the program's own rules know."""
         self._load()
         return sorted({name for names in self._names_of_families for name in names()})
 
-    @property
-    def has_foreign(self) -> bool:
-        """Whether it holds records or families that are not the program's own."""
-        origins = [self._origins.get(name, OUTSIDE) for name in self._records]
-        return any(whose is not None for whose in [*origins, *(own for _, own in self._families)])
-
     def __getitem__(self, name: str) -> T:
-        """Look a record up.
+        """Look a record up, and import its module if need be.
 
         Raises:
             UserError: the name is unknown; the message suggests the nearest.
         """
-        self.require(name)
-        self._load()
+        if not isinstance(name, str) or name not in self._records:
+            self.require(name)
+            if facts := self.facts(name):
+                importlib.import_module(f"{self.package}.{facts['module']}")
+            else:
+                self._load()
         if name in self._records:
             return self._records[name]
         for resolve, _ in self._families:
@@ -213,24 +219,27 @@ class Registry(Generic[T]):
         """Names in alphabetical order."""
         return iter(sorted({*self._records, *self._own()}))
 
+    def _own(self) -> Collection[str]:
+        """Return the names of the program's own records."""
+        if self._index:
+            names: Collection[str] = self._index["records"].keys()
+            return names
+        self._load()
+        return self._records.keys()
+
 
 _NAME = re.compile(r"[\w.-]+")
 REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
 
 
-def told(what: str, work: Callable[[], Any]) -> Any:
-    """What some work tells of the registries, remembered if they hold the program's own alone.
+@cache
+def read_index() -> dict[str, Any]:
+    """Return what is known of the packages whose modules take seconds to import.
 
-    Args:
-        what: name of what is told.
-        work: tells it, from the registries and nothing else.
-
-    Returns:
-        Plain JSON values.
+    ``python -m docs.generate.index`` makes the file, and ``tests/test_registry.py`` holds it true.
     """
-    if any(registry.has_foreign for registry in REGISTRIES):
-        return json.loads(json.dumps(work()))
-    return caches.remembered(what, work)
+    index: dict[str, Any] = json.loads(Path(__file__).with_name("index.json").read_text("utf-8"))
+    return index
 
 
 OUTSIDE = "outside"

@@ -8,6 +8,9 @@ from scipy import stats
 
 ALPHA = 0.05
 
+MOST_EXACT = 1000
+"""Values of which the exact distribution of the signed ranks is worked out, in n^3 steps."""
+
 Floats = NDArray[np.float64]
 
 
@@ -60,26 +63,37 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 def hodges_lehmann(differences: Floats) -> float:
     """The median of the means of all pairs, each with itself too; NaN without values."""
-    return float(np.median(_walsh(differences))) if len(differences) else np.nan
+    n = len(differences)
+    if n == 0:
+        return np.nan
+    last = n * (n + 1) // 2 - 1
+    return float(np.mean(_pair_means(differences, last // 2, (last + 1) // 2)))
 
 
 def signed_rank_interval(differences: Floats) -> tuple[float, float]:
-    """The interval that belongs to Wilcoxon's exact signed rank test, at ``1 - ALPHA`` or more.
+    """The interval that belongs to Wilcoxon's signed rank test, at ``1 - ALPHA`` or more.
 
-    Its ends are pair means, by the exact distribution of the signed ranks (Hollander, Wolfe and
-    Chicken, Nonparametric Statistical Methods, 3.4).
+    Its ends are pair means, by the distribution of the signed ranks (Hollander, Wolfe and Chicken,
+    Nonparametric Statistical Methods, 3.4): the exact one of up to ``MOST_EXACT`` values, its
+    normal approximation of more.
 
     Returns:
-        Both ends; NaN where there are fewer than six values (then none is so narrow) or the test
-        is not exact.
+        Both ends; NaN where there are fewer than six values (then none is so narrow) or two sizes
+        tie.
     """
-    means = _walsh(differences)
-    # Twice, since the test is two-sided.
-    below = 2 * np.cumsum(_rank_sums(len(differences)))
-    rejected = int((below < ALPHA).sum())  # rank sums at each end
+    n = len(differences)
+    count = n * (n + 1) // 2
+    if n > MOST_EXACT:
+        sd = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+        rejected = math.floor(count / 2 - stats.norm.ppf(1 - ALPHA / 2) * sd)
+    else:
+        # Twice, since the test is two-sided.
+        below = 2 * np.cumsum(_rank_sums(n))
+        rejected = int((below < ALPHA).sum())  # rank sums at each end
     if rejected == 0 or not is_exact(differences):
         return np.nan, np.nan
-    return float(means[rejected - 1]), float(means[-rejected])
+    low, high = _pair_means(differences, rejected - 1, count - rejected)
+    return low, high
 
 
 def is_exact(differences: Floats) -> bool:
@@ -88,10 +102,28 @@ def is_exact(differences: Floats) -> bool:
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
-def _walsh(values: Floats) -> Floats:
-    """The means of all pairs, each with itself too, in order."""
-    left, right = np.triu_indices(len(values))
-    return np.sort((values[left] + values[right]) / 2)
+def _pair_means(values: Floats, *places: int) -> list[float]:
+    """Those of the means of all pairs, each with itself too, that stand at some places in order."""
+    if len(values) <= MOST_EXACT:
+        left, right = np.triu_indices(len(values))
+        means = np.sort((values[left] + values[right]) / 2)
+        return [float(means[place]) for place in places]
+    # So many pairs need not be held: how many lie below a number is counted, and the number found
+    # by halving what is between two of them.
+    values = np.sort(values)
+    own = np.arange(len(values))
+
+    def reached(number: float) -> int:
+        ends = np.searchsorted(values, 2 * number - values, side="right")
+        return int(np.maximum(ends - own, 0).sum())
+
+    found = []
+    for place in places:
+        low, high = np.nextafter(values[0], -np.inf), values[-1]
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (low, middle) if reached(middle) > place else (middle, high)
+        found.append(float(high))
+    return found
 
 
 def _rank_sums(n: int) -> Floats:

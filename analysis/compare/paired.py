@@ -8,6 +8,7 @@ from statsmodels.stats.multitest import multipletests
 from analysis.compare.blocks import Matched
 from analysis.compare.intervals import (
     ALPHA,
+    MOST_EXACT,
     Floats,
     hodges_lehmann,
     is_exact,
@@ -88,7 +89,8 @@ def _tested(difference: Floats, test: str) -> tuple[float, float, float]:
     if test == "t":
         return float(stats.ttest_1samp(difference, 0.0).pvalue), *t_interval(difference)
     # Without the zeros SciPy permutes the signed ranks where few of them tie.
-    method = "exact" if is_exact(difference) else "auto"
+    is_small = len(difference) <= MOST_EXACT
+    method = "exact" if is_small and is_exact(difference) else "auto"
     p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
     return p, *signed_rank_interval(difference)
 

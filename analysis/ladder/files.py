@@ -3,56 +3,65 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
 from analysis.compare import significance_tables
 from analysis.compare.paired import PAIRED_TESTS
+from analysis.compare.regime import regime_of
 from analysis.compare.significance import are_rivals
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
-from analysis.ladder.options import Options
+from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
-from analysis.ladder.sections import page
 from analysis.load import Sweep, load
-from analysis.page.figures import Gallery, draw_all, in_order
-from analysis.page.kept import Kept
-from analysis.page.whereabouts import whereabouts
+from analysis.page.environment import environment, steps
+from analysis.page.figures import Gallery
+from analysis.page.page import Link, Section, list_files, render, write_folder
 from analysis.published import beside
 from analysis.tables.render import body, in_files
+from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.paths import Place
-from tune_calib.results.tables import atomic_write
+from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
+from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.text import counted, nearest
 
 
-def write_files(out: Place, options: Options, before: Kept) -> str:
-    """Write the files of a report, but for figures that would be the same again.
+def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[str]]:
+    """Write the files of a report.
 
     Args:
         out: folder of the sweep.
         options: of the report.
-        before: the report that lies there.
+        folder: for the files.
 
     Returns:
-        What to print, as ``report.write_report`` says.
+        What to print, as ``report.write_report`` says, and the paths of the files.
 
     Raises:
         UserError: as ``report.write_report`` says.
     """
     sweep = sweep_of(out, options)
     if sweep.trials.empty:
-        return f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"
+        return Text([f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"]), []
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
-    names, gallery = _write_all(results, before, [*options.of_figures(), *options.of_tables()])
-    text = _printed(sweep, gallery.remarks, names)
-    before.write(text, names, gallery.files)
-    return text
+    names, gallery = write_folder(
+        folder,
+        _texts(results),
+        LADDER_FIGURES,
+        results,
+        lambda gallery, files: page(results, gallery, files, options.words()),
+    )
+    trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
+    lines = [*_troubles(sweep), *recipes.of_heads_below(sweep), *gallery.remarks]
+    return Text([tables.ladder(sweep), *trained, *lines, *list_files(out, names)]), names
 
 
 def sweep_of(out: Place, options: Options) -> Sweep:
@@ -72,12 +81,6 @@ def sweep_of(out: Place, options: Options) -> Sweep:
     if not sweep.trials.empty:
         _check_shown(sweep)
     return sweep
-
-
-def _printed(sweep: Sweep, remarks: Sequence[str], names: Sequence[str]) -> Text:
-    trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
-    told = [*_troubles(sweep), *recipes.of_heads_below(sweep), *remarks]
-    return Text([tables.ladder(sweep), *trained, *told, *whereabouts(sweep.out, names)])
 
 
 def _check_test(sweep: Sweep, test: str | None) -> None:
@@ -108,27 +111,6 @@ def _check_shown(sweep: Sweep) -> None:
         raise UserError(
             "no result here has intervals; run the sweep's command again with --bootstrap 1000"
         )
-
-
-def _write_all(
-    results: LadderResults, before: Kept, options: list[str]
-) -> tuple[list[str], Gallery]:
-    """Write every file of a report, but for figures that would be the same again.
-
-    Returns:
-        Paths of the files in the folder, and its figures.
-    """
-    out = before.folder
-    contents = _texts(results)
-    for name, text in contents.items():
-        atomic_write(out / "tables" / name, text.encode())
-    # After the tables: a figure that fails hard must not cost them.
-    gallery = draw_all(in_order(LADDER_FIGURES), results, out / "figures", before)
-    files = [f"tables/{name}" for name in contents]
-    files += [path.relative_to(out).as_posix() for path in gallery.paths]
-    # Last, since it embeds the figures and links to every other file.
-    atomic_write(out / "report.html", page(results, gallery, files, options).encode())
-    return [*files, "report.html"], gallery
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
@@ -162,3 +144,77 @@ def _troubles(sweep: Sweep) -> list[str]:
     messages = bad["message"].fillna("no message")
     told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
     return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
+
+
+def page(
+    results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        results: what it shows.
+        gallery: its figures.
+        files: paths of every other file of the report.
+        options: of ``tune-calib report``, as given.
+    """
+    sweep = results.sweep
+    # Of the look of a search at test, to that search.
+    is_look = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
+    return render(
+        title=sweep.manifest.title,
+        setting=sweep.manifest.setting,
+        regime=regime_of(sweep).sentence,
+        state=_state(sweep),
+        troubles=[*complaints(sweep), *recipes.of_heads_below(sweep)],
+        sections=[
+            Section(
+                "results",
+                "Results",
+                tables=[
+                    tables.ladder(sweep).without_blank(),
+                    *tables.drawn_intervals(sweep),
+                    *recipes.recipes(sweep),
+                ],
+            ),
+            Section(
+                "shift",
+                "Under shift",
+                tables=[shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)],
+            ),
+            Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
+            Section(
+                "significance",
+                "Significance",
+                tables=significance_tables.for_page(results.verdicts),
+            ),
+            Section(
+                "single-samples",
+                "Single samples",
+                tables=samples(sweep, last_epochs(sweep, results.statistics)),
+            ),
+            Section(
+                "plan",
+                "Plan and what was done",
+                tables=[tables.plan(sweep), *tables.unfinished(sweep)],
+            ),
+            Section(
+                "trials",
+                "Trials",
+                tables=[tables.trials(sweep), *tables.intervals(results.intervals)],
+            ),
+            Section("settings", "Settings", tables=tables.rung_settings(sweep)),
+            Section("environment", "Environment", tables=environment(sweep.trials)),
+        ],
+        steps=steps(sweep.trials, sweep.manifest.command, options),
+        files=files,
+        links=[Link("The search", "../report.html")] if is_look else [],
+    )
+
+
+def _state(sweep: Sweep) -> str:
+    counts = sweep.counts()
+    planned = len(sweep.manifest.planned)
+    if set(counts) == {"done"}:
+        return f"Complete: all {planned} planned trials are done."
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return f"Not every trial has numbers: of {planned} planned, {told}."

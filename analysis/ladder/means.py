@@ -153,7 +153,7 @@ def _is_one_seed(sweep: Sweep) -> bool:
 
 def _done(sweep: Sweep) -> list[int]:
     """How many trials of each rung are done, of those that have one."""
-    return sweep.numbers(sweep.trials["spec_hash"])
+    return [len(rows) for index in sweep.labels if len(rows := sweep.of_rung(index))]
 
 
 def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:

@@ -1,25 +1,31 @@
 """The report as one page that opens from disk: nothing in it is fetched from elsewhere.
 
-What the results are of, the page does not know: sections, tables and figures are given to it.
+What the results are of, the page does not know: it is a list of sections.
 """
 
 import base64
-import gzip
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from analysis.page.figures import Picture
+from analysis.figure import Figure
+from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
 from analysis.tables.table import Table
 from tune_calib.console import printable
+from tune_calib.paths import Place
+from tune_calib.registry import Registry
+from tune_calib.results.tables import atomic_write
+
+PAGE = "report.html"
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def render(
     files: Sequence[str],
     links: Sequence[Link] = (),
 ) -> str:
-    """The page as HTML; the same results give the same text, wherever they lie.
+    """Return the page as HTML; the same results give the same text, wherever they lie.
 
     Args:
         title: its heading.
@@ -85,9 +91,7 @@ def render(
     )
     environment.filters["marked"] = marked
     environment.filters["href"] = _href
-    is_interactive = any(each.is_interactive for part in sections for each in part.figures)
-    names = ["report.js", *(["figures.js"] if is_interactive else [])]
-    script = "\n".join(environment.get_template(name).render() for name in names)
+    script = environment.get_template("report.js").render()
     return environment.get_template("report.html").render(
         title=title,
         setting=setting,
@@ -98,10 +102,9 @@ def render(
         steps=steps,
         files=files,
         links=links,
-        library=plotly_js() if is_interactive else "",
         script=Markup(script),
-        # Only these scripts run: not one that some text of the results could smuggle in.
-        digests=[_digest(script), *([plotly_digest()] if is_interactive else [])],
+        # Only this script runs: not one that some text of the results could smuggle in.
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
@@ -117,22 +120,47 @@ def _href(path: str) -> str:
     return quote(path, errors="surrogateescape").lstrip("/")
 
 
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+def write_folder(
+    folder: Path,
+    texts: Mapping[str, str],
+    figures: Registry[Figure[R]],
+    results: R,
+    make_page: Callable[[Gallery, Sequence[str]], str],
+) -> tuple[list[str], Gallery]:
+    """Write ``tables/``, ``figures/`` and the page of a report.
+
+    Args:
+        folder: for all of it.
+        texts: files of tables by name.
+        figures: of which those are drawn that the results have.
+        results: what they are drawn from.
+        make_page: makes the page of its figures and the paths of every other file.
+
+    Returns:
+        Paths of the files in the folder, and the figures.
+    """
+    for name, text in texts.items():
+        atomic_write(folder / "tables" / name, text.encode())
+    # After the tables: a figure that fails hard must not cost them.
+    gallery = draw_all(in_order(figures), results, folder / "figures")
+    files = [f"tables/{name}" for name in texts]
+    files += [path.relative_to(folder).as_posix() for path in gallery.paths]
+    # Last, since it embeds the figures and links to every other file.
+    atomic_write(folder / PAGE, make_page(gallery, files).encode())
+    return [*files, PAGE], gallery
 
 
-@cache
-def plotly_js() -> str:
-    """``plotly.min.js``, packed by gzip and written in base 64: two megabytes, not five."""
-    # No time in the header: the same results give the same page.
-    return base64.b64encode(gzip.compress(_script(), mtime=0)).decode()
+def list_files(out: Place, names: Sequence[str]) -> list[str]:
+    """Return a line for each folder of files, which are named once, whatever formats they are in.
 
-
-@cache
-def plotly_digest() -> str:
-    """Return the SHA-256 of ``plotly.min.js`` in base 64, by which a page allows it to run."""
-    return base64.b64encode(hashlib.sha256(_script()).digest()).decode()
-
-
-def _script() -> bytes:
-    return (files("plotly") / "package_data" / "plotly.min.js").read_bytes()
+    Args:
+        out: folder of the results.
+        names: paths of the files in it.
+    """
+    stems: dict[str, dict[str, None]] = {}
+    for path in map(PurePosixPath, names):
+        stems.setdefault(path.parent.name, {})[path.stem] = None
+    lines = [f"page     {out / name}" for name in names if "/" not in name]
+    return lines + [
+        f"{folder:8} {out / folder}: {', '.join(own)}" for folder, own in stems.items() if folder
+    ]

@@ -12,7 +12,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.environment import environment
-from analysis.page.figures import Picture, hung
+from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Link, Section, Step, render
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
@@ -43,7 +43,11 @@ class Made:
         groups = [(run, sweeps) for run in self.table.runs for sweeps in self._groups(run)]
         return [
             Judged(
-                " ".join(s.out.name for s in sweeps), _where(sweeps), judge_networks(sweeps, claim)
+                " ".join(sweep.out.name for sweep in sweeps),
+                name_of(sweeps[0])
+                if len(sweeps) == 1
+                else f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks",
+                judge_networks(sweeps, claim),
             )
             for claim in self.table.claims
             for run, sweeps in groups
@@ -66,12 +70,6 @@ def is_given(sweep: Sweep) -> bool:
     """Whether it stands on one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
-
-
-def _where(sweeps: Sequence[Sweep]) -> str:
-    if len(sweeps) == 1:
-        return name_of(sweeps[0])
-    return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
 
 
 def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
@@ -194,7 +192,7 @@ def _pictures(made: Made) -> list[Picture]:
         for figure in (LADDER_FIGURES[own] for own in made.table.figures):
             if (sweep.out / "figures" / f"{figure.name}.svg").exists():
                 of_page, key = f"{name}/figures", f"{figure.name}-{name}"
-                picture = hung(figure, results, sweep.out / "figures", of_page, key)
+                picture = picture_of(figure, results, sweep.out / "figures", of_page, key)
                 title = f"{picture.title}: {name_of(sweep)}"
                 found.append(replace(picture, title=title))
     return found

@@ -50,8 +50,7 @@ def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]
     """A recorded quantity at an epoch: ``first``, ``last``, or ``change`` from that to this."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
-        curves = results.sweep.curves
-        rows = curves[curves["name"] == name].astype({"spec_hash": str}).sort_values("epoch")
+        rows = results.sweep.recorded(name).astype({"spec_hash": str}).sort_values("epoch")
         return _end(rows, "value", end)
 
     return of

@@ -14,8 +14,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from analysis import style
-from analysis.interactive.told import tell
 from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, trend
+from analysis.svg import label_points
 from analysis.text import number, title
 from tune_calib.spec.metrics import METRICS
 
@@ -179,7 +179,7 @@ def draw_tried(
         marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7, linewidth=0, zorder=1,
     )  # fmt: skip
     if tell_rows is not None:
-        tell(marks.lines[0], tell_rows(rows))
+        label_points(marks.lines[0], tell_rows(rows))
     line = along["value"].map(names.index) if names else along["value"]
     low, high = scale * along["low"], scale * along["high"]
     color = style.color(0)

@@ -3,78 +3,79 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
+from analysis.load import load
 from analysis.page.environment import environment, steps
-from analysis.page.figures import Gallery, draw_all, in_order
-from analysis.page.kept import Kept
-from analysis.page.page import Section, Step, render
-from analysis.page.whereabouts import whereabouts
+from analysis.page.figures import Gallery
+from analysis.page.page import Link, Section, Step, list_files, render, write_folder
 from analysis.search import tables
-from analysis.search.evaluated import evaluated
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.tables.table import Table
+from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
-from tune_calib.results.selection import of_reads
-from tune_calib.results.tables import atomic_write
+from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.selection import (
+    BASELINE,
+    CHOSEN,
+    DEFAULTS,
+    EVALUATION,
+    OPTIMISM,
+    of_reads,
+)
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import as_setting
 
 
-def write_files(out: Place, before: Kept) -> str:
-    """Write the files of a report, but for figures that would be the same again.
+def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
+    """Write the files of a report.
 
     Args:
         out: folder of the search.
-        before: the report that lies there.
+        folder: for the files.
 
     Returns:
-        What to print, as ``report.write_search_report`` says.
+        What to print, as ``report.write_search_report`` says, and the paths of the files.
 
     Raises:
         UserError: as ``report.write_search_report`` says.
     """
     search = load_search(out)
     if not search.outcome.suggestions:
-        return f"{out}: no suggestion has ended, {search.outcome.planned} planned"
-    names, gallery = _write_all(search, before)
-    text = _printed(search, gallery.remarks, names)
-    before.write(text, names, gallery.files)
-    return text
-
-
-def _printed(search: SearchResults, remarks: Sequence[str], names: Sequence[str]) -> Text:
+        planned = search.outcome.planned
+        return Text([f"{out}: no suggestion has ended, {planned} planned"]), []
+    names, gallery = write_folder(
+        folder,
+        _table_texts(search),
+        SEARCH_FIGURES,
+        search,
+        lambda gallery, files: _page(search, gallery, files),
+    )
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
         tables.best(search).bare,
         *map(Prose, [*sentences, _state(search)]),
         *_troubles(search),
-        *remarks,
-        *whereabouts(search.out, names),
+        *gallery.remarks,
+        *list_files(out, names),
     ]
-    return Text(parts)
-
-
-def _write_all(search: SearchResults, before: Kept) -> tuple[list[str], Gallery]:
-    """Write every file of a report, but for figures that would be the same again.
-
-    Returns:
-        Paths of the files in the folder, and its figures.
-    """
-    out = before.folder
-    written = _write_tables(search, out / "tables")
-    gallery = draw_all(in_order(SEARCH_FIGURES), search, out / "figures", before)
-    files = [path.relative_to(out).as_posix() for path in [*written, *gallery.paths]]
-    atomic_write(out / "report.html", _page(search, gallery, files).encode())
-    return [*files, "report.html"], gallery
+    return Text(parts), names
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
-    on_test = evaluated(search)
+    links, evaluation = [], []
+    if (search.out / EVALUATION / SWEEP_MANIFEST).exists():
+        links = [Link("The evaluation on test", f"{EVALUATION}/report.html")]
+        evaluation = [_evaluation(search)]
+    made = steps(search.trials, "\n".join(search.commands), [])
+    if search.outcome.command:
+        text = "Train the choice again, with every setting that the search had fixed."
+        made.append(Step(text, search.outcome.command))
     return render(
         title=f"Search of {search.method}",
         setting=_setting(search),
@@ -83,16 +84,16 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         troubles=_troubles(search),
         sections=[
             Section("results", "Results", tables=[_in_page(tables.best(search))]),
-            Section("on-test", "On test", on_test.texts, on_test.tables),
+            *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section("settings", "Settings", tables=[_in_page(tables.importance(search))]),
             Section("robustness", "How wrong one may be", tables=[_in_page(tables.share(search))]),
             Section("suggestions", "Suggestions", tables=[_in_page(tables.suggestions(search))]),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
-        steps=[*steps(search.trials, "\n".join(search.commands), []), *_choice(search)],
+        steps=made,
         files=files,
-        links=on_test.links,
+        links=links,
     )
 
 
@@ -101,14 +102,12 @@ def _in_page(table: Table) -> Table:
     return replace(table, key=f"{table.key}-rows")
 
 
-def _write_tables(search: SearchResults, folder: Path) -> list[Path]:
+def _table_texts(search: SearchResults) -> dict[str, str]:
     contents = {"suggestions.csv": search.table().to_csv(index=False)}
     for table in (tables.best(search), tables.importance(search), tables.share(search)):
         contents[f"{table.key}.md"] = f"{markdown(table)}\n"
         contents[f"{table.key}.tex"] = f"{latex(table)}\n"
-    for name, text in contents.items():
-        atomic_write(folder / name, text.encode())
-    return [folder / name for name in contents]
+    return contents
 
 
 def _setting(search: SearchResults) -> str:
@@ -125,12 +124,6 @@ def _setting(search: SearchResults) -> str:
     ]
     told = f"; fixed: {', '.join(fixed)}" if fixed else ""
     return f"{datasets}; {backbones}{told}; {sampler}; select split, {search.seeds()}"
-
-
-def _choice(search: SearchResults) -> list[Step]:
-    command = search.outcome.command
-    text = "Train the choice again, with every setting that the search had fixed."
-    return [Step(text, command)] if command else []
 
 
 def _state(search: SearchResults) -> str:
@@ -157,3 +150,27 @@ def _troubles(search: SearchResults) -> list[str]:
     elif search.reads:
         lines.append(of_reads(search.reads))
     return [*lines, *search.remarks()]
+
+
+def _evaluation(search: SearchResults) -> Section:
+    """Return what the look at the test split says of the choice.
+
+    Raises:
+        DamagedFileError: a file of it is half-written or foreign.
+    """
+    sweep = load(search.out / EVALUATION)
+    texts = [f"{capital(of_reads(search.reads))}."] if search.reads else []
+    trials = search.trials
+    specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
+    believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
+    # The first suggestion of a search is always the method's own settings.
+    for label, number in ((DEFAULTS, 0), (CHOSEN, search.chosen)):
+        is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
+        believed[label] = trials[is_own].to_dict("records")
+    fresh: list[Any] = sweep.trials.to_dict("records")
+    table = tables.optimism(fresh, believed, search.metrics)
+    if not table.records:
+        return Section("on-test", "On test", [*texts, "No trial of it has ended."])
+    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
+    note += "".join(f" {line}." for line in legend(sweep.flags()))
+    return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

@@ -38,8 +38,8 @@ def groups(
     ]  # fmt: skip
 
 
-def told(search: SearchResults, rows: pd.DataFrame) -> list[str]:
-    """What each suggestion is: its number, its metrics and its settings, in the order of rows."""
+def describe_rows(search: SearchResults, rows: pd.DataFrame) -> list[str]:
+    """Return of each suggestion its number, its metrics and its settings, in the order of rows."""
     metrics = list(dict.fromkeys([*search.metrics, "accuracy"]))
     values = {m: search.table(m).set_index("number") for m in metrics}
     texts = []
@@ -54,11 +54,7 @@ def told(search: SearchResults, rows: pd.DataFrame) -> list[str]:
     return texts
 
 
-def mean_of(search: SearchResults) -> str:
-    """What a mark is of, and how many suggestions there are."""
-    return f"{search.seeds()}; {search.ended()} suggestions"
-
-
-def guard_of(search: SearchResults) -> str:
-    """What the guard is."""
-    return f"guard: at most {100 * search.guard:g} % of accuracy lost"
+def caption(search: SearchResults) -> str:
+    """Return what a mark is of, how many suggestions there are, and what the guard is."""
+    guard = f"guard: at most {100 * search.guard:g} % of accuracy lost"
+    return f"Of each suggestion: {search.seeds()}; {search.ended()} suggestions; {guard}."

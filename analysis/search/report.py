@@ -1,7 +1,11 @@
 """The report of a search: made of what its folder holds, told again where nothing changed."""
 
-from analysis.page.kept import basis_of, kept
-from tune_calib.paths import Place, folder_to_fill
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.page.record import renew
+from tune_calib.console import Text
+from tune_calib.paths import Place
 
 
 def write_search_report(out: Place) -> str:
@@ -16,12 +20,11 @@ def write_search_report(out: Place) -> str:
     Raises:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
-    basis = basis_of(out, [])
-    with folder_to_fill(out) as folder:
-        before = kept(folder, basis)
-        if before.text is not None:
-            return before.text
+
+    def write(folder: Path) -> tuple[Text, Sequence[str]]:
         # Only now: it loads what the same report again does not need.
         from analysis.search.files import write_files
 
-        return write_files(out, before)
+        return write_files(out, folder)
+
+    return renew(out, [], write)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep, load
-from analysis.page.page import Section, Step, render
+from analysis.page.page import PAGE, Section, Step, render
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
@@ -19,7 +19,6 @@ from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import counted
 
-PAGE = "report.html"
 SHOWN = ("accuracy", "ece", "nll")
 
 
@@ -105,6 +104,9 @@ def _take_search(search: SearchResults, found: _Found) -> None:
     found.troubles += [f"{name}: {line}" for line in search.remarks()]
     found.flags += list(search.trials["flags"])
     found.commands += search.commands
+    evaluated = "not evaluated"
+    if (search.out / SEARCH_EVALUATED).exists():
+        evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
     metric = title(search.metrics[0])
     # Searches for other things cannot share a column: what was searched for stands in the row.
     for row in best(search, 1).records:
@@ -115,16 +117,9 @@ def _take_search(search: SearchResults, found: _Found) -> None:
                 "searched for": Cell(metric),
                 "value": row[metric],
                 title("accuracy"): row[title("accuracy")],
-                "on test": Cell(_looked(search)),
+                "on test": Cell(evaluated),
             }
         )
-
-
-def _looked(search: SearchResults) -> str:
-    if not (search.out / SEARCH_EVALUATED).exists():
-        return "not evaluated"
-    number = SearchEvaluated.read(search.out).trial
-    return f"suggestion {number} was evaluated"
 
 
 def _entry(
@@ -141,9 +136,7 @@ def _entry(
 
 
 def _page(out: Place, found: _Found) -> str:
-    state = "Complete: every entry has all its numbers."
-    if not found.is_whole:
-        state = "Not every entry has all its numbers."
+    state = "Complete: every entry" if found.is_whole else "Not every entry"
     links = found.pages
     note = "Mean ± standard deviation over the trials of a rung, on test."
     note += _signs(found.flags, found.rungs)
@@ -152,23 +145,21 @@ def _page(out: Place, found: _Found) -> str:
         "its guard; on select, where the choice looks better than it is: test says how good."
     )
     best_note += _signs(found.flags, found.choices)
-    tables = {
-        "entries": Table("entry-rows", "Each name leads to the page of its entry.",
-                         found.entries, links=links),
-        "results": Table("rung-rows", note, found.rungs, ("entry",), _starts(found.rungs), links),
-        "searches": Table("choice-rows", best_note, found.choices,
-                          rules=_starts(found.choices), links=links),
-    }  # fmt: skip
-    titles = {"entries": "Entries", "results": "Results on test", "searches": "Searches"}
+    tables = [
+        Table("entry-rows", "Each name leads to its page.", found.entries, links=links),
+        Table("rung-rows", note, found.rungs, ("entry",), _starts(found.rungs), links),
+        Table("choice-rows", best_note, found.choices, (), _starts(found.choices), links),
+    ]
+    heads = (("entries", "Entries"), ("results", "Results on test"), ("searches", "Searches"))
     return render(
         title=f"Sweep file: {out.name}",
         setting=f"{len(found.entries)} ladders, comparisons and searches",
         regime="What may be said of their networks stands on the page of each entry",
-        state=state,
+        state=f"{state} has all its numbers.",
         troubles=found.troubles,
         sections=[
-            Section(key, titles[key], tables=[table] if table.records else [])
-            for key, table in tables.items()
+            Section(*head, tables=[table] if table.records else [])
+            for head, table in zip(heads, tables, strict=True)
         ],
         steps=[
             Step("Run it again; what is done stays.", "\n".join(dict.fromkeys(found.commands))),

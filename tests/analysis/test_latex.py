@@ -80,11 +80,11 @@ def search(folder):
         folder, points, [0.05, 0.04, 0.06, 0.07], importance={"head.lr": 0.9, "head.shape": 0.1},
         metrics=("ece", "accuracy"),
     )  # fmt: skip
-    return texts_of(search_files._write_tables(load_search(folder), folder / "tables"))
+    return texts_of(search_files._table_texts(load_search(folder)))
 
 
-def texts_of(paths):
-    return "\n".join(path.read_text() for path in paths if path.suffix == ".tex")
+def texts_of(contents):
+    return "".join(text for name, text in contents.items() if name.endswith(".tex"))
 
 
 MANY = [f"method number {k} with a name that goes on" for k in range(60)]
@@ -98,7 +98,7 @@ CASES = {
     "samples": lambda out: samples(out, ODD),
     "search": search,
     "example search": lambda out: texts_of(
-        search_files._write_tables(load_search(EXAMPLE / "search"), out)
+        search_files._table_texts(load_search(EXAMPLE / "search"))
     ),
     "t": lambda out: declared("t", ODD),
     "wilcoxon of many": lambda out: declared("wilcoxon", MANY),

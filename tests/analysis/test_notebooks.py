@@ -8,6 +8,7 @@ from nbclient import NotebookClient
 from tests.support import each
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "notebooks"
+PAPER = FOLDER.parents[1] / "docs/claims/results/maccal-table5/ladder-cifar10"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
@@ -29,7 +30,7 @@ def test_notebooks_run_from_the_example_and_from_the_results_of_a_paper(tmp_path
     own = 'EXAMPLE / "ladder"'
     assert any(own in cell.source for cell in notebooks[-1].cells if cell.cell_type == "code")
     for cell in notebooks[-1].cells:
-        cell.source = cell.source.replace(own, 'EXAMPLE / "papers/maccal-table5/ladder-cifar10"')
+        cell.source = cell.source.replace(own, f"Path({str(PAPER)!r})")
     # In one kernel, which takes seconds to start; each finds it without the names of the others.
     together = nbformat.v4.new_notebook(metadata=notebooks[0].metadata)
     for notebook in notebooks:

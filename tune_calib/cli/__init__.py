@@ -21,11 +21,10 @@ from tune_calib.cli import (
 from tune_calib.cli.added_options import on_terminal, with_log, with_plugins, with_tables
 from tune_calib.cli.command import Command, LongCommand
 from tune_calib.cli.entry import one_line, reads_folders, refuse_empty
-from tune_calib.cli.finished import told_again
 from tune_calib.cli.panels import LOOK_UP, OWN, READ, RUN
 from tune_calib.console import echo
 
-# These run trials, which programs may follow; with nothing left to do they run none.
+# These run trials, which loggers may follow.
 _ENDING = (
     ladders.ablate,
     ladders.compare,
@@ -91,7 +90,7 @@ _TABLES = (registries.list_, results.report, *_STATISTICS)
 
 for _panel, _members in _COMMANDS:
     for _command in _members:
-        _once = told_again(with_log(_command)) if _command in _ENDING else _command
+        _once = with_log(_command) if _command in _ENDING else _command
         _once = reads_folders(_once) if _command in _STATISTICS else _once
         _shown = (with_tables if _command in _TABLES else on_terminal)(_once)
         _name = _command.__name__.strip("_").replace("_", "-")

@@ -4,12 +4,12 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 import typer
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
-from analysis.printed import overview
 from analysis.tables.render import View
 from analysis.tables.table import table_of
 from tune_calib import console
@@ -17,7 +17,7 @@ from tune_calib.cli import completion
 from tune_calib.cli.options import one_format
 from tune_calib.cli.panels import FORMATS
 from tune_calib.errors import UserError
-from tune_calib.registry import Registry, told
+from tune_calib.registry import Registry, T
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS
@@ -37,7 +37,26 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
+_NOT_LISTED = ("module", "bibtex", "quick")  # further facts of the index
 _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """A registry, and what its records tell of themselves besides their names."""
+
+    registry: Registry[T]
+    describe: Callable[[T], Entry]
+
+    def entries(self, name: str | None) -> list[Entry]:
+        """Of one record, or of all."""
+        return [self._entry(each) for each in ([name] if name else self.registry)]
+
+    def _entry(self, name: str) -> Entry:
+        self.registry.require(name)
+        facts = self.registry.facts(name)
+        listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
+        return {"name": name, **(listed or self.describe(self.registry[name]))}
 
 
 def _of_method(record: MethodInfo) -> Entry:
@@ -90,45 +109,46 @@ def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
     return {"title": record.title}
 
 
+class _Published:
+    """The tables that papers print."""
+
+    def entries(self, name: str | None) -> list[Entry]:
+        """Of one table, or of all.
+
+        Raises:
+            UserError: there is none of that name.
+        """
+        from analysis.printed import overview
+
+        tables = overview()
+        if name is not None and name not in tables:
+            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
+        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
+
+
 def _of_figure(record: "Figure[Any]") -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
 
-_LISTS: Mapping[str, tuple[Registry[Any], Callable[[Any], Entry]]] = {
-    "methods": (METHODS, _of_method),
-    "ladders": (LADDERS, _of_ladder),
-    "recipes": (RECIPES, _of_recipe),
-    "datasets": (DATASETS, _of_titled),
-    "backbones": (BACKBONES, _of_titled),
-    "spaces": (SPACES, _of_space),
-    "metrics": (METRICS, _of_metric),
-    "ladder-figures": (LADDER_FIGURES, _of_figure),
-    "search-figures": (SEARCH_FIGURES, _of_figure),
+LISTS: Mapping[str, Listing[Any] | _Published] = {
+    "methods": Listing(METHODS, _of_method),
+    "ladders": Listing(LADDERS, _of_ladder),
+    "recipes": Listing(RECIPES, _of_recipe),
+    "datasets": Listing(DATASETS, _of_titled),
+    "backbones": Listing(BACKBONES, _of_titled),
+    "spaces": Listing(SPACES, _of_space),
+    "metrics": Listing(METRICS, _of_metric),
+    "published": _Published(),
+    "ladder-figures": Listing(LADDER_FIGURES, _of_figure),
+    "search-figures": Listing(SEARCH_FIGURES, _of_figure),
 }
-_NAMES = (*list(_LISTS)[:-2], "published", *list(_LISTS)[-2:])
-
-
-def _entries(what: str, name: str | None) -> list[Entry]:
-    """What is known of one record, or of all of a registry."""
-    if what == "published":
-        tables = overview()
-        if name is not None and name not in tables:
-            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
-        return [{"name": each, **tables[each]} for each in ([name] if name else tables)]
-    registry, tell = _LISTS[what]
-    if name is not None:
-        registry.require(name)
-    names = list(registry) if name is None else [name]
-    asked = f"list of {registry.kind}" if name is None else f"{registry.kind} {name} alone"
-    entries: list[Entry] = told(asked, lambda: [{"name": n, **tell(registry[n])} for n in names])
-    return entries
 
 
 def list_(
     what: Annotated[
         str,
         typer.Argument(
-            help=f"one of {', '.join(_NAMES)}", autocompletion=completion.names(lambda: _NAMES)
+            help=f"one of {', '.join(LISTS)}", autocompletion=completion.names(lambda: LISTS)
         ),
     ],
     name: Annotated[
@@ -151,9 +171,9 @@ def list_(
         tune-calib list metrics --json
     """
     form = one_format(json=as_json, markdown=as_markdown)
-    if what not in _NAMES:
-        raise UserError(f"cannot list {what!r}; known: {', '.join(_NAMES)}")
-    entries = _entries(what, name)
+    if what not in LISTS:
+        raise UserError(f"cannot list {what!r}; known: {', '.join(LISTS)}")
+    entries = LISTS[what].entries(name)
     rows = [_printed(each) for each in (_space_rows(entries) if what == "spaces" else entries)]
     if form == "plain" and name is not None and what != "spaces":
         told = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
@@ -215,7 +235,7 @@ def cite(
     names = [name for pipeline in methods for name in pipeline.split("+")]
     for name in names:
         METHODS.require(name)
-    bibtex = told("BibTeX of methods", lambda: {name: METHODS[name].bibtex for name in METHODS})
+    bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}
     # A dictionary keeps the order in which methods were named.
     texts = (text for name in names for text in re.split(r"^(?=@)", bibtex[name], flags=re.M))
     console.echo("\n\n".join(dict.fromkeys(filter(None, map(str.strip, texts)))))

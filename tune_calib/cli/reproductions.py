@@ -15,7 +15,6 @@ from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed, t
 from tune_calib.cli.panels import FORMATS
 from tune_calib.cli.sweep_files import GpuModel
 from tune_calib.errors import UserError, as_option
-from tune_calib.registry import told
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, Scale
 from tune_calib.spec.request import WHERE
 
@@ -209,8 +208,7 @@ def _report(plan: _Plan, done: "list[Place]") -> None:
 
 
 def _tell_list(as_json: bool) -> None:
-    entries = told("list of tables of papers", lambda: [_entry(REPRODUCTIONS[n]) for n in
-                                                        REPRODUCTIONS])  # fmt: skip
+    entries = [_entry(REPRODUCTIONS[name]) for name in REPRODUCTIONS]
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return

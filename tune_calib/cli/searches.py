@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tune_calib.cli.before import DryRun, tell_plan, tell_settings
-from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import stoppable, tell_crashed, typed
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @with_request(SearchRequest)
-def search(request: SearchRequest, dry_run: DryRun = False) -> Finished | None:
+def search(request: SearchRequest, dry_run: DryRun = False) -> None:
     """Search the hyper-parameters of a method on select; the test split stays shut.
 
     Examples:
@@ -35,12 +34,12 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> Finished | None:
     job = build_search_job(request, asked, typed(), dry_run)
     if dry_run:
         tell_plan(job)
-        return None
-    return _search(job, request.retry)
+        return
+    _search(job, request.retry)
 
 
 @with_request(ResumeRequest)
-def resume(request: ResumeRequest) -> Finished:
+def resume(request: ResumeRequest) -> None:
     """Go on with a search; what is done is not done again.
 
     Examples:
@@ -54,11 +53,11 @@ def resume(request: ResumeRequest) -> Finished:
     job = job_of(folder, request.study_storage)
     site = replace(job.site, command=typed())
     suggestions = max(request.trials, job.suggestions)
-    return _search(replace(job, suggestions=suggestions, site=site), request.retry)
+    _search(replace(job, suggestions=suggestions, site=site), request.retry)
 
 
 @with_request(EvaluateRequest)
-def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> Finished | None:
+def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
     """Read the test split, once: the chosen trial of a search over fresh seeds.
 
     Examples:
@@ -77,15 +76,12 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> Finished | No
     asked = (folder, request.seeds, request.study_storage, again, request.extend, look)
     if dry_run:
         tell_plan(planned_evaluation(*asked))
-        return None
+        return
     evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
     echo(shown(write_report(evaluated.folder)))
-    text = optimism(evaluated)
-    echo(shown(text))
-    page = renewed_page(folder, request.study_storage)
-    echo(page)
+    echo(shown(optimism(evaluated)))
+    echo(renewed_page(folder, request.study_storage))
     tell_crashed(evaluated.crashed, again, evaluated.folder)
-    return Finished(folder, [evaluated.folder, text, page])
 
 
 def again_of(request: EvaluateRequest) -> str:
@@ -137,7 +133,7 @@ def refuse_storage(out: "Place", study_storage: str | None) -> None:
         raise UserError(f"--study-storage is of a search, and {out} holds none")
 
 
-def _search(job: "SearchJob", retry: str | None) -> Finished:
+def _search(job: "SearchJob", retry: str | None) -> None:
     from tune_calib.console import shown
     from tune_calib.tuning.search.driver import search as run
     from tune_calib.tuning.search.summary import summarise
@@ -148,4 +144,3 @@ def _search(job: "SearchJob", retry: str | None) -> Finished:
     if (job.out / "report.html").exists():
         echo(renewed_page(job.out, job.study_storage))
     tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
-    return Finished(job.out, [summarise(found.at_rest)], [job.question.asked.given])

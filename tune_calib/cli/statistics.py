@@ -170,10 +170,10 @@ def significance(
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
-    from analysis.compare.diagram import draw_critical_difference
     from analysis.compare.ranks import collect, rank
     from analysis.compare.significance import judge
     from analysis.compare.significance_tables import view
+    from analysis.ladder.figures.critical_difference import draw_critical_difference
     from analysis.load import load
     from analysis.tidy import check_metric, default_split, parted
 

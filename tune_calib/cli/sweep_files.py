@@ -3,18 +3,16 @@
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tune_calib.cli.before import DryRun, tell_settings
 from tune_calib.cli.completion import names
-from tune_calib.cli.finished import Finished
 from tune_calib.cli.options import stoppable
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
 from tune_calib.experiments.gpus import GPUS
-from tune_calib.registry import told
 from tune_calib.spec import plugins
 from tune_calib.spec.request import RunRequest, format_command
 
@@ -32,9 +30,7 @@ GpuModel = Annotated[
 
 
 @with_request(RunRequest)
-def run(
-    request: RunRequest, dry_run: DryRun = False, gpu_model: GpuModel = None
-) -> Finished | None:
+def run(request: RunRequest, dry_run: DryRun = False, gpu_model: GpuModel = None) -> None:
     """Carry a sweep file out; what is done already is not done again.
 
     Examples:
@@ -67,19 +63,18 @@ def run(
         works = planned_works(read, needs_data, dry_run)
         if dry_run:
             echo(as_option(shown(forecast(read, works))))
-            return None
+            return
         # A list: the generator would do its work outside of what catches the signals.
         ended = stoppable(
             again, lambda: list(run_sweep(read, works, again, request.retry, tell_settings))
         )
-        said = _report(read.out, ended)
+        _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
             echo(failure, err=True)
         echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
-    return Finished(read.out, said, [work.asked.given for work in works])
 
 
 @contextlib.contextmanager
@@ -93,29 +88,18 @@ def _in_keys() -> Iterator[None]:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: "Place", ended: Iterable["Ended"]) -> list["str | Place"]:
-    """Print one report over all folders, and keep it as ``OUT/report.txt``.
-
-    Returns:
-        What is said, the folder of a report in its place.
-    """
+def _report(out: "Place", ended: Iterable["Ended"]) -> None:
+    """Print one report over all folders, and keep it as ``OUT/report.txt``."""
     from tune_calib.cli.folders import overview
     from tune_calib.console import shown
     from tune_calib.results.tables import atomic_write
-    from tune_calib.tuning.search.summary import summarise
 
-    parts = [(f"== {one.name} ==", _told(one), one) for one in ended]
+    parts = [(f"== {one.name} ==", _told(one)) for one in ended]
     # The file holds every column, whatever the terminal has room for.
-    text = "\n\n".join(f"{name}\n{told}" for name, told, _ in parts)
+    text = "\n\n".join(f"{name}\n{told}" for name, told in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
-    echo("\n\n".join(f"{name}\n{shown(told)}" for name, told, _ in parts))
-    said: list[str | Place] = []
-    for name, _, one in parts:
-        told_again = summarise(one.found.at_rest) if one.found else one.folder
-        said += [*([""] if said else []), name, told_again]
-    pages = overview(out)
-    echo("\n".join(["", *pages]))
-    return [*said, "", *pages]
+    echo("\n\n".join(f"{name}\n{shown(told)}" for name, told in parts))
+    echo("\n".join(["", *overview(out)]))
 
 
 def _told(ended: "Ended") -> str:
@@ -141,11 +125,7 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **told("schema of sweep files", _schema)}, indent=1))
-
-
-def _schema() -> dict[str, Any]:
     from tune_calib.experiments.format import SweepFile
 
-    return SweepFile.model_json_schema()
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))

@@ -45,6 +45,8 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
 # Not free to change: the views of a bank are drawn so many images at a time, and batch
 # normalisation in train mode takes its statistics over so many.
 EVALUATION_BATCH = 500
@@ -336,7 +338,7 @@ def chunks_of_outputs(
     method.eval()
     if bn_mode == "train":
         for module in network.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if isinstance(module, BATCH_NORMS):
                 module.train()
     for images in chunks:
         output = method(network, normalise(images, info))

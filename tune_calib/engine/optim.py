@@ -123,6 +123,7 @@ class StackedOptimizer:
 
     def _update(self, block: _Groups) -> None:
         # Lists of tensors at once: as many operations, and a fraction of the calls from Python.
+        # torch documents these names as they are, underscore and all (2.12 to 2.15).
         parameters = list(block["parameter"].values())
         gradients, firsts = list(block["gradient"].values()), list(block["first"].values())
         rate = {name: [tensor] * len(parameters) for name, tensor in block["rate"].items()}

@@ -18,7 +18,8 @@ def draw_beta(alpha: float, generator: torch.Generator) -> float:
     """Draw from Beta(alpha, alpha), as two gamma variables; 1 if alpha <= 0."""
     if alpha <= 0:
         return 1.0
-    # By hand, because torch.distributions takes no generator.
+    # By hand, because torch.distributions takes no generator, and no public function draws from a
+    # gamma distribution (torch 2.12 to 2.15).
     shape = torch.full((2,), alpha, dtype=torch.float64)
     first, second = torch._standard_gamma(shape, generator=generator).tolist()
     if first == second:  # a tiny alpha underflows in both: the limit is a fair coin

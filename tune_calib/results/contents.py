@@ -6,14 +6,17 @@ What was made of both, a report or the word that all is done, holds as long as n
 import hashlib
 import os
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tune_calib.caches import PACKAGES, are_sources_current
+from tune_calib.caches import LOADED_AT
 from tune_calib.paths import Place
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES, PROGRESS
+
+PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 
 # What is made of results, and artifacts, which have names of their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
@@ -69,20 +72,28 @@ def of_program() -> str | None:
     return of_texts(_of_sources(), *sorted(plugin.content for plugin in plugins.in_use()))
 
 
+def are_sources_current() -> bool:
+    """Return whether no source of the program changed since this process loaded it."""
+    return all(path.stat().st_mtime <= LOADED_AT for path in _sources())
+
+
 def _is_told(name: str, others: set[str]) -> bool:
     return not name.startswith(".") and not name.endswith(".lock") and name not in others
 
 
 @cache
 def _of_sources() -> str:
-    root = Path(__file__).parent.parent
-    files = sorted(
-        path
-        for package in PACKAGES
-        for path in (root / package).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    )
-    sources = [text for path in files for text in (str(path.relative_to(root)), of_file(path))]
+    texts = [text for path in _sources() for text in (str(path.relative_to(_ROOT)), of_file(path))]
     # The names of these folders say every version.
     libraries = {p.name for place in sys.path for p in Path(place or ".").glob("*.dist-info")}
-    return of_texts(sys.version, *sources, *sorted(libraries))
+    return of_texts(sys.version, *texts, *sorted(libraries))
+
+
+_ROOT = Path(__file__).parents[2]
+
+
+def _sources() -> Iterator[Path]:
+    for package in PACKAGES:
+        files = (path for path in (_ROOT / package).rglob("*") if path.is_file())
+        # Examples of results are no part of what makes a report.
+        yield from sorted(p for p in files if p.suffix not in (".parquet", ".pyc"))

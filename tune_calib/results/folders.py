@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.paths import Place, refuse_unlisted
+from tune_calib.results import contents
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -21,6 +22,7 @@ from tune_calib.results.manifests import (
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.text import without_password
 
 LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
 
@@ -50,6 +52,25 @@ def sweep_of(out: Place) -> SweepManifest | None:
     if foreign is not None:
         raise UserError(f"{foreign}; name another folder")
     return None
+
+
+def is_finished(out: Place, command: str) -> bool:
+    """Return whether a command of this program was run on a folder and left no trial to do.
+
+    Args:
+        out: folder of a ladder or a comparison.
+        command: as it is typed now.
+    """
+    try:
+        manifest = SweepManifest.read(out)
+    except (OSError, UserError):  # of a damaged one the run itself says more
+        return False
+    if not manifest.program or manifest.command != without_password(command):
+        return False
+    if manifest.program != contents.of_program():
+        return False
+    rows = read_table(out, "trials", keep={"spec_hash"}.__contains__)
+    return {trial.spec_hash for trial in manifest.planned} <= set(rows["spec_hash"].to_pylist())
 
 
 def no_sweep(out: Place) -> UserError:

@@ -170,6 +170,8 @@ class SweepManifest(_Manifest):
         titles: printed names of its data set and backbones, by their registry names.
         plugins: behind it.
         recipe: by which it was run; programs of before there were any wrote none.
+        program: digest of the program that the command ran; empty where the command alone does not
+            say what is requested.
         is_lost: the file is lost, and this is what the rows tell; never written.
     """
 
@@ -190,6 +192,7 @@ class SweepManifest(_Manifest):
     titles: dict[str, str] = {}
     plugins: list[PluginRecord] = []
     recipe: RecipeRecord | None = None
+    program: str = ""
     is_lost: bool = Field(False, exclude=True)
 
 
@@ -420,26 +423,13 @@ class SearchEvaluated(_Manifest):
     reads: list[Look] = []
 
 
-class DrawnRecord(_Record):
-    """A figure of a report.
-
-    Attributes:
-        made_of: digest of what it shows, and of the program that drew it.
-        files: SHA-256 of each of its files, by name.
-    """
-
-    made_of: str
-    files: dict[str, str]
-
-
 class ReportRecord(_Manifest):
-    """``report.json``: what a report was made of, so that only what changed is made again.
+    """``report.json``: what a report was made of, so that the same one is not made again.
 
     Attributes:
         made_of: digest of the results, the options and the program.
         text: what was printed, part by part, for screens of any width.
         files: SHA-256 of each of its files, by name.
-        figures: those that it has, by name.
     """
 
     file_name = "report.json"
@@ -447,32 +437,3 @@ class ReportRecord(_Manifest):
     made_of: str
     text: list[str | dict[str, Any]]
     files: dict[str, str]
-    figures: dict[str, DrawnRecord]
-
-
-class SaidRecord(_Record):
-    """Something that a finished command says.
-
-    Attributes:
-        text: part by part, for screens of any width.
-        report: folder whose report is told instead; empty of a text.
-    """
-
-    text: list[str | dict[str, Any]] = []
-    report: str = ""
-
-
-class FinishedRecord(_Manifest):
-    """``finished.json``, in the user's cache: that a command had nothing left to do.
-
-    Attributes:
-        folder: of its results.
-        results: digest of them as they were left.
-        said: what it says at its end.
-    """
-
-    file_name = "finished.json"
-
-    folder: str
-    results: str
-    said: list[SaidRecord]

@@ -16,11 +16,12 @@ The ``trials`` file is written last: a trial is done when its row is on disk.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
 
 SCHEMA_VERSION = 1
+FILES_AT_ONCE = 256
 # Raise it when a trial of the same spec gets other numbers: rows of two versions are not mixed.
 # Rows without it are of version 1.
 NUMBERS = 1
@@ -164,7 +166,11 @@ def write_file(
 
 
 def read_table(
-    out: Place, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+    out: Place,
+    table: TableName,
+    name: str = "*",
+    keep: Callable[[str], bool] | None = None,
+    encoded: Collection[str] = (),
 ) -> pa.Table:
     """Read one table of a sweep.
 
@@ -173,6 +179,7 @@ def read_table(
         table: which table.
         name: file name without suffix, to read one Ray trial alone.
         keep: which columns to read; all unless given.
+        encoded: columns of text that are given as dictionaries, which hold what repeats once.
 
     Returns:
         All rows in the order of file names; metric columns absent from a file are null.
@@ -181,10 +188,14 @@ def read_table(
         DamagedFileError: a file is half-written, or was not written by this program, or by a
             later version of it; the message names it.
     """
-    tables = list(read_files(out, table, name, keep))
-    if not tables:
-        return SCHEMAS[table].empty_table()
-    return pa.concat_tables(tables, promote_options="default")
+    found = (_encode(each, encoded) for each in read_files(out, table, name, keep))
+    parts = []
+    # Combined now and then: a column of each of thousands of files takes more than its numbers.
+    while batch := list(itertools.islice(found, FILES_AT_ONCE)):
+        parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
+    if not parts:
+        return _encode(SCHEMAS[table].empty_table(), encoded)
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def read_files(
@@ -234,6 +245,13 @@ def _read_file(
     if table in ("trials", "intervals", "shifts"):
         content = _with_absent(content, table, keep)
     return content.replace_schema_metadata(None)
+
+
+def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
+    for index, name in enumerate(content.column_names):
+        if name in names:
+            content = content.set_column(index, name, content[name].dictionary_encode())
+    return content
 
 
 def _with_absent(

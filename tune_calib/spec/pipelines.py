@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.registry import told
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.ladder import Kind, Ladder, Rung, refuse_unknown
 from tune_calib.spec.methods import METHODS
@@ -54,9 +53,13 @@ def require_kind(kind: str) -> None:
     Raises:
         UserError: it is none; the message suggests the nearest.
     """
-    kinds = told("kinds of methods", lambda: sorted({METHODS[name].kind for name in METHODS}))
+    kinds = sorted({_kind_of(name) for name in METHODS})
     if kind not in kinds:
         raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+
+
+def _kind_of(method: str) -> str:
+    return METHODS.facts(method).get("kind") or METHODS[method].kind
 
 
 def all_of(kind: str) -> Ladder:
@@ -67,7 +70,7 @@ def all_of(kind: str) -> Ladder:
     """
     require_kind(kind)
     # Plain cross entropy is the network as it is.
-    names = [name for name in METHODS if METHODS[name].kind == kind and name != "ce"]
+    names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")
     rungs = (vanilla, *(pipeline(name, {}, "variant") for name in names))
     labels = " ".join(rung.label for rung in rungs)

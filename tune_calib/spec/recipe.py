@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.registry import Registry, told
+from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS, Quick, Settings
 from tune_calib.spec.names import NOT_SETTINGS
@@ -148,14 +148,14 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
     RECIPES.require(name or QUICK)
     DATASETS.require(dataset)
     if name is not None and name != QUICK:
-        datasets = _known_facts()["datasets"][name]
+        datasets = RECIPES[name].datasets
         if dataset not in datasets:
             raise UserError(
                 f"recipe {name!r} does not fit {dataset} (it is for {', '.join(datasets)}); "
                 f"{_way_out(dataset)}"
             )
         return
-    made_for = _known_facts()["quick"].get(dataset)
+    made_for = _quick_backbones(dataset)
     if made_for is None:
         raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
     if name is None and backbone is not None:
@@ -214,31 +214,21 @@ def fitting(dataset: str, backbone: str | None = None) -> list[str]:
         dataset: the data set.
         backbone: only recipes that were made for it or for any; the quick one is not among them.
     """
-    facts = _known_facts()
-    names = [name for name, fits in facts["datasets"].items() if dataset in fits]
+    recipes = [RECIPES[name] for name in RECIPES if dataset in RECIPES[name].datasets]
     if backbone is None:
-        return [*([QUICK] if facts["quick"].get(dataset) is not None else []), *names]
-    made_for = facts["backbones"]
-    return [name for name in names if not made_for[name] or backbone in made_for[name]]
+        quick = [QUICK] if dataset in DATASETS and _quick_backbones(dataset) is not None else []
+        return [*quick, *(recipe.name for recipe in recipes)]
+    return [each.name for each in recipes if not each.backbones or backbone in each.backbones]
 
 
-def _known_facts() -> dict[str, dict[str, Any]]:
-    facts: dict[str, dict[str, Any]] = told("which recipes fit", _facts)  # for the next process too
-    return _facts() if DATASETS.is_loaded and RECIPES.is_loaded else facts
-
-
-def _facts() -> dict[str, dict[str, Any]]:
-    """Return which data sets and backbones the recipes are for.
-
-    Its keys are ``quick`` (by data set: the backbones of its quick setting, none of them: any;
-    null: it has no such setting), ``datasets`` and ``backbones`` (by recipe).
-    """
-    quick = {name: DATASETS[name].quick for name in DATASETS}
-    return {
-        "quick": {name: own and own.backbones for name, own in quick.items()},
-        "datasets": {name: RECIPES[name].datasets for name in RECIPES},
-        "backbones": {name: RECIPES[name].backbones for name in RECIPES},
-    }
+def _quick_backbones(dataset: str) -> Sequence[str] | None:
+    """Return the backbones of a quick setting, none of them: any; None without such a setting."""
+    facts = DATASETS.facts(dataset)
+    if facts:
+        made_for: Sequence[str] | None = facts["quick"]
+        return made_for
+    quick = DATASETS[dataset].quick
+    return None if quick is None else quick.backbones
 
 
 def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.registry import told
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import IMPORTED
@@ -215,14 +214,9 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
 
 
 def _settings_of(method: str) -> list[str]:
-    if METHODS.is_loaded:
-        return list(METHODS[method].params.model_fields)
-    known: dict[str, list[str]] = told(
-        "settings of methods",
-        lambda: {name: list(METHODS[name].params.model_fields) for name in METHODS},
-    )
     METHODS.require(method)
-    return known[method]
+    facts = METHODS.facts(method)
+    return list(facts["defaults"] if facts else METHODS[method].params.model_fields)
 
 
 def refuse_unknown_names(asked: Settings) -> None:

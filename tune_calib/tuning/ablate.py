@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, environment, require_writable
+from tune_calib.paths import Place, require_writable
 from tune_calib.progress import activity
+from tune_calib.results import contents
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
@@ -47,11 +49,10 @@ from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
 from tune_calib.tuning.progress.screen import at_work
 from tune_calib.tuning.ray.executing import executing
-from tune_calib.tuning.ray.executor import refuse_here
+from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.feed import execute, resources_of
-from tune_calib.tuning.ray.look import execute_looks
-from tune_calib.tuning.ray.plan import lacking, make_plan
-from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.ray.look import Look, execute_looks
+from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
 from tune_calib.tuning.shared import take
 from tune_calib.tuning.site import Site
 
@@ -86,6 +87,33 @@ def tell_recipe_of(job: LadderJob) -> None:
     tell_recipe(job.asked, job.site.out, job.planned())
 
 
+@dataclass(frozen=True)
+class Left:
+    """What of a ladder is left to do.
+
+    Attributes:
+        plan: planned minus done.
+        looks: extra evaluations that finished trials lack.
+    """
+
+    plan: Plan
+    looks: list[Look]
+
+    @property
+    def trials(self) -> list[PlannedTrial]:
+        """The planned trials that are not done."""
+        return [trial for network in self.plan.networks for trial in network.dependents]
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether all is done."""
+        return not self.plan.networks and not self.looks
+
+    def resources(self, gpus: float) -> list[Resources]:
+        """What its Ray trials need."""
+        return resources_of(self.plan, gpus) + needs_of_looks(self.looks, gpus)
+
+
 def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) -> list[str]:
     """Run what is missing of a ladder.
 
@@ -99,56 +127,57 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
     Raises:
         UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
-    site = job.site
+    site, look = job.site, job.look
     require_loaded(site.out)
     activity("planning trials")
     planned = job.planned()
-    used = _plugins(job, planned)
     data = planned[0].spec.data
+
+    def find_left() -> Left:
+        plan = make_plan(planned, done(site.out))
+        return Left(plan, lacking_looks(look, sets, planned, site.out))
+
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(site.data_root)
-    sets = job.look.sets(data, site.data_root)
-    sweep_manifest(job, planned)
+    sets = look.sets(data, site.data_root)
+    own = new_manifest(job, planned)
+    extended(own, site.out)
     everywhere = environment_of(trial.spec for trial in planned)
-    needs = resources_of(make_plan(planned, done(site.out)), site.gpus)
-    needs += needs_of_looks(lacking_looks(job.look, sets, planned, site.out), site.gpus)
+    needs = find_left().resources(site.gpus)
     refuse_here(site.address, needs, everywhere)
+
     with only_driver(site.out), at_work(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
-        manifest = sweep_manifest(job, planned)
-        store = Store(site.store)
-        copies = Copies.read((trial.spec.data for trial in planned), site.data_root, store)
-        finished = done(site.out)
-        copies.refuse_other(site.out, [t for t in planned if t.spec.hash not in finished])
-        plan = make_plan(planned, finished)
-        if lacks := lacking(plan, store, is_search=False):
-            require_writable(site.store, lacks[0])
-        tell_left_out(job.ladder, job.asked, site.out)
+        manifest, left = extended(own, site.out), find_left()
+        if not left.is_nothing:
+            store = Store(site.store)
+            copies = Copies.read((trial.spec.data for trial in planned), site.data_root, store)
+            copies.refuse_other(site.out, left.trials)
+            if lacks := lacking(left.plan, store, is_search=False):
+                require_writable(site.store, lacks[0])
+            tell_left_out(job.ladder, job.asked, site.out)
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
+        used = _plugins(job, planned)
         keep(site.out, used)
         with followed(site.out, manifest.sweep):
-            if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
+            if left.is_nothing:
+                echo(f"nothing is left to do in {site.out}", err=True)
                 return []
             begin(job)
-            take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets, copies)
-            plan = make_plan(planned, done(site.out))
-            if not plan.networks and not lacking_looks(job.look, sets, planned, site.out):
+            if take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets, copies):
+                left = find_left()
+            if left.is_nothing:
                 return []
-            reached = environment(site.out, site.store)
-            with executing(site.address, reached, needs, everywhere) as executor:
-                tell_other_machine(site.out, site.address)
+            with executing(site, needs, everywhere) as executor:
                 circumstances = site.circumstances(
-                    manifest.sweep,
-                    job.ladder.name,
-                    job.asked.recipe_told,
-                    used,
+                    manifest.sweep, job.ladder.name, job.asked.recipe_told, used,
                     digests=copies.digests,
-                )
+                )  # fmt: skip
                 title = "networks and heads"
-                crashed = execute(title, plan, executor, circumstances, site.gpus)
+                crashed = execute(title, left.plan, executor, circumstances, site.gpus)
                 # Behind them: what is looked at is finished, and a trial never waits for a look.
-                looks = lacking_looks(job.look, sets, planned, site.out)
+                looks = lacking_looks(look, sets, planned, site.out)
                 return crashed + execute_looks(looks, executor, circumstances, site.gpus)
 
 
@@ -161,25 +190,17 @@ def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
 
 
 def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
-    """What the folder of the sweep says of it; what it says already must be the same question.
+    """What the folder of a ladder would say of it; raises as ``extended``."""
+    return extended(new_manifest(job, planned), job.site.out)
 
-    Seeds and controls may be added to a sweep; everything else makes another sweep.
-    """
-    asked = job.asked
+
+def new_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
+    """What the folder of a sweep says of it, if nothing stands there yet."""
     question: dict[str, Any] = {
         "ladder": job.ladder.name,
-        **asked.question(),
-        "is_paired": asked.seeds.is_paired,
+        **job.asked.question(),
+        "is_paired": job.asked.seeds.is_paired,
     }
-    manifest = _new_manifest(job, planned, identity_of(question))
-    old = sweep_of(job.site.out)
-    if old is not None:
-        return _extend(old, manifest, job.site.out)
-    refuse_foreign(job.site.out, SWEEP_MANIFEST)
-    return manifest
-
-
-def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) -> SweepManifest:
     ladder, seeds = job.ladder, job.asked.seeds
     rungs = rungs_of(ladder, job.asked)
     # Controls that were not asked for are rungs of the ladder, and none of this sweep.
@@ -187,7 +208,7 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
     needs = _plugins(job, planned)
     manifest = SweepManifest(
         version=VERSION,
-        sweep=identity,
+        sweep=identity_of(question),
         ladder=ladder.name,
         title=ladder.title,
         command=job.site.command,
@@ -204,8 +225,16 @@ def _new_manifest(job: LadderJob, planned: list[PlannedTrial], identity: str) ->
     further = {
         **({"recipe": recipe} if (recipe := recipe_record(job.asked)) else {}),
         **({"plugins": records(needs)} if needs else {}),
+        **({"program": program} if (program := _program(planned)) else {}),
     }
     return manifest.model_copy(update=further)
+
+
+def _program(planned: list[PlannedTrial]) -> str | None:
+    """Digest of the program; None where files beside the command decide what is planned."""
+    data, network = planned[0].spec.data, planned[0].spec.network
+    is_of_files = data.imported is not None or data.found is not None or network.weights is not None
+    return None if is_of_files else contents.of_program()
 
 
 def _rung(rung: Rung, index: int) -> RungRecord:
@@ -227,8 +256,18 @@ def _planned(trial: PlannedTrial) -> PlannedRecord:
     )
 
 
-def _extend(old: SweepManifest, new: SweepManifest, out: Place) -> SweepManifest:
-    """The manifest of a sweep that holds some trials already and gets further ones."""
+def extended(new: SweepManifest, out: Place) -> SweepManifest:
+    """The manifest with what a folder holds already, which must be the same question.
+
+    Seeds and controls may be added to a sweep; everything else makes another sweep.
+
+    Raises:
+        UserError: the folder holds another sweep, or something else.
+    """
+    old = sweep_of(out)
+    if old is None:
+        refuse_foreign(out, SWEEP_MANIFEST)
+        return new
     if old.sweep != new.sweep:
         raise holds_another(out, "sweep", old.command, other_recipe(old, new))
     _refuse_other_defaults(old, new, out)

@@ -74,7 +74,7 @@ def take(
     ladder: str,
     sets: Collection[str],
     copies: Copies,
-) -> None:
+) -> bool:
     """Take over what lies elsewhere, with the closer looks that are asked for here.
 
     Args:
@@ -85,6 +85,9 @@ def take(
         ladder: its name.
         sets: shift sets that are asked for.
         copies: the copies of the data that are read now.
+
+    Returns:
+        Whether anything was taken.
 
     Raises:
         UserError: as ``elsewhere``.
@@ -107,6 +110,7 @@ def take(
             "bins": _of(folder, "bins", hashes).to_pylist(),
         }
         write_results(out, name, tables, _of(folder, "samples", hashes))
+    return bool(folders)
 
 
 def _folders(among: Place, out: Place) -> list[Place]:

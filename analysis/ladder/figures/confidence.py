@@ -12,11 +12,11 @@ from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.ladder.figures._panels import label_outer, panels, shape, title
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.reliability import bins_told
+from analysis.svg import label_points
 
 
 def draw_confidence(results: LadderResults) -> Drawing | None:
@@ -44,10 +44,6 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
         axis.tick_params(labelbottom=index >= len(shown) - columns)
         axis.set_xlabel("confidence" if index // columns == rows - 1 else "", fontsize=7)
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4, frameon=False, fontsize=7)
-    figure.suptitle(
-        "Confidence on test, trials of a rung pooled; where the dotted line is right of the solid "
-        "one, the rung is over-confident.", fontsize=7,
-    )  # fmt: skip
     return figure
 
 
@@ -61,7 +57,7 @@ def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     below = axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
     above = axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
     for bars in (below, above):
-        tell(bars, bins_told(bins))
+        label_points(bars, bins_told(bins))
     means = (shown[["accuracy", "confidence"]].mul(shown["share"], axis="index")).sum()
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
@@ -77,22 +73,18 @@ def _legend() -> list[Line2D | Patch]:
     ]
 
 
-def _caption(results: LadderResults) -> str:
-    return f"Pooled are {trials_behind(results.sweep, results.binned)}."
-
-
 LADDER_FIGURES.register(
     Figure(
         name="confidence",
         title="Confidence on test, of right and wrong samples",
         reading=(
             "Share of samples in each bin, the trials of a rung pooled, with accuracy and mean "
-            "confidence as lines."
+            "confidence as lines: where the dotted line is right of the solid one, the rung is "
+            "over-confident."
         ),
         draw=draw_confidence,
-        caption=_caption,
+        caption=lambda results: f"Pooled are {trials_behind(results.sweep, results.binned)}.",
         absent="no trial that is done has bins",
         position=30,
-        tables=("bins",),
     )
 )

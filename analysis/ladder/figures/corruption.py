@@ -1,10 +1,13 @@
 """ECE and accuracy against the severity of image corruptions (as MaC-Cal, Fig. 5)."""
 
+from collections.abc import Iterable
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
@@ -12,6 +15,8 @@ from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.shifts import FAMILIES, MEAN, TITLES, kind_title
+from analysis.svg import label_points
+from analysis.text import number, title
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS
@@ -90,21 +95,13 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
         None if nothing was looked at on corrupted images.
     """
     sweep = results.sweep
-    family, table = corruption_table(sweep)
+    _, table = corruption_table(sweep)
     if table.empty:
         return None
     found = set(table["kind"])
     kinds = [kind for kind in CORRUPTION_KINDS if kind in found]
     kinds += sorted(found - set(kinds))
-    draw = _panels if len(kinds) <= FEW else _boxes
-    figure = draw(sweep, table, kinds)
-    hashes = {name for cell in table["hashes"] for name in cell.split()}
-    over = (
-        "" if len(kinds) <= FEW else f"; boxes: range, quartiles and median over {len(kinds)} kinds"
-    )
-    told = f"{_WHOSE[family]}; {trials_behind(sweep, hashes)}{over}"
-    figure.suptitle(told, fontsize=7)
-    return figure
+    return _panels(sweep, table, kinds) if len(kinds) <= FEW else _boxes(sweep, table)
 
 
 def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
@@ -119,7 +116,14 @@ def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
         for axis, kind in zip(axes[row], kinds, strict=True):
             for rung in rungs:
                 is_own = (table["kind"] == kind) & (table["rung"] == rung.index)
-                _line(axis, table[is_own], metric, rung.index, rung.label)
+                rows = table[is_own]
+                (line,) = axis.plot(
+                    rows["severity"], 100 * rows[metric], color=style.color(rung.index),
+                    linewidth=1.1, marker=style.marker(rung.index), markersize=3.5,
+                    label=rung.label,
+                )  # fmt: skip
+                cells = zip(rows["severity"], rows[metric], strict=True)
+                _label(line, rung, metric, cells)
     for axis, kind in zip(axes[0], kinds, strict=True):
         axis.set_title(kind_title(kind), fontsize=8)
     for axis in axes[-1]:
@@ -130,14 +134,12 @@ def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
     return figure
 
 
-def _line(axis: Axes, rows: pd.DataFrame, metric: str, index: int, label: str) -> None:
-    axis.plot(
-        rows["severity"], 100 * rows[metric], color=style.color(index), linewidth=1.1,
-        marker=style.marker(index), markersize=3.5, label=label,
-    )  # fmt: skip
+def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[int, float]]) -> None:
+    texts = (f"severity {s}\n{title(metric)}: {number(metric, value)}" for s, value in cells)
+    label_points(line, [f"{rung.label}\n{text}" for text in texts])
 
 
-def _boxes(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
+def _boxes(sweep: Sweep, table: pd.DataFrame) -> Drawing:
     """A box a rung beside each other at every severity; without corruption there is one value."""
     rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
@@ -170,18 +172,30 @@ def _rung_boxes(
     severities = sorted(rows["severity"].astype(int).unique())
     values = {s: 100 * rows.loc[rows["severity"] == s, metric].to_numpy() for s in severities}
     shifted = {severity: own for severity, own in values.items() if severity > 0}
-    line = {"color": color, "linewidth": 0.7}
+    thin = {"color": color, "linewidth": 0.7}
     axis.boxplot(
         list(shifted.values()), positions=[s + shift for s in shifted], widths=width,
         whis=(0, 100), manage_ticks=False, patch_artist=True,
         boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
-        whiskerprops=line, capprops=line, medianprops=line,
+        whiskerprops=thin, capprops=thin, medianprops=thin,
     )  # fmt: skip
-    axis.plot(
-        [s + shift for s in values], [np.median(own) for own in values.values()], color=color,
+    medians = [np.median(own) for own in values.values()]
+    (line,) = axis.plot(
+        [s + shift for s in values], medians, color=color,
         marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
         markeredgewidth=0.4, linestyle="none", label=rung.label,
     )  # fmt: skip
+    _label(line, rung, metric, ((s, float(m) / 100) for s, m in zip(values, medians, strict=True)))
+
+
+def _caption(results: LadderResults) -> str:
+    family, table = corruption_table(results.sweep)
+    if table.empty:
+        return ""
+    hashes = {name for cell in table["hashes"] for name in cell.split()}
+    kinds = table["kind"].nunique()
+    over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
+    return f"Shown: {_WHOSE[family]}{over}; {trials_behind(results.sweep, hashes)}."
 
 
 LADDER_FIGURES.register(
@@ -195,7 +209,7 @@ LADDER_FIGURES.register(
             "their kinds and strengths and other noise, and stand beside each other alone."
         ),
         draw=draw_corruption,
+        caption=_caption,
         position=80,
-        tables=("corruptions",),
     )
 )

@@ -12,18 +12,18 @@ from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.ladder.cost import PARTS, costs, has_own_time
 from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.svg import label_points
 from analysis.text import measured_cell
 from tune_calib.text import counted
 
 PANELS = {
     "seconds": "time of a trial (s)",
     "total_s": "with what is beneath it (s)",
-    "memory_mib": "peak memory of the process (MiB)",
+    "memory_mib": "peak memory (MiB)",
 }
 _OTHER = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
 _BENEATH = {"network_s": "0.8", "bank_s": "0.55"}  # greys
@@ -84,7 +84,6 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     labels = [f"{sweep.labels[rung]} ({_count(table[table['rung'] == rung])})" for rung in rungs]
     axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0, 0].invert_yaxis()
-    figure.suptitle("median of the trials that were measured; line: least to most", fontsize=7)
     if "total_s" in shown:
         handles = [Patch(color=grey, label=PARTS[part]) for part, grey in _BENEATH.items()]
         figure.legend(
@@ -120,7 +119,7 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> No
     bars = axis.barh(
         heights, rows["median"], height=0.7, color=[style.color(int(rungs[h])) for h in heights]
     )
-    tell(bars, [_told(row, quantity) for row in rows.to_dict("records")])
+    label_points(bars, [_told(row, quantity) for row in rows.to_dict("records")])
     if quantity == "total_s":  # over the bar, from its left: what is left of it is the trial's own
         left = 0.0 * rows["median"]
         for part, grey in _BENEATH.items():
@@ -139,7 +138,7 @@ def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> No
         )  # fmt: skip
     # Room for the numbers behind the bars.
     if len(rows):
-        axis.set_xlim(0, (1.6 if quantity == "total_s" else 1.3) * rows["most"].max())
+        axis.set_xlim(0, (1.75 if quantity == "total_s" else 1.35) * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)
 
@@ -164,6 +163,5 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no trial that is done has its seconds or memory",
         position=70,
-        tables=(),
     )
 )

@@ -1,23 +1,66 @@
-"""The mean ranks of methods side by side, and which of them are not told apart."""
+"""The diagram of critical differences: mean ranks of methods, and which are not told apart."""
 
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
-from analysis.compare.diagram import draw_critical_difference
+from analysis import style
+from analysis.compare.friedman import Friedman
+from analysis.compare.intervals import ALPHA
+from analysis.compare.significance_tables import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
+from analysis.text import title
 
 
-def _draw(results: LadderResults) -> Drawing | None:
-    return draw_critical_difference(results.friedman)
+def draw_critical_difference(result: Friedman | None) -> Drawing | None:
+    """Mean ranks on a line, best at the left; bars join methods that Nemenyi does not tell apart.
+
+    Returns:
+        None if Friedman's test was not declared or has no p-value; its statement says why.
+    """
+    if result is None or result.statement:
+        return None
+    methods = list(result.ranks.index)
+    # Where Friedman's test finds nothing there is no Nemenyi: p of 1 joins all by one bar.
+    same = pd.DataFrame(1.0, index=methods, columns=methods)
+    colors = {method: style.color(index) for index, method in enumerate(methods)}
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
+    import scikit_posthocs  # takes half a second, and most reports draw no such diagram
+
+    drawn = scikit_posthocs.critical_difference_diagram(
+        result.ranks,
+        same if result.nemenyi is None else result.nemenyi,
+        ax=axis,
+        alpha=ALPHA,
+        label_fmt_left="{label} ({rank:.2f})",
+        label_fmt_right="({rank:.2f}) {label}",
+        label_props={"fontsize": 7},
+        marker_props={"s": 0},
+        elbow_props={"linewidth": 1},
+        crossbar_props={"linewidth": 2.5},
+        color_palette=colors,
+        text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
+    )
+    for (bar,) in drawn["crossbars"]:
+        # Its points come out of a set: in another process they would be in another order.
+        bar.set_xdata(np.sort(bar.get_xdata()))
+    for label in drawn["labels"]:
+        label.set_color("0.1")  # the palest colours are not legible as text
+    # The library's own marks, which are hidden above, are of one shape for all methods.
+    for index, (method, rank) in enumerate(result.ranks.items()):
+        axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
+    axis.set_xlabel(f"mean rank by {title(result.metric)}, 1 is best", fontsize=8)
+    axis.xaxis.set_label_position("top")
+    return figure
 
 
 def _caption(results: LadderResults) -> str:
     test = results.friedman
-    return "" if test is None else f"Complete blocks: {test.blocks}; a block is a {test.unit}."
-
-
-def _absent(results: LadderResults) -> str:
-    return "" if results.friedman is None else results.friedman.statement
+    if test is None:
+        return ""
+    return f"{friedman_sentence(test)} Complete blocks: {test.blocks}; a block is a {test.unit}."
 
 
 LADDER_FIGURES.register(
@@ -27,10 +70,9 @@ LADDER_FIGURES.register(
         reading=(
             "Friedman's test over the blocks; bars join methods that Nemenyi's does not tell apart."
         ),
-        draw=_draw,
+        draw=lambda results: draw_critical_difference(results.friedman),
         caption=_caption,
-        absent=_absent,
+        absent=lambda results: results.friedman.statement if results.friedman else "",
         position=100,
-        tables=(),
     )
 )

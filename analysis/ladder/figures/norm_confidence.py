@@ -88,10 +88,6 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
         handles=[_key(style.color(9), "right"), _key(style.color(3), "wrong")],
         loc="outside lower center", ncols=2, frameon=False, fontsize=7,
     )  # fmt: skip
-    figure.suptitle(
-        f"Samples of {SPLIT} after the last epoch; one trial a rung, that of the smallest seeds; "
-        "indicator as the loss uses it", fontsize=7,
-    )  # fmt: skip
     return figure
 
 
@@ -127,12 +123,12 @@ LADDER_FIGURES.register(
         name="norm_confidence",
         title="Feature norm against softmax confidence",
         reading=(
-            "A dot a sample of select after the last epoch, with Pearson's r and Spearman's rho. "
+            "A dot a sample of select after the last epoch, with Pearson's r and Spearman's rho; "
+            "the indicator as the loss uses it. "
             "One trial of each rung, that of the smallest seeds."
         ),
         draw=draw_norm_confidence,
         absent=_absent,
         position=60,
-        tables=("samples",),
     )
 )

@@ -7,12 +7,12 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FOREIGN_MEAN
+from analysis.svg import label_points
 from analysis.text import number_cell, title
 from tune_calib.text import counted
 
@@ -40,7 +40,6 @@ def draw_ood(results: LadderResults) -> Drawing | None:
             _panel(axis, sweep, table, group, metric)
             axis.set_title(group, fontsize=8)
             axis.set_xlabel(title(metric))
-    figure.suptitle(f"largest probability as the score; {mean_over(sweep)}", fontsize=7)
     return figure
 
 
@@ -59,7 +58,7 @@ def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str)
             )  # fmt: skip
             value = number_cell(metric, row["mean"], row["sd"]).text
             told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{title(metric)}: {value}"
-            tell(mark.lines[0], [f"{told}\n{counted(row['n'], 'trial')}"])
+            label_points(mark.lines[0], [f"{told}\n{counted(row['n'], 'trial')}"])
     axis.set_yticks(places, [rung.label for rung in sweep.rungs], fontsize=7)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.grid(axis="y", color="0.9", linewidth=0.6)
@@ -76,7 +75,9 @@ LADDER_FIGURES.register(
             "images reach."
         ),
         draw=draw_ood,
+        caption=lambda results: (
+            f"The score is the largest probability; {mean_over(results.sweep)}."
+        ),
         position=85,
-        tables=(),
     )
 )

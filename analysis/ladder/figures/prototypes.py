@@ -87,12 +87,6 @@ def draw_prototypes(results: LadderResults) -> Drawing | None:
             _map(axis, rungs[index], *known[rungs[index].index])
         else:
             axis.set_axis_off()
-    figure.suptitle(
-        "t-SNE of test logits, a colour and a number a class (distances between groups mean "
-        f"little). Angles between the\nprototypes of two classes, least to largest, and sd; evenly "
-        f"spread {_even(known):.1f}° each. n = 1 trial of each rung, that of the smallest seeds",
-        fontsize=7,
-    )  # fmt: skip
     return figure
 
 
@@ -101,7 +95,9 @@ def _map(axis: Axes, rung: RungRecord, logits: Floats, labels: NDArray[np.int64]
     # On one thread: quick enough for some hundred samples, and the same places everywhere.
     with threadpool_limits(1):
         points = TSNE(perplexity=perplexity, init="pca", random_state=_SEED).fit_transform(logits)
-    axis.scatter(points[:, 0], points[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0)
+    axis.scatter(
+        points[:, 0], points[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0, rasterized=True
+    )
     found = angles(logits, labels)
     told = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
     axis.set_title(f"{rung.label}\n{told}, {len(labels)} samples", fontsize=6.5)
@@ -114,10 +110,13 @@ def _map(axis: Axes, rung: RungRecord, logits: Floats, labels: NDArray[np.int64]
         )  # fmt: skip
 
 
-def _even(known: dict[int, tuple[Floats, NDArray[np.int64]]]) -> float:
-    """Angle between any two of equally spread classes, in degrees."""
+def _caption(results: LadderResults) -> str:
+    known = logits_of(results.sweep)
+    if not known:
+        return ""
     classes = len(np.unique(next(iter(known.values()))[1]))
-    return float(np.degrees(np.arccos(-1 / (classes - 1))))
+    even = np.degrees(np.arccos(-1 / (classes - 1)))
+    return f"Evenly spread classes have {even:.1f}° between any two."
 
 
 LADDER_FIGURES.register(
@@ -125,11 +124,13 @@ LADDER_FIGURES.register(
         name="prototypes",
         title="Classes in the logits",
         reading=(
-            "t-SNE of some hundred test samples, and the angles between the mean logits of the "
-            "classes, less their common mean. One trial of each rung, that of the smallest seeds."
+            "t-SNE of some hundred test samples, a colour and a number a class (distances between "
+            "groups mean little), and the angles between the mean logits of two classes, less "
+            "their common mean: least, largest and sd. One trial of each rung, that of the "
+            "smallest seeds."
         ),
         draw=draw_prototypes,
+        caption=_caption,
         position=90,
-        tables=("logits",),
     )
 )

@@ -11,7 +11,9 @@ from analysis.ladder import samples
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.svg import label_points
 
+_MARKS_A_LINE = 20
 MAX_BANDS = 6  # the bands of more rungs could not be told apart
 DRAWN = ("over", "flipped", "pearson", "spearman")
 
@@ -38,10 +40,6 @@ def draw_samples(results: LadderResults) -> Drawing | None:
         style.whole_ticks(axis.xaxis)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    band = "; band: smallest to largest" if _has_bands(sweep) else ""
-    figure.suptitle(
-        f"mean over the trials of a rung{band}; what is not +1 is under-confident", fontsize=7
-    )
     return figure
 
 
@@ -54,19 +52,18 @@ def _lines(axis: Axes, sweep: Sweep, statistics: pd.DataFrame, quantity: str) ->
             continue
         curve = scale * chosen.groupby("epoch")[quantity].agg(["mean", "min", "max"])
         color, marker = style.color(rung.index), style.marker(rung.index)
-        axis.plot(
+        step = max(1, len(curve) // _MARKS_A_LINE)
+        (line,) = axis.plot(
             curve.index, curve["mean"], color=color, marker=marker, markersize=3,
-            linewidth=1, label=f"{rung.label} ({sweep.ended(rung.index)})",
+            markevery=(0, step), linewidth=1, label=f"{rung.label} ({sweep.ended(rung.index)})",
         )  # fmt: skip
-        if _has_bands(sweep):
+        what = samples.QUANTITIES[quantity].replace("\n", " ")
+        marked = curve["mean"].iloc[::step].items()
+        label_points(line, [f"{rung.label}\nepoch {epoch}\n{what}: {v:.4g}" for epoch, v in marked])
+        if len(sweep.rungs) <= MAX_BANDS:
             axis.fill_between(
                 curve.index, curve["min"], curve["max"], color=color, alpha=0.15, linewidth=0
             )
-
-
-def _has_bands(sweep: Sweep) -> bool:
-    """Whether the bands of all rungs can be told apart."""
-    return len(sweep.rungs) <= MAX_BANDS
 
 
 def _caption(results: LadderResults) -> str:
@@ -78,10 +75,12 @@ LADDER_FIGURES.register(
     Figure(
         name="samples",
         title="Gates of single samples over the epochs",
-        reading="Shares, flips, and the correlation of the indicator with correctness.",
+        reading=(
+            "Shares, flips, and the correlation of the indicator with correctness; what is not +1 "
+            "is under-confident."
+        ),
         draw=draw_samples,
         caption=_caption,
         position=50,
-        tables=("samples",),
     )
 )

@@ -1,7 +1,5 @@
 """The sparsity trajectory: what a rung keeps over the epochs of stage II, and what drives it."""
 
-from typing import Any
-
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,6 +11,7 @@ from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
+from analysis.svg import label_points
 from tune_calib.results.manifests import RungRecord
 
 _MARKS_A_LINE = 6
@@ -47,56 +46,52 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     panels = {
         "q": "share of weights kept q",
         "tau": "largest step τ of q",
-        "train/accuracy": "on the training split",
+        "train/accuracy": "accuracy",
     }
     for axis, (name, text) in zip(axes, panels.items(), strict=True):
         for order, rung in enumerate(rungs):
-            _line(axis, trajectory(sweep, rung.index, name), rung, order, "-")
+            _line(axis, trajectory(sweep, rung.index, name), rung, order, text)
             if name == "train/accuracy":
                 curve = trajectory(sweep, rung.index, "train/confidence")
-                _line(axis, curve, rung, order, "--")
+                _line(axis, curve, rung, order, "confidence")
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
-        axis.set_ylabel(text, fontsize=7.5)
-    sparsity = axes[0].secondary_yaxis("right", functions=(_complement, _complement))
+        axis.set_ylabel("on the training split" if text == "accuracy" else text, fontsize=7.5)
+    sparsity = axes[0].secondary_yaxis("right", functions=(lambda q: 1 - q, lambda q: 1 - q))
     sparsity.set_ylabel("sparsity 1 - q", fontsize=7.5)
     lines = [
         Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
         Line2D([], [], color="0.2", linestyle="--", label="confidence"),
     ]
     axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
-    figure.suptitle("mean over the trials of a rung; band: smallest to largest", fontsize=7)
+    keys = [
+        Line2D(
+            [], [], color=style.color(rung.index), marker=style.marker(rung.index), markersize=3.5,
+            label=f"{rung.label} ({sweep.ended(rung.index)})",
+        )
+        for rung in rungs
+    ]  # fmt: skip
     figure.legend(
-        handles=[_key(sweep, rung) for rung in rungs], loc="outside lower center",
-        ncols=min(2, len(rungs)), frameon=False, fontsize=7.5,
+        handles=keys, loc="outside lower center", ncols=min(2, len(rungs)), frameon=False,
+        fontsize=7.5,
     )  # fmt: skip
     return figure
 
 
-def _complement(share: Any) -> Any:
-    return 1 - share
-
-
-def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, dashes: str) -> None:
-    index, what = rung.index, ", confidence" if dashes == "--" else ""
-    label = f"{rung.label}{what}"
-    color = style.color(index)
+def _line(axis: Axes, curve: pd.DataFrame, rung: RungRecord, order: int, what: str) -> None:
+    color = style.color(rung.index)
     step = max(1, len(curve) // _MARKS_A_LINE)
     # Marks of different rungs are shifted, so that lines that coincide are still told apart.
-    axis.plot(
-        curve.index, curve["mean"], dashes, color=color, linewidth=1.2,
-        marker=style.marker(index), markersize=3.5, markevery=(order * step // 2 % step, step),
-        label=label,
+    start = order * step // 2 % step
+    (line,) = axis.plot(
+        curve.index, curve["mean"], "--" if what == "confidence" else "-", color=color,
+        linewidth=1.2, marker=style.marker(rung.index), markersize=3.5, markevery=(start, step),
     )  # fmt: skip
-    axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
-
-
-def _key(sweep: Sweep, rung: RungRecord) -> Line2D:
-    index = rung.index
-    label = f"{rung.label} ({sweep.ended(index)})"
-    return Line2D(
-        [], [], color=style.color(index), marker=style.marker(index), markersize=3.5, label=label
+    marked = curve["mean"].iloc[start::step]
+    label_points(
+        line, [f"{rung.label}\nepoch {epoch}\n{what}: {mean:.4g}" for epoch, mean in marked.items()]
     )
+    axis.fill_between(curve.index, curve["min"], curve["max"], color=color, alpha=0.2, linewidth=0)
 
 
 def _caption(results: LadderResults) -> str:
@@ -118,6 +113,5 @@ LADDER_FIGURES.register(
         caption=_caption,
         absent="no rung has a keep probability q that moves",
         position=40,
-        tables=("curves",),
     )
 )

@@ -1,8 +1,6 @@
 """ECE against accuracy on test: every trial, and the mean of each rung."""
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -12,17 +10,18 @@ from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.ladder.means import has_spread, mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.pareto import unbeaten
+from analysis.svg import label_points
 from analysis.text import number, number_cell, title
 from analysis.tidy import seeds_of
 from tune_calib.results.manifests import RungRecord
 from tune_calib.text import counted
 
 _METRICS = ("accuracy", "ece")
+_ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
 _KEY_IN = 0.15  # height of a line of the legend
 
 
@@ -77,28 +76,16 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         handles.append(_legend_mark(sweep, rung, rows.empty))
     means = 100 * points.groupby("rung")[["accuracy", "ece"]].mean()
     for chain in chains(sweep):
-        _arrows(axis, means.loc[[index for index in chain if index in means.index]])
+        shown = means.loc[[index for index in chain if index in means.index]]
+        for start, end in pairwise(shown[["accuracy", "ece"]].itertuples(index=False)):
+            axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
     if _is_side_by_side(sweep):
-        _mark_front(axis, unbeaten(means, ["accuracy", "ece"])[::-1])
+        front = unbeaten(means, ["accuracy", "ece"])[::-1]
+        axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look like all there was
     figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
-    figure.suptitle(_reading(sweep), fontsize=7, x=0.02, ha="left")
     return figure
-
-
-def _reading(sweep: Sweep) -> str:
-    """How to read the trade-off; what it does not have is not explained."""
-    text = mean_over(sweep)
-    if has_spread(sweep):
-        text = f"large: {text}; small: single trials"
-    if not _is_side_by_side(sweep):
-        return f"{text}\narrows: from a rung to the next step; open marks: not a step of the ladder"
-    return f"{text}\nfilled mark: the base; dashed: Pareto front of the means"
-
-
-def _mark_front(axis: Axes, front: pd.DataFrame) -> None:
-    axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
 
 
 def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
@@ -107,24 +94,19 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     color, shape = style.color(rung.index), style.marker(rung.index)
     if len(rows) > 1:
         small = axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
-        tell(small, [_told_trial(rung, row) for row in rows.to_dict("records")])
+        texts = []
+        for row in rows.to_dict("records"):
+            values = (f"{title(m)}: {number(m, row[m])}" for m in _METRICS)
+            texts.append("\n".join([rung.label, seeds_of(row), *values]))
+        label_points(small, texts)
     mean = axis.errorbar(
         x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
         markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
     )  # fmt: skip
-    tell(mean.lines[0], [_told_mean(rung, rows)])
-
-
-def _told_trial(rung: RungRecord, row: Mapping[Any, Any]) -> str:
-    values = (f"{title(name)}: {number(name, row[name])}" for name in _METRICS)
-    return "\n".join([rung.label, seeds_of(row), *values])
-
-
-def _told_mean(rung: RungRecord, rows: pd.DataFrame) -> str:
-    cells = (number_cell(m, rows[m].mean(), rows[m].std(ddof=1)).text for m in _METRICS)
-    values = (f"{title(m)}: {cell}" for m, cell in zip(_METRICS, cells, strict=True))
+    cells = {m: number_cell(m, rows[m].mean(), rows[m].std(ddof=1)) for m in _METRICS}
+    values = (f"{title(m)}: {cell.text}" for m, cell in cells.items())
     count = f"mean over {counted(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
-    return "\n".join([rung.label, count, *values])
+    label_points(mean.lines[0], ["\n".join([rung.label, count, *values])])
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
@@ -143,30 +125,23 @@ def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
     )  # fmt: skip
 
 
-def _arrows(axis: Axes, means: pd.DataFrame) -> None:
-    points = zip(means["accuracy"], means["ece"], strict=True)
-    for start, end in pairwise(points):
-        arrow = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
-        axis.annotate("", xy=end, xytext=start, arrowprops=arrow, zorder=1)
-
-
 def _caption(results: LadderResults) -> str:
-    return f"Large marks: {mean_over(results.sweep)}."
+    marks = f"Large marks: {mean_over(results.sweep)}"
+    if has_spread(results.sweep):
+        marks += "; small ones: single trials"
+    if _is_side_by_side(results.sweep):
+        return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
+    return f"{marks}. Arrows lead from a rung to the next step; open marks are no such step."
 
 
 LADDER_FIGURES.register(
     Figure(
         name="tradeoff",
         title="ECE against accuracy on test",
-        reading=(
-            "Small marks are single trials, large ones the means of rungs; low and to the right is "
-            "better. Arrows join the steps of a ladder; of methods side by side the dashed line "
-            "joins those that no other beats in both."
-        ),
+        reading="Low and to the right is better.",
         draw=draw_tradeoff,
         caption=_caption,
         absent="no trial that is done has accuracy and ECE on test",
         position=10,
-        tables=(),
     )
 )

@@ -62,7 +62,6 @@
   const sizes = new ResizeObserver((entries) => entries.forEach((entry) => cue(entry.target)));
   for (const edges of document.querySelectorAll(".edges")) {
     edges.firstElementChild.addEventListener("scroll", () => cue(edges), { passive: true });
-    edges.addEventListener("cue", () => cue(edges));
     sizes.observe(edges);
     cue(edges);
   }

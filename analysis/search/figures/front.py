@@ -2,16 +2,15 @@
 
 import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.pareto import unbeaten
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import groups, guard_of, mean_of, told
+from analysis.search.marks import caption, describe_rows, groups
+from analysis.svg import label_points
 from analysis.text import title
 from tune_calib.spec.metrics import METRICS
 
@@ -48,7 +47,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
     )  # fmt: skip
     for rows, label, look in groups(search, table):
         (marks,) = axis.plot(scales[0] * rows[along], scales[1] * rows[up], label=label, **look)
-        tell(marks, told(search, rows))
+        label_points(marks, describe_rows(search, rows))
     baseline = search.outcome.baseline
     if {up, along} <= baseline.keys():
         axis.plot(
@@ -59,19 +58,14 @@ def draw_front(search: SearchResults) -> Drawing | None:
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
     axis.set(xlabel=f"select {title(along)}", ylabel=f"select {title(up)}")
-    cut = _cut(axis, search, table[along]) if along == "accuracy" else ""
-    axis.set_title(f"{mean_of(search)}{cut}\n{guard_of(search)}", fontsize=7)
+    if along == "accuracy":
+        # What lost much accuracy would leave the rest on one line.
+        least = search.outcome.baseline["accuracy"] - search.guard - _SHOWN_BEYOND
+        if left_out := int((table[along] < least).sum()):
+            axis.set_xlim(left=100 * least)
+            axis.set_title(f"{left_out} left of the axis", fontsize=7, loc="left")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
     return figure
-
-
-def _cut(axis: Axes, search: SearchResults, accuracy: "pd.Series[float]") -> str:
-    """Leave out what lost so much accuracy that the rest would stand on one line; says so."""
-    least = search.outcome.baseline["accuracy"] - search.guard - _SHOWN_BEYOND
-    left_out = int((accuracy < least).sum())
-    if left_out:
-        axis.set_xlim(left=100 * least)
-    return f", {left_out} left of the axis" if left_out else ""
 
 
 SEARCH_FIGURES.register(
@@ -80,7 +74,7 @@ SEARCH_FIGURES.register(
         title="What no other suggestion beats in both metrics",
         reading=("The guard counts accuracy lost against the baseline of the same network."),
         draw=draw_front,
-        caption=SearchResults.note,
+        caption=caption,
         absent="no suggestion is done",
         position=60,
     )

@@ -24,10 +24,6 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     grid = heat_map(table, *pair, bins=6)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
     draw_heat_map(axis, grid, search.metrics[0], search.defaults)
-    axis.set_title(
-        f"mean of the suggestions in a cell; {search.ended()}; framed: the method's defaults",
-        fontsize=7,
-    )  # fmt: skip
     return figure
 
 
@@ -46,7 +42,9 @@ SEARCH_FIGURES.register(
     Figure(
         name="heat_map",
         title="The metric over the two most important settings",
-        reading="Empty: not tried.",
+        reading=(
+            "Mean of the suggestions in a cell; empty: not tried; framed: the method's defaults."
+        ),
         draw=draw_pair,
         caption=SearchResults.note,
         absent="no two settings have two values each among the suggestions that are done",

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.interactive.told import tell
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import CHOSEN, groups, guard_of, mean_of, told
+from analysis.search.marks import CHOSEN, caption, describe_rows, groups
+from analysis.svg import label_points
 from analysis.text import number, title
 from tune_calib.spec.metrics import METRICS
 
@@ -44,7 +44,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
               label="best so far within the guard")  # fmt: skip
     for rows, label, look in groups(search, table):
         (marks,) = axis.plot(rows["number"], scale * rows["mean"], label=label, **look)
-        tell(marks, told(search, rows))
+        label_points(marks, describe_rows(search, rows))
     _failures(axis, table)
     if is_wide(table["mean"]):
         axis.set_yscale("log")
@@ -52,7 +52,6 @@ def draw_history(search: SearchResults) -> Drawing | None:
     style.whole_ticks(axis.xaxis)
     axis.set(xlabel="number of the suggestion", ylabel=f"select {title(metric)}")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
-    axis.set_title(f"{mean_of(search)}; {guard_of(search)}", fontsize=7)
     return figure
 
 
@@ -79,7 +78,7 @@ SEARCH_FIGURES.register(
             "guard so far. Marks at the upper edge have no value."
         ),
         draw=draw_history,
-        caption=SearchResults.note,
+        caption=caption,
         absent="no suggestion is done",
         position=10,
     )

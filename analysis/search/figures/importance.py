@@ -35,22 +35,24 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     axis.set(xlabel="importance (%)", xlim=(0, 1.1 * shares.max().max()))
     if len(shares.columns) > 1:
         axis.legend(frameon=False, fontsize=7)
-    axis.set_title(f"PED-ANOVA: best {told.top} against all {told.done} done", fontsize=7)
     return figure
 
 
-def _absent(search: SearchResults) -> str:
-    return search.outcome.importance.statement
+def _caption(search: SearchResults) -> str:
+    importance = search.outcome.importance
+    if not importance.shares:
+        return search.note()
+    return f"Compared are the best {importance.top} with all {importance.done} that are done."
 
 
 SEARCH_FIGURES.register(
     Figure(
         name="importance",
         title="Importance of the settings",
-        reading=("How far the best suggestions are spread otherwise than all (PED-ANOVA)."),
+        reading="How far the best suggestions are spread otherwise than all (PED-ANOVA).",
         draw=draw_importance,
-        caption=SearchResults.note,
-        absent=_absent,
+        caption=_caption,
+        absent=lambda search: search.outcome.importance.statement,
         position=30,
     )
 )

@@ -15,7 +15,7 @@ from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import CHOSEN, mean_of
+from analysis.search.marks import CHOSEN, caption
 from analysis.search.sensitivity import is_numeric
 from analysis.text import title
 from tune_calib.spec.metrics import METRICS
@@ -76,20 +76,15 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
     shown.set_array(values.to_numpy())
     axis.add_collection(shown)
-    _mark(axis, lines, rows["number"] == search.chosen, CHOSEN)
+    is_chosen = rows["number"] == search.chosen
+    chosen = [line for line, is_marked in zip(lines, is_chosen, strict=True) if is_marked]
+    axis.add_collection(LineCollection(chosen, colors=[CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
     bar.set_label(f"select {title(metric)}")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
-    chosen = "" if search.chosen is None else "; thick: the choice"
-    axis.set_title(f"{mean_of(search)}{chosen}", fontsize=7)
     return figure
-
-
-def _mark(axis: Axes, lines: list[Any], chosen: "pd.Series[bool]", color: Any) -> None:
-    marked = [line for line, is_chosen in zip(lines, chosen, strict=True) if is_chosen]
-    axis.add_collection(LineCollection(marked, colors=[color], linewidths=2.2))
 
 
 def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
@@ -133,11 +128,11 @@ SEARCH_FIGURES.register(
         name="parallel",
         title="Parallel coordinates",
         reading=(
-            "A line a suggestion, lighter is better; settings from the most important one on the "
-            "left."
+            "A line a suggestion, lighter is better, thick: the choice; settings from the most "
+            "important one on the left."
         ),
         draw=draw_parallel,
-        caption=SearchResults.note,
+        caption=caption,
         absent="no two settings have two values each among the suggestions that are done",
         position=50,
     )

@@ -10,7 +10,7 @@ from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import draw_tried
 from analysis.search.load import SearchResults
-from analysis.search.marks import told
+from analysis.search.marks import describe_rows
 
 
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
@@ -39,7 +39,7 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
             is_log,
             search.chosen,
             sorted(published, key=str),
-            partial(told, search),
+            partial(describe_rows, search),
         )
     for axis in axes[:, 1:].flat:
         axis.set_ylabel("")
@@ -49,7 +49,6 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
         handles=_keys(search), loc="outside lower center", ncols=min(2, across), frameon=False,
         fontsize=7,
     )  # fmt: skip
-    figure.suptitle(f"{search.ended()} suggestions", fontsize=7)
     return figure
 
 

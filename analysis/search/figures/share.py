@@ -21,7 +21,7 @@ def draw_shares(search: SearchResults) -> Drawing | None:
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))
     draw_share(axis, table, search.metrics[0])
     axis.set(ylabel="suggestions (%)")
-    axis.set_title(f"{search.ended()} suggestions", fontsize=7)
+    axis.set_title("")  # its caption says how many there are
     return figure
 
 

@@ -55,7 +55,7 @@ def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
 def captions(out):
     results = LadderResults(load(out), "t")
     figures = (LADDER_FIGURES[name] for name in LADDER_FIGURES)
-    return {figure.name: (figure.title, figure.told(results)) for figure in figures}
+    return {figure.name: (figure.title, figure.full_caption(results)) for figure in figures}
 
 
 @each("lost", [(), ("1-0",), ("1-0", "2-0", "2-1"), ("1-1", "2-1", "3-1", "0-1")])
@@ -75,7 +75,7 @@ def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     of_q = len(sweep.of_rung(2))  # the only rung whose curves move
     assert not of_q or f"n = {of_q} trial" in told["sparsity"][1]
     has_spread = [name for name, (_, text) in told.items() if "mean ± sd" in text.lower()]
-    assert has_spread == (["reliability", "tradeoff"] if numbers[-1] > 1 else [])
+    assert has_spread == (["ood", "reliability", "tradeoff"] if numbers[-1] > 1 else [])
     assert ("± sd" in mean_over(sweep)) == (numbers[-1] > 1)
     for name in ("prototypes", "norm_confidence"):
         assert told[name][1].endswith("One trial of each rung, that of the smallest seeds.")

@@ -6,6 +6,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from analysis.figure import LADDER_FIGURES
 from analysis.ladder.cost import costs
 from analysis.ladder.figures import _panels
 from analysis.ladder.figures._panels import pooled_bins
@@ -117,15 +118,16 @@ def test_the_front_holds_what_no_other_beats():
 def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
     fake_results.write(tmp_path / "steps")
     fake_results.write(tmp_path / "methods", kinds=("base", "variant", "variant", "variant"))
-    steps = draw_tradeoff(results(tmp_path / "steps"))
-    methods = draw_tradeoff(results(tmp_path / "methods"))
+    tradeoff = LADDER_FIGURES["tradeoff"]
+    steps, methods = results(tmp_path / "steps"), results(tmp_path / "methods")
+    assert "Pareto" in tradeoff.full_caption(methods)
+    assert "Arrows" in tradeoff.full_caption(steps)
+    steps, methods = draw_tradeoff(steps), draw_tradeoff(methods)
     dashed = [line for line in methods.axes[0].lines if line.get_linestyle() == "--"]
     assert len(dashed) == 1
     # Invented: each rung loses a point of accuracy and two of ECE, so all are on the front.
     assert list(dashed[0].get_ydata()) == pytest.approx([5, 7, 9, 11])
     assert not [line for line in steps.axes[0].lines if line.get_linestyle() == "--"]
-    assert "Pareto" in methods.get_suptitle()
-    assert "Pareto" not in steps.get_suptitle()
 
 
 def test_sparsity_is_what_is_not_kept(out):
@@ -243,8 +245,9 @@ def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
         assert set(table["kind"]) == set(kinds)
         drawn = draw_corruption(LadderResults(sweep))
         assert len(drawn.axes) == shown
-        told = drawn.get_suptitle()
-        assert "generated corruptions; n = 3 trials of each rung" in told
+        told = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
+        assert "generated corruptions" in told
+        assert "; n = 3 trials of each rung" in told
         assert ("over 14 kinds" in told) is (shown == 2)
 
 

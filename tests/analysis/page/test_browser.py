@@ -94,10 +94,18 @@ def test_opening_fetches_nothing_and_complains_of_nothing(opened, page_url):
 
 
 def test_every_figure_is_drawn(opened):
-    images = opened.find_elements("css selector", "figure img")
-    assert images
-    script = "return arguments[0].complete && arguments[0].naturalWidth"
-    assert all(opened.execute_script(script, image) > 0 for image in images)
+    pictures = opened.find_elements("css selector", "figure svg")
+    assert pictures
+    script = """
+        const uses = [...arguments[0].querySelectorAll("use")];
+        const shapes = uses.map((use) => document.querySelector(use.getAttribute("href")));
+        return shapes.every((shape) => arguments[0].contains(shape))
+            && uses.filter((use) => use.getBBox().height > 0).length > 10;
+    """
+    for picture in pictures:
+        assert picture.rect["width"] > 100
+        assert picture.rect["height"] > 100
+        assert opened.execute_script(script, picture)
 
 
 def test_a_head_sorts_up_then_down_then_as_it_was(opened):
@@ -232,17 +240,6 @@ def see(driver, width, scheme):
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
 
 
-def shown_figure(driver, name):
-    """An interactive figure, once it is on the screen and drawn."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    figure = one(driver, f"#{name}")
-    driver.execute_script("arguments[0].scrollIntoView()", figure)
-    wait = WebDriverWait(driver, 60)
-    wait.until(lambda _: figure.get_attribute("data-drawn") is not None)
-    return figure
-
-
 @pytest.fixture(params=[(400, "light"), (400, "dark"), (1400, "light"), (1400, "dark")], ids=str)
 def seen(request, opened):
     see(opened, *request.param)
@@ -250,33 +247,27 @@ def seen(request, opened):
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_a_point_tells_what_it_is_when_it_is_pointed_at(seen):
+def test_a_point_tells_what_it_is_and_is_marked_when_it_is_pointed_at(seen):
     from selenium.webdriver.common.action_chains import ActionChains
-    from selenium.webdriver.support.ui import WebDriverWait
 
     driver, *_ = seen
-    figure = shown_figure(driver, "tradeoff")
-    assert not figure.find_element("css selector", "img").is_displayed()
-    # The last marks are means, drawn over the single trials.
-    mark = figure.find_elements("css selector", ".scatterlayer .trace .points path")[-1]
-    ActionChains(driver).move_to_element(mark).perform()
-    told = WebDriverWait(driver, 20).until(
-        lambda _: figure.find_elements("css selector", ".hoverlayer .hovertext")
-    )
-    text = told[0].get_attribute("textContent")
-    assert "mean over 5 trials" in text  # one of six is missing
+    for point in driver.find_elements("css selector", "#tradeoff .points rect"):
+        text = point.find_element("css selector", "title").get_attribute("textContent")
+        if "mean over 5 trials" in text:  # one of six is missing
+            break
     assert "ECE (%)" in text
+    look = "return getComputedStyle(arguments[0]).stroke"
+    before = driver.execute_script(look, point)
+    ActionChains(driver).move_to_element(point).perform()
+    assert driver.execute_script(look, point) != before
+    # What the mouse is over is the point, or a smaller one that lies on it.
+    under = driver.execute_script("return document.querySelector('.points rect:hover title')")
+    assert under is not None
     assert driver.get_log("browser") == []
 
 
-def test_legends_lie_on_the_screen_and_pages_do_not_scroll_sideways(seen):
-    driver, width, _ = seen
-    for name in ("tradeoff", "reliability"):
-        entries = shown_figure(driver, name).find_elements("css selector", ".legend li")
-        assert len(entries) == 4
-        for entry in entries:
-            assert entry.is_displayed()
-            assert entry.rect["x"] + entry.rect["width"] <= width
+def test_pages_do_not_scroll_sideways(seen):
+    driver, *_ = seen
     script = "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
     inner, outer = driver.execute_script(script)
     assert outer <= inner
@@ -319,17 +310,14 @@ def test_texts_stand_out_from_what_they_stand_on(seen):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_print_has_the_pictures_on_white(opened, scheme):
     see(opened, 1400, scheme)
-    figure = shown_figure(opened, "tradeoff")
     wanted = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": scheme}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
     found = opened.execute_script(
-        "const [image, plot] = ['img', '.plot'].map((s) => arguments[0].querySelector(s));"
-        " return [getComputedStyle(image).display, getComputedStyle(image).filter,"
-        " getComputedStyle(plot).display, getComputedStyle(document.body).backgroundColor]",
-        figure,
+        "const look = getComputedStyle(document.querySelector('#tradeoff svg'));"
+        " return [look.display, look.filter, getComputedStyle(document.body).backgroundColor]"
     )
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
-    assert found == ["block", "none", "none", "rgb(255, 255, 255)"]
+    assert found == ["block", "none", "rgb(255, 255, 255)"]
 
 
 def test_the_page_over_a_sweep_file_leads_to_that_of_each_entry(driver, tmp_path):

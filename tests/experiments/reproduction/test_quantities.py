@@ -97,7 +97,8 @@ def test_the_page_says_over_what_and_embeds_the_figures_that_were_drawn(out):
     figures = out / "figures"
     figures.mkdir()
     for kind in ("svg", "png", "pdf"):
-        (figures / f"sparsity.{kind}").write_text('<svg width="100pt"/>')
+        svg = '<svg xmlns="http://www.w3.org/2000/svg" width="100pt"/>'
+        (figures / f"sparsity.{kind}").write_text(svg)
     write_reproduction(TABLE, out.parent, {"a": "ladder"}, "tune-calib reproduce x")
     page = (out.parent / PAGE).read_text()
     assert LADDER_FIGURES["sparsity"].title in page

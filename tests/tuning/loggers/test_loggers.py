@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 
@@ -14,7 +15,7 @@ from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.names import SLOTS
 from tune_calib.tuning.loggers.base import name_of, settings_of
-from tune_calib.tuning.loggers.follow import followed, report_network
+from tune_calib.tuning.loggers.follow import followed, report_network, report_rows
 from tune_calib.tuning.loggers.known import LOGGERS, loggers, wanted
 from tune_calib.tuning.loggers.report import send_figures
 from tune_calib.tuning.ray.plan import make_plan
@@ -86,6 +87,20 @@ def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path
         assert str(run.settings["network.method"]) == "ce"
         assert float(run.settings["network.epochs"]) == told["network.epochs"] == 2
         assert ("head.gamma" in run.settings) == ("head.gamma" in told)
+
+
+def test_rows_are_sent_as_their_trial_ends(tmp_path):
+    out = tmp_path / "runs" / "it"
+    trial = plan_of().populations[0].trials[0]
+    sent = out / "logs" / "tensorboard.json"
+    with wanted(["tensorboard"]), followed(out, "question"):
+        write_results(out, "heads-a", {"trials": [row_of(trial)], "curves": [], "bins": []})
+        report_rows("heads-a")
+        deadline = time.monotonic() + 60
+        while not sent.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert set(json.loads(sent.read_text())) == {trial.spec.hash}
 
 
 def clean(label, logger):

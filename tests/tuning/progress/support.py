@@ -17,7 +17,7 @@ def at_work(running: int = 2, is_search: bool = False) -> Work:
         work.start(name, name, "networks", 1)
     work.hear(dict.fromkeys(NAMES, Activity("epoch", 7, 60, METRICS)))
     if is_search:
-        work.notes = ["so far: best ECE 1.20 % (trial 17)", "baseline: Accuracy 91.00 %"]
+        work.show_search({}, ["so far: best ECE 1.20 % (trial 17)", "baseline: Accuracy 91.00 %"])
     return work
 
 

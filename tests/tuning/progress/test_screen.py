@@ -19,7 +19,8 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.progress import Activity, activity
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
-from tune_calib.tuning.progress import file, screen, shown
+from tune_calib.tuning.progress import screen, shown
+from tune_calib.tuning.progress.progress import read_progress
 from tune_calib.tuning.progress.screen import at_work, working
 from tune_calib.tuning.progress.watch import is_dead
 
@@ -112,9 +113,9 @@ def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tm
     with screen.screen("evaluate"), at_work(tmp_path):
         (tmp_path / "evaluation").mkdir()
         with at_work(tmp_path / "evaluation"), screen.screen("another"):
-            assert file.read(tmp_path / "evaluation").title == "evaluate"
-        assert file.read(tmp_path / "evaluation") is None
-        assert file.read(tmp_path).title == "evaluate"
+            assert read_progress(tmp_path / "evaluation").title == "evaluate"
+        assert read_progress(tmp_path / "evaluation") is None
+        assert read_progress(tmp_path).title == "evaluate"
         screen.show_entry("a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
     assert working() is None
@@ -128,12 +129,12 @@ def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_pat
 
 def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
     said = progress(notes=["so far: none"])
-    file.write(tmp_path, said)
-    assert file.read(tmp_path) == said
+    said.write(tmp_path)
+    assert read_progress(tmp_path) == said
     for content in ("", "{}", "[1", '{"host": 1}'):
         (tmp_path / PROGRESS).write_text(content)
         with pytest.raises(DamagedFileError, match=PROGRESS):
-            file.read(tmp_path)
+            read_progress(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -178,20 +179,20 @@ def test_a_killed_driver_leaves_its_last_word_and_no_obstacle(tmp_path):
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     driver.stdout.close()
-    last = file.read(tmp_path)
-    file.write(tmp_path, progress(**{**vars(last), "written": last.written - 60}))
+    last = read_progress(tmp_path)
+    progress(**{**vars(last), "written": last.written - 60}).write(tmp_path)
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 1
     assert f"its driver (process {driver.pid}" in ended.stdout
     assert "again or go on: " in ended.stdout
     (tmp_path / "new").mkdir()
-    file.write(tmp_path / "new", last)
+    last.write(tmp_path / "new")
     refuse_foreign(tmp_path / "new")
 
 
 def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
     fake_results.write(tmp_path)
-    file.write(tmp_path, progress(host="another"))
+    progress(host="another").write(tmp_path)
     monkeypatch.setattr(
         "tune_calib.tuning.progress.watch.time.sleep", lambda _: (tmp_path / PROGRESS).unlink()
     )

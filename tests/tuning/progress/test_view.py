@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from tests.tuning.progress.support import NAMES, at_work, progress
+from tune_calib.progress import Activity
 from tune_calib.tuning.progress.view import View, clock, line, summary
 
 
@@ -37,7 +38,8 @@ def test_what_does_not_fit_is_counted():
 
 
 def test_before_anything_runs_it_says_what_the_driver_does():
-    idle = progress(running=[], total=0, doing="drawing figures", at=3, of=12, entry="a, 2 of 7")
+    drawing = Activity("drawing figures", 3, 12)
+    idle = progress(running={}, total=0, activity=drawing, entry="a, 2 of 7")
     title, now = drawn(idle)
     assert title == "ablate mac_cal · a, 2 of 7"
     assert now.endswith("drawing figures 3/12")
@@ -45,7 +47,9 @@ def test_before_anything_runs_it_says_what_the_driver_does():
 
 
 def test_a_line_says_the_same():
-    said = line(progress(seconds=187.0, ended={"done": 11, "diverged": 1}, left_s=260.0))
+    said = line(
+        progress(began=1000.0, written=1187.0, ended={"done": 11, "diverged": 1}, left_s=260.0)
+    )
     assert said.startswith(
         "3:07 networks and heads: networks 0 of 5, heads 0 of 25, 2 running; 12 of 30 trials ended "
         f"(1 diverged, 11 done); at least 4 min left; running {NAMES[0]}, epoch 7/60, Accuracy"

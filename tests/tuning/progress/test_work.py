@@ -12,7 +12,7 @@ from tune_calib.tuning.progress.work import TRIALS, Work
 def clock(monkeypatch):
     """Seconds that a test sets."""
     now = [0.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
     return now
 
 
@@ -53,7 +53,10 @@ def test_time_left_is_what_was_timed_of_each_kind_over_what_runs_side_by_side(cl
     work.end("c", {"done": 4, "diverged": 1})
     record = work.record()
     assert record.ended == {"done": 6, "diverged": 1}
-    assert record.kinds == {"networks": [2, 2], "heads": [5, 10]}
+    assert {name: (kind.ended, kind.total) for name, kind in record.kinds.items()} == {
+        "networks": (2, 2),
+        "heads": (5, 10),
+    }
 
 
 def test_the_bar_of_a_search_counts_suggestions_and_not_its_trials():
@@ -61,7 +64,7 @@ def test_the_bar_of_a_search_counts_suggestions_and_not_its_trials():
     work.end(work.running[0], {"done": 1})
     assert work.record().ended == {}
     work.begin("", 0, "", {})
-    assert (work.record().running, work.record().notes) == ([], [])
+    assert (work.record().running, work.record().notes) == ({}, [])
 
 
 def test_a_word_of_a_trial_that_has_ended_is_nothing():
@@ -70,4 +73,4 @@ def test_a_word_of_a_trial_that_has_ended_is_nothing():
     work.end(name, {"done": 1})
     work.hear({name: Activity("epoch", 8, 60)})
     work.end(name, {})
-    assert work.record().running == []
+    assert work.record().running == {}

@@ -152,7 +152,8 @@ def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
 
     def note(work, told):
         hear(work, told)
-        seen.extend((row.told, row.doing) for row in work.record().running if row.at)
+        running = work.record().running.values()
+        seen.extend((row.told, row.activity.doing) for row in running if row.activity.at)
         heard.set()
 
     step = Worker.step

@@ -2,11 +2,13 @@
 
 import random
 
+import optuna
 import pytest
+from optuna.trial import TrialState, create_trial
 
 from tests.support import each
 from tests.tuning.search.support import study_in
-from tune_calib.tuning.search import recent_tpe
+from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.objective import Objective, Standing
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
@@ -19,9 +21,9 @@ METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
     params=[pytest.param(300, marks=pytest.mark.slow, id="all"), pytest.param(9, id="window")]
 )
 def read(request, monkeypatch):
-    """How many trials TPE reads: all, or the last 9 and the best 3."""
-    monkeypatch.setattr(recent_tpe, "LAST", request.param)
-    monkeypatch.setattr(recent_tpe, "BEST", 3 if request.param < COUNT else recent_tpe.BEST)
+    """How many ended trials TPE reads: all, or the last 9 and the best 3."""
+    monkeypatch.setattr(study_module, "LAST", request.param)
+    monkeypatch.setattr(study_module, "BEST", 3)
 
 
 def standing_of(number, point, metrics) -> Standing:
@@ -114,3 +116,21 @@ def test_suggestions_in_the_making_keep_others_away(tmp_path):
     points = asked(tmp_path, objective, "tpe", 16, "together", count=64)
     rates = [point["head.lr"] for point in points[48:]]
     assert len(set(rates)) == len(rates)
+
+
+@each("direction", ["minimize", "maximize"])
+def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
+    study = optuna.create_study(direction=direction)
+    chance = random.Random(0)
+    for number in range(500):
+        study.add_trial(
+            create_trial(
+                value=chance.random(), constraints={"accuracy": -1.0 if number % 3 else 1.0}
+            )
+        )
+    study.add_trial(create_trial(state=TrialState.RUNNING))
+    found = [trial.number for trial in study_module._recent(study.trials, study.direction)]
+    sign = 1 if direction == "minimize" else -1
+    feasible = [trial for trial in study.trials[:200] if trial.number % 3]
+    best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]
+    assert found == [*sorted(trial.number for trial in best), *range(200, 501)]

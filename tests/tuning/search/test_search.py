@@ -20,6 +20,7 @@ from tune_calib.text import command_line, mask_url, without_password
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.ledger import Ledger, MismatchError
@@ -115,6 +116,22 @@ def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
         (out / JOURNAL).write_bytes(journal[:cut])
         (out / f"{JOURNAL}.lock").symlink_to(out / JOURNAL)
         assert asked_and_told(study_in(out), 18) == whole, cut
+
+
+@pytest.mark.parametrize("left", ["running", "waiting"])
+def test_what_an_earlier_version_left_half_made_is_finished(left, tmp_path):
+    whole = asked_and_told(study_in(tmp_path), 8)
+    before = study_in(tmp_path)
+    if left == "running":
+        distribution = before._space.settings["head.lr"].distribution
+        study_module._suggest(before._study.ask(), "head.lr", distribution)
+    else:
+        before._study.enqueue_trial(whole[0])
+    found = study_in(tmp_path).suggestions(range(8, 10))
+    assert [each.number for each in found] == [8, 9]
+    assert all(before._space.is_whole(each.point) for each in found)
+    assert (found[0].point == whole[0]) == (left == "waiting")
+    assert study_in(tmp_path).states() == ["done"] * 5 + ["running"] * 5
 
 
 def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):

@@ -1,4 +1,4 @@
-"""Loggers follow a folder of results while trials run, on a thread of their own.
+"""Loggers are sent the rows of a folder as its trials end, on a thread of their own.
 
 The truth is on disk: what a result row says is sent, whoever wrote it, and what was sent already
 is not sent again. Epochs of networks in training come from what carries them out, so that their
@@ -11,13 +11,13 @@ import json
 import math
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, RemotePlace, files
+from tune_calib.paths import Place, files
 from tune_calib.progress import activity
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
@@ -25,10 +25,6 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.loggers.base import Group, Logger, Run, Values, name_of, settings_of
 from tune_calib.tuning.loggers.known import loggers, names_for
 from tune_calib.tuning.loggers.sent import Sent
-
-POLL_S = 2.0
-REMOTE_POLL_S = 30.0
-"""Seconds between two looks: an object store asks a price."""
 
 _following: list["Follower"] = []
 
@@ -69,33 +65,8 @@ class _Target:
         self.sent.add(run.key, row["status"])
 
 
-@dataclass(frozen=True)
-class _Report:
-    """What a network in training reports: an epoch, or how it ended.
-
-    Attributes:
-        run: its run.
-        epoch: 1-based.
-        values: of the epoch by name.
-        status: how it ended; empty while it trains.
-        has_row: whether a row will tell the end of the run.
-    """
-
-    run: Run
-    epoch: int
-    values: Values
-    status: str
-    has_row: bool
-
-    def send(self, target: _Target) -> None:
-        if not self.status:
-            target.epoch(self.run, self.epoch, self.values)
-        elif not self.has_row:
-            target.end_network(self.run, self.epoch, self.status)
-
-
 class Follower:
-    """Sends the rows of a folder to some loggers as they appear.
+    """Sends the rows of a folder to some loggers; no trial waits for it.
 
     Args:
         names: of the loggers.
@@ -109,74 +80,69 @@ class Follower:
         self._out = group.out
         self._targets = [_Target(name, kind, group) for name, kind in loggers(names).items()]
         self._read: set[str] = set()
-        self._reports: queue.SimpleQueue[_Report] = queue.SimpleQueue()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="loggers", daemon=True)
-
-    def start(self) -> None:
-        """Begin to follow."""
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="loggers", daemon=True)
         self._thread.start()
 
-    def report(self, report: "_Report") -> None:
-        """Queue what a network in training reports."""
-        self._reports.put(report)
+    def send_rows(self, name: str | None = None) -> None:
+        """Send the rows of a file; of all files that were not sent yet unless one is named."""
+        self._queue.put(lambda: self._send_files(name))
 
-    def finish(self) -> None:
+    def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
+        """Send an epoch of a network in training."""
+        self._queue.put(lambda: self._each(lambda target: target.epoch(run, epoch, values)))
+
+    def end_network(self, run: Run, epoch: int, status: str) -> None:
+        """Send the end of a network that no row tells."""
+        self._queue.put(lambda: self._each(lambda target: target.end_network(run, epoch, status)))
+
+    def close(self) -> None:
         """Send what is left, and close the loggers."""
-        self._over.set()
+        self.send_rows()
+        self._queue.put(None)
         if self._targets and self._thread.is_alive():
             activity(f"sending to {', '.join(target.name for target in self._targets)}")
         self._thread.join()
 
-    def _follow(self) -> None:
-        every_s = REMOTE_POLL_S if isinstance(self._out, RemotePlace) else POLL_S
-        while True:
-            is_over = self._over.wait(every_s)
-            self._send_reports()
-            self._send_rows()
-            if is_over:
-                break
-        for target in list(self._targets):
-            with self._told(target):
-                target.logger.close()
+    def _run(self) -> None:
+        while (send := self._queue.get()) is not None:
+            send()
+        self._each(lambda target: target.logger.close())
 
-    def _send_reports(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                report = self._reports.get_nowait()
-                for target in list(self._targets):
-                    with self._told(target):
-                        report.send(target)
-
-    def _send_rows(self) -> None:
-        names = [path.name.removesuffix(".parquet") for path in _trial_files(self._out)]
-        for name in names:
-            if name in self._read or not self._targets:
+    def _send_files(self, name: str | None) -> None:
+        found = files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
+        for each in [path.name.removesuffix(".parquet") for path, _ in found]:
+            if each in self._read:
                 continue
             try:
-                trials = read_table(self._out, "trials", name).to_pylist()
-                curves = _curves(self._out, name)
+                trials = read_table(self._out, "trials", each).to_pylist()
+                curves = _curves(self._out, each)
             except (UserError, OSError):
-                continue  # whoever needs the file tells of it; it is tried again
-            self._read.add(name)
+                continue  # whoever needs the file tells of it
+            self._read.add(each)
             for row in trials:
-                for target in list(self._targets):
-                    with self._told(target):
-                        target.end(_run_of(row), row, curves.get(row["spec_hash"], {}))
+                end = partial(_Target.end, run=_run_of(row), row=row)
+                self._each(partial(end, curves=curves.get(row["spec_hash"], {})))
 
-    @contextlib.contextmanager
-    def _told(self, target: _Target) -> Iterator[None]:
-        """Give up a logger that fails: the results are what counts."""
-        try:
-            yield
-        except Exception as error:
-            self._targets.remove(target)
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            echo(
-                f"{target.name} takes no more ({reason}); the results are whole, and the same "
-                "command again sends it what is missing",
-                err=True,
-            )
+    def _each(self, send: Callable[[_Target], None]) -> None:
+        """Send to every logger, and give up one that fails: the results are what counts."""
+        for target in list(self._targets):
+            try:
+                send(target)
+            except Exception as error:
+                self._targets.remove(target)
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                echo(
+                    f"{target.name} takes no more ({reason}); the results are whole, and the same "
+                    "command again sends it what is missing",
+                    err=True,
+                )
+
+
+def report_rows(name: str) -> None:
+    """Tell the loggers that a result file is written."""
+    for follower in _following:
+        follower.send_rows(name)
 
 
 def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
@@ -193,11 +159,12 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         for name, value in result.items()
         if "/" in name and isinstance(value, int | float) and math.isfinite(value)
     }
-    status = result.get("status", "")
     run, has_row = _run_of_network(work)
-    report = _Report(run, result["epoch"], values, status, has_row)
     for follower in _following:
-        follower.report(report)
+        if not result.get("status"):
+            follower.send_epoch(run, result["epoch"], values)
+        elif not has_row:
+            follower.end_network(run, result["epoch"], result["status"])
 
 
 @contextlib.contextmanager
@@ -219,16 +186,12 @@ def followed(out: Place, sweep: str) -> Iterator[None]:
         return
     follower = Follower(names, Group.of(out, sweep))
     _following.append(follower)
-    follower.start()
+    follower.send_rows()
     try:
         yield
     finally:
         _following.remove(follower)
-        follower.finish()
-
-
-def _trial_files(out: Place) -> list[Place]:
-    return [path for path, _ in files(out / "trials", "*.parquet")]
+        follower.close()
 
 
 def _curves(out: Place, name: str) -> dict[str, dict[int, dict[str, float]]]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from tune_calib.errors import UserError
 from tune_calib.progress import Activity, listening
 from tune_calib.spec.names import PROGRESS
-from tune_calib.tuning.progress import file
 from tune_calib.tuning.progress.shown import shown_here
 from tune_calib.tuning.progress.work import Work
 
@@ -54,7 +53,7 @@ class Screen:
         return self._shown.hidden()
 
     def _hear(self, activity: Activity) -> None:
-        self.work.activity = activity
+        self.work.show(activity)
         if activity.at_once:
             self._draw(at_once=True)
 
@@ -76,7 +75,7 @@ class Screen:
                 return
             # Nothing is lost with it: on a full disk the trials themselves tell.
             with contextlib.suppress(UserError):
-                file.write(folder, self.work.record(every_s))
+                self.work.record(every_s).write(folder)
 
         try:
             with _repeated(write, every_s):
@@ -158,7 +157,7 @@ def at_work(folder: "Place") -> Iterator[None]:
 def show_entry(entry: str) -> None:
     """Show which entry of a sweep file is carried out."""
     if (work := working()) is not None:
-        work.entry = entry
+        work.show_entry(entry)
 
 
 def working() -> Work | None:

@@ -1,7 +1,5 @@
 """How the work of a driver looks: as a live view, and as a line."""
 
-from collections.abc import Mapping
-
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -9,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tune_calib.console import printable
+from tune_calib.progress import Activity
 from tune_calib.spec.metrics import METRICS, column, format_value
-from tune_calib.tuning.progress.progress import Progress, Running
+from tune_calib.tuning.progress.progress import Progress
 
 BAR = 30
 """Columns of the bar."""
@@ -79,11 +78,11 @@ def _rows(record: Progress, room: int) -> Table:
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=_WIDEST)
     table.add_column(no_wrap=True, overflow="ellipsis")
     table.add_column(no_wrap=True, justify="right")
-    running = record.running
+    running = list(record.running.values())
     fits = len(running) if len(running) <= room else max(0, room - 1)
     for row in running[:fits]:
-        metrics = ", ".join(_metrics(row.metrics))
-        words = map(_text, (f"  {row.told}", _step(row), metrics, clock(row.seconds)))
+        metrics, seconds = ", ".join(_metrics(row.activity)), clock(record.written - row.began)
+        words = map(_text, (f"  {row.told}", _step(row.activity), metrics, seconds))
         table.add_row(*words, style="dim")
     if fits < len(running):
         table.add_row(f"  and {len(running) - fits} more")
@@ -96,7 +95,8 @@ def line(record: Progress) -> str:
     if record.total:
         parts += [_counts(record), _left(record)]
     parts += record.notes
-    rows = [", ".join([row.told, _step(row), *_metrics(row.metrics)]) for row in record.running]
+    running = record.running.values()
+    rows = [", ".join([r.told, _step(r.activity), *_metrics(r.activity)]) for r in running]
     more = [f"and {len(rows) - _IN_LINE} more"] if len(rows) > _IN_LINE else []
     parts += [f"running {row}" for row in rows[:_IN_LINE]] + more
     return "; ".join(part for part in parts if part)
@@ -121,20 +121,20 @@ def _left(record: Progress) -> str:
 
 def _doing(record: Progress) -> str:
     if not record.running:
-        return _step(record)
-    kinds = [f"{kind} {ended} of {all_}" for kind, (ended, all_) in record.kinds.items() if all_]
+        return _step(record.activity)
+    kinds = [f"{name} {k.ended} of {k.total}" for name, k in record.kinds.items() if k.total]
     # Of one kind alone the bar tells.
     told = [*(kinds if len(kinds) > 1 else []), f"{len(record.running)} running"]
     return f"{record.phase}: {', '.join(told)}"
 
 
-def _step(row: Running | Progress) -> str:
-    return row.doing + (f" {row.at}/{row.of}" if row.of else "")
+def _step(activity: Activity) -> str:
+    return activity.doing + (f" {activity.at}/{activity.of}" if activity.of else "")
 
 
-def _metrics(metrics: Mapping[str, float]) -> list[str]:
+def _metrics(activity: Activity) -> list[str]:
     """A name and a value each, those on ``select`` as tables print them."""
-    values = {name: metrics.get(column("select", name)) for name in _SHOWN}
+    values = {name: activity.metrics.get(column("select", name)) for name in _SHOWN}
     return [f"{METRICS[n].title} {format_value(n, v)}" for n, v in values.items() if v is not None]
 
 

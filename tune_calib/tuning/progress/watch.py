@@ -5,8 +5,7 @@ import socket
 import time
 
 from tune_calib.paths import Place
-from tune_calib.tuning.progress import file
-from tune_calib.tuning.progress.progress import Progress
+from tune_calib.tuning.progress.progress import Progress, read_progress
 from tune_calib.tuning.progress.shown import shown_here
 
 SILENT_S = 120.0
@@ -49,7 +48,7 @@ def _is_running(process: int) -> bool:
 
 def told_of_driver(folder: Place) -> str:
     """What the driver of a folder does, or that it died, in a line; nothing if none is at work."""
-    record = file.read(folder)
+    record = read_progress(folder)
     if record is None:
         return ""
     from tune_calib.tuning.progress.view import line
@@ -72,7 +71,7 @@ def watch(folder: Place) -> bool:
     """
     shown, is_first = shown_here(), True
     try:
-        while (record := file.read(folder)) is not None:
+        while (record := read_progress(folder)) is not None:
             if is_dead(record, time.time()):
                 return False
             shown.draw(record, at_once=is_first)

@@ -1,7 +1,8 @@
 """What each Ray trial does: written by its worker, read by the driver, whatever node they are on.
 
 It goes through the key-value store that every Ray cluster has, so that it needs no file and no
-actor. A thread of its own sends a word a half second at most: training waits for none of them.
+actor. Nothing public reaches that store (Ray 2.59 and 2.60); where it fails, only the view is less
+lively. A thread of its own sends a word a half second at most: training waits for none of them.
 """
 
 import contextlib

@@ -69,6 +69,7 @@ def placement(resources: Resources) -> tune.PlacementGroupFactory:
 def _refuse_there(needs: Sequence[Resources]) -> None:
     """Refuse what no node of the cluster can give; those that an autoscaler adds count."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    # Nothing public says what an autoscaler may add (Ray 2.59 and 2.60).
     config = state.get_cluster_config()
     groups = [dict(group.resources) for group in config.node_group_configs] if config else []
     for need in needs:
@@ -162,8 +163,8 @@ def _protected() -> Iterator[None]:
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / "auth_token").chmod(0o600)
     before = ray_constants.ENABLE_RAY_CLUSTER
-    # By this switch Ray stays on the loopback interface, as it does on macOS and Windows. It turns
-    # a loopback address that it is given into that of the network.
+    # By this switch Ray stays on the loopback interface, as it does on macOS and Windows. No option
+    # does it (Ray 2.59 and 2.60): a loopback address is turned into that of the network.
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield

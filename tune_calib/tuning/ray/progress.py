@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tune_calib.tuning.loggers.follow import report_rows
 from tune_calib.tuning.progress.screen import screen, working
 from tune_calib.tuning.ray.executor import Executor
 
@@ -45,12 +46,13 @@ def begun(work: Mapping[str, Any]) -> None:
 
 
 def ended(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
-    """Show that a Ray trial has ended.
+    """Show that a Ray trial has ended, and send its rows to the loggers.
 
     Args:
         work: its configuration.
         statuses: how its trials ended.
     """
+    report_rows(work["name"])
     if (shown := working()) is not None:
         shown.end(work["name"], statuses)
 

@@ -1,14 +1,15 @@
 """One search, end to end: baseline, suggestions, trials on ``select``, the choice, the counts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 
+from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, environment, require_writable
+from tune_calib.paths import Place, require_writable
 from tune_calib.results.plugin_folders import keep, require_loaded
 from tune_calib.spec.asked import refuse_large
 from tune_calib.spec.datasets import DATASETS
@@ -24,11 +25,10 @@ from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.ray.progress import carried_out
 from tune_calib.tuning.ray.rows import Circumstances
-from tune_calib.tuning.resumed import tell_other_machine
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import SearchJob, command_of_choice, job_of
-from tune_calib.tuning.search.ledger import IN_SESSION, Ledger
+from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
 from tune_calib.tuning.search.networks import search_networks
 from tune_calib.tuning.search.outcome import write_outcome
@@ -54,12 +54,6 @@ class Found:
     counts: str
     crashed: list[str]
     command: str = ""
-
-    @property
-    def at_rest(self) -> "Found":
-        """The same as the next session finds it, which has nothing left to do."""
-        here = IN_SESSION.format(len(self.ledger.ended))
-        return replace(self, counts=self.counts.replace(here, IN_SESSION.format(0)))
 
 
 def tell_recipe_of(job: SearchJob) -> None:
@@ -124,12 +118,11 @@ def search(
             if ledger.study.finished() < planned:
                 refuse_here(job.site.address, needs, everywhere)
                 begin(job)
-                reached = environment(job.out, job.site.store)
-                with executing(job.site.address, reached, needs, everywhere) as executor:
-                    tell_other_machine(job.out, job.site.address)
+                with executing(job.site, needs, everywhere) as executor:
                     _run(job, ledger, planned, executor, manifest.search, copies)
                 planned = ledger.study.planned(asked)  # fewer where the space was at its end
             else:
+                echo(f"nothing is left to do in {job.out}", err=True)
                 ledger.judge_all()
         counts = ledger.reconcile(planned)
         if planned < asked:

@@ -176,17 +176,18 @@ class Ledger:
         """Put on the screen how the suggestions ended, and the best so far."""
         if (shown := working()) is None:
             return
-        shown.counts = Counter(standing.status for standing in self.standings.values())
+        ended: Counter[str] = Counter(standing.status for standing in self.standings.values())
         metrics = ("accuracy", *self.objective.metrics)
         means = zip(metrics, self.baseline_means(metrics), strict=True)
         told = ", ".join(
             f"{METRICS[name].title} {format_value(name, value)}" for name, value in means
         )
         guard = f"{100 * self.objective.guard:g} points of accuracy"
-        shown.notes = [
+        notes = [
             f"so far: {self.best()}",
             f"baseline: {told}; guard: a trial may lose {guard}",
         ]
+        shown.show_search(ended, notes)
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.

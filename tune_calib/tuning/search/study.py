@@ -3,8 +3,14 @@
 Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that what it
 suggests depends on what the study holds and not on the process that asks: a search that was
 interrupted goes on as if nothing had happened.
+
+The sampler reads a copy of the study in memory, in which trials look open whose standing was not
+known when the suggestion was due. A search that was made longer has standings that a search of the
+whole length would not have had yet, and both get the same suggestions. What it suggests is added to
+the study in one write, so that no suggestion is half-made.
 """
 
+import copy
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +18,10 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tune_calib.determinism import child_seed
@@ -21,15 +29,16 @@ from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.request import SamplerName
 from tune_calib.spec.space import Choice, Point, Space
-from tune_calib.tuning.search.as_asked import StudyAsAsked
 from tune_calib.tuning.search.objective import Objective, Standing
-from tune_calib.tuning.search.recent_tpe import RecentTPESampler
 
 STATUS = "status"
 WORST = "worst"
 OPEN = ("running", "waiting")
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
+
+LAST, BEST = 300, 25
+"""Trials that TPE reads: the last ones that ended, and the best ones before them."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -82,20 +91,19 @@ class SearchStudy:
         self._sampler: SamplerName = sampler
         self._seed = seed
         self._points = points
-        self._tpe = RecentTPESampler()
         self._counted = self._again = 0
         if not is_read_only:
-            storage = optuna.create_study(
+            optuna.create_study(
                 storage=storage,
                 study_name=name,
                 directions=objective.directions,
                 load_if_exists=True,
-            )._storage
+            )
         try:
-            self._study = StudyAsAsked(name, storage)
+            self._study = optuna.load_study(study_name=name, storage=storage)
         except KeyError:
             raise UserError("the storage holds no study of this search") from None
-        self._storage = self._study._storage
+        self._storage, self._id = storage, storage.get_study_id_from_name(name)
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
         """Suggestion ``number``: as it was made, finished if it was left half-made, or new.
@@ -123,62 +131,82 @@ class SearchStudy:
         """
         trials = self._trials()
         again = self._retries(trials)
-        with self._study.showing(trials, known) as shown:
-            found = []
-            for number in numbers:
-                is_new = number >= len(trials)
-                if is_new and self._is_exhausted(trials):
-                    break
-                if is_new or not self._is_made(trials[number]):
-                    given = self._points[number - again : number - again + 1] if is_new else ()
-                    made = self._ask(number, given, shown)
-                    trials[number : number + 1] = shown[number : number + 1] = [made]
-                is_finished = trials[number].state.is_finished()
-                found.append(Suggestion(number, trials[number].params, is_finished))
+        found: list[Suggestion] = []
+        shown: Study | None = None
+        for number in numbers:
+            if number < len(trials):
+                if not self._is_made(trials[number]):
+                    trials[number] = self._finish(trials[number])
+            elif self._is_exhausted(trials):
+                break
+            else:
+                shown = shown or self._copy(trials, known)
+                trials.append(self._suggest(shown, number, self._points[number - again :][:1]))
+            is_finished = trials[number].state.is_finished()
+            found.append(Suggestion(number, trials[number].params, is_finished))
+        if shown is not None and len(self._trials()) != len(trials):
+            raise UserError(
+                "the study has trials that this search did not ask for; one program alone may "
+                "write to it"
+            )
         return found
 
+    def _copy(self, trials: Sequence[FrozenTrial], known: int | None) -> Study:
+        """Return a study in memory in which the trials from ``known`` on look open."""
+        shown = optuna.create_study(directions=self._objective.directions)
+        last = len(trials) if known is None else known
+        # One that waits would be taken for the suggestion that is asked for.
+        seen = [*trials[:last], *map(_as_open, trials[last:])]
+        seen = [trial for trial in seen if trial.state != TrialState.WAITING]
+        if self._sampler == "tpe" and len(shown.directions) == 1:
+            seen = _recent(seen, shown.direction)
+        shown.add_trials(seen)
+        return shown
+
+    def _suggest(self, shown: Study, number: int, given: Sequence[Point]) -> FrozenTrial:
+        """Draw a suggestion from the copy, and add it to both studies."""
+        shown.sampler = self._sampler_of(number)
+        for point in given:
+            shown.enqueue_trial(dict(point))
+        self._fill(shown.ask())
+        made = shown.get_trials(deepcopy=False)[-1]
+        self._study.add_trial(made)
+        return made
+
+    def _fill(self, trial: Trial) -> None:
+        point: dict[str, Choice] = {}
+        for name, setting in self._space.settings.items():
+            if setting.matters(point):
+                point[name] = _suggest(trial, name, setting.distribution)
+
     def _is_made(self, trial: FrozenTrial) -> bool:
-        """Whether nothing of a suggestion is left to draw."""
         if trial.state == TrialState.RUNNING:
             return self._space.is_whole(trial.params)
         return trial.state.is_finished()
 
-    def _ask(self, number: int, given: Sequence[Point], shown: list[FrozenTrial]) -> FrozenTrial:
-        self._study.sampler = self._sampler_of(number)
-        for point in given:
-            self._study.enqueue_trial(dict(point))
-        if number < len(shown) and shown[number].state == TrialState.RUNNING:
-            trial = Trial(self._study, shown[number]._trial_id)
-        elif number < len(shown) or given:
-            trial = self._study.ask()
-        else:
-            # As ``ask`` would, which first looks through all trials for one that waits.
-            trial = Trial(self._study, self._storage.create_new_trial(self._study._study_id))
-        if trial.number != number:
-            raise UserError(
-                f"the study has a trial {trial.number} that this search did not ask for; "
-                "one program alone may write to it"
-            )
-        shown[number : number + 1] = [trial._cached_frozen_trial]
-        self._fill(trial)
-        return self._storage.get_trial(trial._trial_id)
+    def _finish(self, trial: FrozenTrial) -> FrozenTrial:
+        """Finish a suggestion that waits, or that an earlier version left half-made."""
+        self._study.sampler = RandomSampler(seed=self._seed_of(trial.number))
+        is_waiting = trial.state == TrialState.WAITING
+        self._fill(self._study.ask() if is_waiting else self._open(trial.number))
+        return self._trials()[trial.number]
 
-    def _fill(self, trial: Trial) -> None:
-        """Suggest what matters; each draw has a seed of its own, so that none shifts another."""
-        together = trial.relative_params  # what is drawn together, drawn now
-        point: dict[str, Choice] = {}
-        for name, setting in self._space.settings.items():
-            if setting.matters(point):
-                if name not in together:
-                    self._study.sampler = self._sampler_of(trial.number, name)
-                point[name] = _suggest(trial, name, setting.distribution)
+    def _open(self, number: int) -> Trial:
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        return Trial(self._study, trial_id)
 
-    def _sampler_of(self, number: int, setting: str = "") -> BaseSampler:
-        seed = child_seed(self._seed, f"ask {setting}", number) % 2**32
-        if self._sampler == "tpe":
-            self._tpe.reseed(seed)
-            return self._tpe
-        return NSGAIISampler(seed=seed) if self._sampler == "nsga2" else RandomSampler(seed=seed)
+    def _seed_of(self, number: int) -> int:
+        return child_seed(self._seed, "ask ", number) % 2**32
+
+    def _sampler_of(self, number: int) -> BaseSampler:
+        seed = self._seed_of(number)
+        if self._sampler == "nsga2":
+            return NSGAIISampler(seed=seed)
+        if self._sampler != "tpe":
+            return RandomSampler(seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
 
     def tell(self, number: int, standing: Standing) -> None:
         """Finish a suggestion.
@@ -187,10 +215,7 @@ class SearchStudy:
         and without a value; what diverged or crashed failed, which a sampler does not read, and
         has the worst finite values as an attribute.
         """
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(
-            self._study._study_id, number
-        )
-        trial = Trial(self._study, trial_id)
+        trial = self._open(number)
         trial.set_user_attr(STATUS, standing.status)
         if standing.status == "done":
             if GUARD not in trial.constraints:
@@ -285,6 +310,39 @@ class SearchStudy:
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
+
+
+def _recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
+    """Return the trials without those that ended long ago, except the best of them.
+
+    TPE's time grows with the trials that it reads. Its density of good settings rests on the 25
+    best however many there are, and that of all others changes little beyond some hundred.
+    """
+    before = [trial for trial in trials if trial.state.is_finished()][:-LAST]
+    feasible = [
+        trial
+        for trial in before
+        if trial.state == TrialState.COMPLETE
+        and all(excess <= 0 for excess in trial.constraints.values())
+    ]
+    is_reversed = direction == StudyDirection.MAXIMIZE
+    best = sorted(feasible, key=lambda trial: trial.values, reverse=is_reversed)[:BEST]
+    left_out = {trial.number for trial in before} - {trial.number for trial in best}
+    return [trial for trial in trials if trial.number not in left_out]
+
+
+def _as_open(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial as it was before it was told."""
+    if not trial.state.is_finished():
+        return trial
+    is_open = copy.copy(trial)
+    is_open.state, is_open.values = TrialState.RUNNING, None
+    is_open.datetime_complete = None
+    # Of the system's attributes only constraints are told; samplers wrote the others.
+    is_open.system_attrs = {
+        key: value for key, value in trial.system_attrs.items() if "constraints" not in key
+    }
+    return is_open
 
 
 def _state(trial: FrozenTrial) -> str:

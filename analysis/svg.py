@@ -1,0 +1,171 @@
+"""Figures as SVG: tooltips on their points, and the form in which they stand inline in a page."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from weakref import WeakKeyDictionary
+from xml.etree import ElementTree as ET
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.artist import Artist
+from matplotlib.collections import PathCollection
+from matplotlib.container import BarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.transforms import Bbox
+
+from tune_calib.console import printable
+
+_POINTS_AN_INCH = 72
+_NARROWEST = 6.0  # of a mark that is pointed at, in points
+
+# What matplotlib draws with. A folder may come from anybody: of its pictures the page takes no
+# script, link, style sheet or foreign element.
+_ELEMENTS = frozenset(
+    [
+        "svg",
+        "g",
+        "defs",
+        "path",
+        "use",
+        "rect",
+        "circle",
+        "image",
+        "text",
+        "tspan",
+        "title",
+        "clipPath",
+        "mask",
+        "pattern",
+    ]
+)
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_SVG = "{http://www.w3.org/2000/svg}"
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
+_DIGITS = re.compile(r"(\.\d\d)\d+")  # a hundredth of a point is finer than any screen
+
+# Beside the artists, which have no room for texts; an entry goes when its figure does.
+_LABELS: "WeakKeyDictionary[Artist, list[str]]" = WeakKeyDictionary()
+
+
+def label_points(drawn: Artist | BarContainer, texts: Sequence[str]) -> None:
+    """Give every point that was drawn a tooltip.
+
+    Args:
+        drawn: a line with marks, the marks of a scatter, or bars.
+        texts: of the points in their order, each of one or more lines.
+    """
+    artists = list(drawn) if isinstance(drawn, BarContainer) else [drawn]
+    parts = [[text] for text in texts] if isinstance(drawn, BarContainer) else [list(texts)]
+    for artist, labels in zip(artists, parts, strict=True):
+        _LABELS[artist] = labels
+
+
+def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
+    """Return where each labelled point of a drawn figure is, in points, and its text.
+
+    Large ones come first, so that what lies on them can be pointed at.
+    """
+    found = []
+    to_points = _POINTS_AN_INCH / figure.dpi
+    for axes in figure.axes:
+        frame = axes.bbox.padded(1)
+        for artist in (*axes.patches, *axes.collections, *axes.lines):
+            labels = _LABELS.get(artist)
+            if labels is None:
+                continue
+            for box, text in zip(_boxes(artist, figure.dpi), labels, strict=True):
+                if np.isfinite(box.extents).all() and frame.overlaps(box):
+                    box = Bbox(np.asarray(Bbox.intersection(frame, box)) * to_points)
+                    found.append((box, printable(text)))
+    return sorted(found, key=lambda each: -round(each[0].width * each[0].height))
+
+
+def _boxes(artist: Artist, dpi: float) -> Iterator[Bbox]:
+    """Yield the box around every point of an artist, in pixels."""
+    if isinstance(artist, Rectangle):
+        yield artist.get_window_extent()
+        return
+    if isinstance(artist, Line2D):
+        places = artist.get_transform().transform(artist.get_xydata())
+        every, size = artist.get_markevery(), artist.get_markersize()
+        if isinstance(every, tuple):
+            places = places[every[0] :: every[1]]
+    elif isinstance(artist, PathCollection):
+        places = artist.get_offset_transform().transform(artist.get_offsets())
+        size = math.sqrt(max(artist.get_sizes()))
+    else:
+        raise TypeError(f"{type(artist).__name__} has no points to label")
+    half = max(size, _NARROWEST) / 2 * dpi / _POINTS_AN_INCH
+    for x, y in np.asarray(places, dtype=float):
+        yield Bbox.from_extents(x - half, y - half, x + half, y + half)
+
+
+def write_tooltips(svg: bytes, figure: Figure) -> bytes:
+    """Return the SVG of a figure with an invisible shape that has a title over each point.
+
+    Not within the marks themselves: matplotlib leaves out those that no picture shows, so that the
+    n-th mark of its SVG need not be the n-th point.
+    """
+    labels = tooltips(figure)
+    if not labels:
+        return svg
+    height = _POINTS_AN_INCH * figure.get_figheight()
+    group = ET.Element("g", {"class": "points", "fill-opacity": "0"})
+    for box, text in labels:
+        place = {"x": box.x0, "y": height - box.y1, "width": box.width, "height": box.height}
+        shape = ET.SubElement(group, "rect", {key: f"{v:.2f}" for key, v in place.items()})
+        ET.SubElement(shape, "title").text = text
+    head, end, tail = svg.rpartition(b"</svg>")
+    added: bytes = ET.tostring(group, encoding="utf-8")
+    return head + added + end + tail
+
+
+def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
+    """Return the SVG of a figure as an element of a page, and its width in inches.
+
+    Args:
+        svg: as ``style.save`` wrote it.
+        key: stands before its ids, since all pictures of a page share theirs.
+        title: what it shows.
+
+    Raises:
+        ParseError: it is no SVG.
+    """
+    # Labels of foreign results stand in comments, and XML has no control characters.
+    root = ET.parse(BytesIO(printable(svg.decode()).encode())).getroot()
+    if root.tag != f"{_SVG}svg":
+        raise ET.ParseError("no SVG")
+    width = float(root.get("width", "0pt").removesuffix("pt")) / _POINTS_AN_INCH
+    uses = {each.get(_HREF, "")[1:] for each in root.iter()}
+    uses |= set(
+        _REFERENCE.findall(" ".join(v for each in root.iter() for v in each.attrib.values()))
+    )
+    plain = _plain(root, uses, key)
+    plain.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": title}
+    return Markup(ET.tostring(plain, encoding="unicode")), width
+
+
+def _plain(element: ET.Element, uses: set[str], key: str) -> ET.Element:
+    """Return an element without what a page does not need, its ids those of a picture."""
+    found = ET.Element(element.tag.removeprefix(_SVG))
+    found.text = element.text if found.tag in ("title", "text", "tspan") else None
+    for name, value in element.attrib.items():
+        if name == "id":
+            if value in uses:
+                found.set("id", f"{key}-{value}")
+        elif name in (_HREF, "href"):
+            if value.startswith("#"):
+                found.set("href", f"#{key}-{value[1:]}")
+            elif value.startswith("data:image/png;"):
+                found.set("href", value)
+        elif not name.startswith(("on", "{")):
+            value = _REFERENCE.sub(rf"url(#{key}-\1)", value)
+            found.set(name, _DIGITS.sub(r"\1", value).replace("\n", "") if name == "d" else value)
+    for child in element:
+        if isinstance(child.tag, str) and child.tag.removeprefix(_SVG) in _ELEMENTS:
+            found.append(_plain(child, uses, key))
+    return found

@@ -1,0 +1,51 @@
+"""The index of the records whose modules take seconds to import says what the records say."""
+
+import json
+
+import pytest
+
+from docs.generate.index import PATH, build_index
+from tests.support import each
+from tune_calib import registry
+from tune_calib.errors import UserError
+from tune_calib.registry import Registry, read_index
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.methods import METHODS, MethodInfo
+
+
+def test_the_index_is_that_of_the_records():
+    assert json.loads(PATH.read_text("utf-8")) == build_index(), "run python -m docs.generate.index"
+
+
+@each(
+    ("own", "known"),
+    [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
+     (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],
+)  # fmt: skip
+def test_names_of_the_index_are_those_of_records(own, known):
+    for name in known:
+        own.require(name)
+        assert own[name].name == name
+
+
+def test_a_module_that_the_index_lacks_is_imported(monkeypatch):
+    index = json.loads(json.dumps(read_index()))
+    index["tune_calib.methods"]["modules"].remove("ce")
+    del index["tune_calib.methods"]["records"]["ce"]
+    monkeypatch.setattr(registry, "read_index", lambda: index)
+    fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
+    fresh.modules = lambda: ["ce", *index["tune_calib.methods"]["modules"]]  # type: ignore[method-assign]
+    assert fresh._index is None
+
+
+def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
+    fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
+    with pytest.raises(ValueError, match="registered already"):
+        fresh.register(METHODS["ce"])
+    other = METHODS["ce"].__class__(**{**vars(METHODS["ce"]), "name": "other"})
+    fresh.register(other)
+    assert fresh["other"] is other
+    assert fresh.facts("other") == {}
+    with pytest.raises(UserError, match="did you mean 'other'"):
+        fresh.require("othr")
