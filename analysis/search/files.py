@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
-from analysis.load import Sweep, load
+from analysis.load import load
 from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
 from analysis.page.page import Link, Section, Step, list_files, render, write_folder
@@ -17,7 +16,7 @@ from analysis.search.load import SearchResults, load_search
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, capital, cell, number_cell, title
+from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import Place
 from tune_calib.results.manifests import SWEEP_MANIFEST
@@ -28,9 +27,8 @@ from tune_calib.results.selection import (
     EVALUATION,
     OPTIMISM,
     of_reads,
-    seen,
 )
-from tune_calib.spec.names import SEARCH_EVALUATED, legend, signed
+from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import as_setting
 
 
@@ -162,15 +160,6 @@ def _evaluation(search: SearchResults) -> Section:
     """
     sweep = load(search.out / EVALUATION)
     texts = [f"{capital(of_reads(search.reads))}."] if search.reads else []
-    if not (records := _evaluated_records(search, sweep)):
-        return Section("on-test", "On test", [*texts, "No trial of it has ended."])
-    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
-    note += "".join(f" {line}." for line in legend(sweep.flags()))
-    return Section("on-test", "On test", texts, [Table("on-test-rows", note, records)])
-
-
-def _evaluated_records(search: SearchResults, sweep: Sweep) -> list[Record]:
-    fresh: list[Any] = sweep.trials.to_dict("records")
     trials = search.trials
     specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
     believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
@@ -178,19 +167,10 @@ def _evaluated_records(search: SearchResults, sweep: Sweep) -> list[Record]:
     for label, number in ((DEFAULTS, 0), (CHOSEN, search.chosen)):
         is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
         believed[label] = trials[is_own].to_dict("records")
-    rows = []
-    for each in seen(fresh, believed, search.metrics):
-        flags = [row["flags"] for row in fresh if row["rung_label"] == each.label]
-        spread = stdev(each.test) if len(each.test) > 1 else float("nan")
-        rows.append(
-            {
-                "rung": Cell(signed(each.label, flags)),
-                "metric": Cell(title(each.metric)),
-                "select, searched": number_cell(each.metric, each.searched),
-                "select, fresh seeds": number_cell(each.metric, each.fresh),
-                "test, fresh seeds": number_cell(each.metric, fmean(each.test), spread),
-                "seeds": cell(len(each.test)),
-                "optimism": number_cell(each.metric, each.optimism, signed=True),
-            }
-        )
-    return rows
+    fresh: list[Any] = sweep.trials.to_dict("records")
+    table = tables.optimism(fresh, believed, search.metrics)
+    if not table.records:
+        return Section("on-test", "On test", [*texts, "No trial of it has ended."])
+    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
+    note += "".join(f" {line}." for line in legend(sweep.flags()))
+    return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

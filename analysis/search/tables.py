@@ -1,6 +1,8 @@
 """The tables of a search: its best suggestions, importance, how wrong one may be, the space."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import nan
+from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
@@ -9,7 +11,7 @@ from analysis.compare.regime import of_baseline
 from analysis.search.load import SearchResults
 from analysis.search.sensitivity import distances, share_within
 from analysis.tables.latex import label_of
-from analysis.tables.table import Table
+from analysis.tables.table import Table, table_of
 from analysis.text import (
     NOTHING,
     Cell,
@@ -20,7 +22,9 @@ from analysis.text import (
     number_cell,
     significant_cell,
     title,
+    unit_cell,
 )
+from tune_calib.results.selection import Row, seen
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
 
@@ -174,3 +178,31 @@ def share(search: SearchResults) -> Table:
         "--sampler random or grid; the others try good ones more often."
     )
     return Table("share", caption, records, label=_label(search, "share"))
+
+
+def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
+             metrics: Sequence[str]) -> Table:  # fmt: skip
+    """How much better the search looked on ``select`` than it is on ``test``.
+
+    Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
+
+    Args:
+        trials: rows of the look at test.
+        believed: rows of the search by rung.
+        metrics: that were searched for.
+    """
+    rows = []
+    for each in seen(trials, believed, metrics):
+        own = [row for row in trials if row["rung_label"] == each.label]
+        flags = [row.get("flags") for row in [*believed[each.label], *own]]
+        spread = stdev(each.test) if len(each.test) > 1 else nan
+        rows.append([
+            signed(each.label, flags),
+            METRICS[each.metric].title,
+            unit_cell(each.metric, each.searched),
+            unit_cell(each.metric, each.fresh),
+            unit_cell(each.metric, fmean(each.test), spread),
+            unit_cell(each.metric, each.optimism),
+        ])  # fmt: skip
+    heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
+    return table_of(heads, rows)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from analysis.search.evaluated import optimism as optimism_table
-
+from analysis.search import tables
 from analysis.tables.render import body
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
@@ -229,7 +228,7 @@ def _believed(ledger: Ledger, numbers: Mapping[str, int]) -> dict[str, list[Row]
 def optimism(evaluated: Evaluated) -> Text:
     """How much better the search looked on ``select`` than it is on ``test``, as a table."""
     rows = read_table(evaluated.folder, "trials").to_pylist()
-    table = optimism_table(rows, evaluated.on_select, evaluated.metrics)
+    table = tables.optimism(rows, evaluated.on_select, evaluated.metrics)
     flags = legend(row.get("flags") for row in rows)
     notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
     text = "\n".join([body(table), "", *notes])
