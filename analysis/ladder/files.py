@@ -15,7 +15,7 @@ from analysis.compare.significance import are_rivals
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import page_tables, recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
-from analysis.ladder.report import Options
+from analysis.ladder.options import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import caption, last_epochs, records
 from analysis.load import Sweep, load
@@ -70,7 +70,7 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
 
 
 def sweep_of(out: Place, options: Options) -> Sweep:
-    """What a folder holds, as a table that is asked for shows it.
+    """Load what a folder holds, as a table that is asked for shows it.
 
     Raises:
         UserError: it holds no sweep, or no result has what is asked for.
@@ -119,7 +119,7 @@ def _check_shown(sweep: Sweep) -> None:
 
 
 def _ladder_texts(sweep: Sweep) -> dict[str, str]:
-    """The table of the ladder, and how its rungs were trained, by names of files."""
+    """Return the table of the ladder, and how its rungs were trained, by names of files."""
     found = {
         "ladder.md": tables.markdown(sweep),
         "ladder.tex": tables.latex(sweep),
@@ -135,7 +135,7 @@ def _ladder_texts(sweep: Sweep) -> dict[str, str]:
 
 
 def _sample_texts(results: LadderResults) -> dict[str, str]:
-    """The table of single samples by names of files; none if no method judges them."""
+    """Return the table of single samples by names of files; none if no method judges them."""
     sweep = results.sweep
     if results.statistics.empty:
         return {}
@@ -153,7 +153,7 @@ def _sample_texts(results: LadderResults) -> dict[str, str]:
 
 
 def _test_texts(results: LadderResults) -> dict[str, str]:
-    """The verdicts on methods side by side by names of files; none of a ladder."""
+    """Return the verdicts on methods side by side by names of files; none of a ladder."""
     if not results.verdicts:
         return {}
     told = "\n\n".join(significance_tables.markdown(verdict) for verdict in results.verdicts)
@@ -164,7 +164,7 @@ def _test_texts(results: LadderResults) -> dict[str, str]:
 
 
 def _troubles(sweep: Sweep) -> list[str]:
-    """One line for each way in which a trial ended badly."""
+    """Return one line for each way in which a trial ended badly."""
     bad = sweep.trials[sweep.trials["status"] != "done"]
     messages = bad["message"].fillna("no message")
     told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))

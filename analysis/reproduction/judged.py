@@ -40,7 +40,7 @@ def records(judged: Sequence[Judged]) -> list[Record]:
                 "95 %": interval_cell(metric, verdict.low, verdict.high),
                 "seeds": cell(verdict.pairs),
                 "seeds to decide": cell(verdict.seeds),
-                "why": Cell("; ".join(_told(verdict))),
+                "why": Cell("; ".join(_reasons(verdict))),
             }
         )
     return rows
@@ -56,7 +56,7 @@ def _other(verdict: Verdict) -> str:
     return verdict.than or value_cell(parted(claim.metric)[0], claim.number).text
 
 
-def _told(verdict: Verdict) -> list[str]:
+def _reasons(verdict: Verdict) -> list[str]:
     """What its interval is over where that is less than usual, and why there is no decision."""
     alone = [SEEDS_ALONE] if verdict.claim.metric in QUANTITIES and verdict.pairs else []
     return [*alone, *([verdict.why] if verdict.why else [])]
@@ -80,7 +80,7 @@ def csv(judged: Sequence[Judged]) -> str:
             "high": one.verdict.high,
             "seeds": one.verdict.pairs,
             "seeds_to_decide": one.verdict.seeds,
-            "why": "; ".join(_told(one.verdict)),
+            "why": "; ".join(_reasons(one.verdict)),
         }
         for one in judged
     ]

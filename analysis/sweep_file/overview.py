@@ -170,12 +170,12 @@ def _page(out: Place, found: _Found) -> str:
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """What the signs mean that stand in some rows."""
+    """Return what the signs mean that stand in some rows."""
     shown = " ".join(cell.text for record in records for cell in record.values())
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
 
 
 def _starts(records: Sequence[Record]) -> frozenset[int]:
-    """Rows at which another entry begins."""
+    """Return the rows at which another entry begins."""
     names = [record["entry"].text for record in records]
     return frozenset(i for i in range(1, len(names)) if names[i] != names[i - 1])

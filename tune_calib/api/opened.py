@@ -12,8 +12,9 @@ import pandas as pd
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import page_tables, tables
 from analysis.ladder.files import sweep_of
+from analysis.ladder.options import Options
 from analysis.ladder.recipes import of_heads_below
-from analysis.ladder.report import Options, write_report
+from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.inline import drawn, html_table, image
