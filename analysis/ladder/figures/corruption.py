@@ -69,9 +69,10 @@ def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
         if len(parts) == 4 and parts[0] == family and parts[3] == "ece":
             kind, severity = parts[1:3]
             if MEAN not in (kind, severity):
-                found = {m: done[f"{family}/{kind}/{severity}/{m}"] for m in PANELS}
+                names = {f"{family}/{kind}/{severity}/{m}": m for m in PANELS}
+                found = done.reindex(columns=list(names)).rename(columns=names)  # some lack one
                 key = {"spec_hash": done["spec_hash"], "kind": kind, "severity": int(severity)}
-                rows.append(pd.DataFrame({**key, **found}).dropna(subset=list(PANELS)))
+                rows.append(found.assign(**key).dropna(subset=list(PANELS)))
     return pd.concat(rows) if rows else pd.DataFrame(columns=_COLUMNS)
 
 
