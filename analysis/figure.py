@@ -19,7 +19,7 @@ class Figure(Generic[R]):
     ``R`` is what it is drawn from: ``LadderResults`` or ``SearchResults``.
 
     Attributes:
-        name: registry key, name of its files, and its id in the page.
+        name: registry key, name of its files, and part of its id in the page.
         title: what it shows, without a full stop.
         reading: how to read it, in sentences.
         draw: draws it; None where there is nothing to draw.

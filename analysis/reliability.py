@@ -17,7 +17,7 @@ _SEED = 0
 
 
 def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
-    """How far the accuracy of a bin may lie from its confidence by chance alone.
+    """Return how far the accuracy of a bin may lie from its confidence by chance alone.
 
     Consistency resampling: as many test samples as the split has are drawn anew with the shares
     of the bins, each is right with the mean confidence of its bin, and the accuracy of each bin is
@@ -45,8 +45,8 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
     return pd.DataFrame({"low": low, "high": high}, index=shown.index)
 
 
-def bins_told(bins: pd.DataFrame) -> list[str]:
-    """What each bin that is not empty holds, a text of some lines each; fractions in percent."""
+def describe_bins(bins: pd.DataFrame) -> list[str]:
+    """Return a text of some lines for each bin that is not empty; fractions in percent."""
     shown = bins[bins["count"] > 0]
     return [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
@@ -75,7 +75,7 @@ def diagram(axis: Axes, bins: pd.DataFrame) -> None:
         align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
     )  # fmt: skip
     for bars in (reached, gap):
-        label_points(bars, bins_told(bins))
+        label_points(bars, describe_bins(bins))
     band = consistency_band(bins)
     middle = (shown["lower"] + shown["upper"]) / 2
     axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
@@ -100,7 +100,7 @@ def histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
         shown["lower"], 100 * shown["share"], width, align="edge", color="0.45",
         edgecolor="white", linewidth=0.5,
     )  # fmt: skip
-    label_points(bars, bins_told(bins))
+    label_points(bars, describe_bins(bins))
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]
@@ -124,5 +124,5 @@ def legend() -> list[Line2D | Patch]:
 
 
 def lowest(shares: "pd.Series[float]") -> float:
-    """Where the scale of shares begins: below half the smallest, so that it has a bar too."""
+    """Return where the scale of shares begins: low enough for the smallest to have a bar."""
     return float(10 ** np.floor(np.log10(shares[shares > 0].min() / 2)))

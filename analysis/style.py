@@ -49,13 +49,13 @@ def theme() -> None:
 
 
 def color(index: int) -> tuple[float, float, float]:
-    """Colour of the index-th rung or method."""
+    """Return the colour of the index-th rung or method."""
     red, green, blue = COLORS[index % len(COLORS)]
     return float(red), float(green), float(blue)
 
 
 def marker(index: int) -> str:
-    """Marker of the index-th rung or method; shifted where the colours begin again."""
+    """Return the marker of the index-th rung or method; shifted where the colours begin again."""
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
 
 

@@ -65,7 +65,7 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
 
 
 def sweep_of(out: Place, options: Options) -> Sweep:
-    """What a folder holds, as a table that is asked for shows it.
+    """Load what a folder holds, as a table that is asked for shows it.
 
     Raises:
         UserError: it holds no sweep, or no result has what is asked for.
@@ -139,7 +139,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
 
 
 def _troubles(sweep: Sweep) -> list[str]:
-    """One line for each way in which a trial ended badly."""
+    """Return one line for each way in which a trial ended badly."""
     bad = sweep.trials[sweep.trials["status"] != "done"]
     messages = bad["message"].fillna("no message")
     told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))

@@ -14,7 +14,7 @@ from analysis.text import Cell, cell
 
 
 def environment(rows: pd.DataFrame) -> list[Table]:
-    """Versions, devices and revisions as the trials recorded them; none if none did.
+    """Return versions, devices and revisions as the trials recorded them; none if none did.
 
     Args:
         rows: one a trial.
@@ -38,7 +38,7 @@ def environment(rows: pd.DataFrame) -> list[Table]:
 
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
-    """How to reproduce results.
+    """Return how to reproduce results.
 
     Args:
         rows: one a trial, with ``git_revision`` where it was recorded.

@@ -35,7 +35,7 @@ class Picture:
     """A figure of the page.
 
     Attributes:
-        key: its id in the page.
+        key: what its ids in the page are made of.
         title: what it shows.
         caption: how to read it.
         image: the element that shows it.
@@ -159,7 +159,7 @@ def picture_of(figure: Figure[R], results: R, folder: Place, of_page: str, key: 
         results: what it was drawn from.
         folder: of its files.
         of_page: the same folder, relative to the page.
-        key: its id in the page.
+        key: what its ids in the page are made of.
 
     Raises:
         DamagedFileError: its SVG is none.

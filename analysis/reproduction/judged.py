@@ -49,7 +49,7 @@ def table(folder: str, judged: Sequence[Judged]) -> Table:
                 "95 %": span_cell(metric, verdict.low, verdict.high, signed=True),
                 "seeds": cell(verdict.pairs),
                 "seeds to decide": cell(verdict.seeds),
-                "why": Cell("; ".join(_told(verdict))),
+                "why": Cell("; ".join(_reasons(verdict))),
             }
         )
     first = ["verdict", "results", "difference", "seeds to decide"]
@@ -57,7 +57,7 @@ def table(folder: str, judged: Sequence[Judged]) -> Table:
     return Table("claims", f"{RULE}.", rows, first=first, label=label, is_main=True)
 
 
-def _told(verdict: Verdict) -> list[str]:
+def _reasons(verdict: Verdict) -> list[str]:
     """What its interval is over where that is less than usual, and why there is no decision."""
     alone = [SEEDS_ALONE] if verdict.claim.metric in QUANTITIES and verdict.pairs else []
     return [*alone, *([verdict.why] if verdict.why else [])]
@@ -81,7 +81,7 @@ def numbers(judged: Sequence[Judged]) -> pd.DataFrame:
             "high": one.verdict.high,
             "seeds": one.verdict.pairs,
             "seeds_to_decide": one.verdict.seeds,
-            "why": "; ".join(_told(one.verdict)),
+            "why": "; ".join(_reasons(one.verdict)),
         }
         for one in judged
     ]

@@ -116,14 +116,14 @@ def _claims(tables: Sequence[Stored], verdicts: dict[str, list[Judged]]) -> str:
         table = own.made.table
         for claim in table.claims:
             of_claim = [one for one in verdicts[table.name] if one.verdict.claim == claim]
-            found = {one.where: _told(one) for one in of_claim}
+            found = {one.where: _verdict_text(one) for one in of_claim}
             link = f"[{table.name}](#{table.name.replace('/', '')})"
             command = f"`tune-calib reproduce {table.name} --scale {own.scale}`"
             rows.append([claim.text, link, *(found.get(name, "") for name in where), command])
     return body(table_of(["claim", "table", *map(_titled, where), "command"], rows))
 
 
-def _told(one: Judged) -> str:
+def _verdict_text(one: Judged) -> str:
     """The verdict and how sure it is."""
     (row,) = judged.table("", [one]).records
     outcome = one.verdict.outcome

@@ -153,7 +153,7 @@ def _troubles(search: SearchResults) -> list[str]:
 
 
 def _evaluation(search: SearchResults) -> Section:
-    """Return what the look at the test split says of the choice.
+    """Return the section on the evaluation of the choice on the test split.
 
     Raises:
         DamagedFileError: a file of it is half-written or foreign.

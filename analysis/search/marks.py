@@ -16,7 +16,7 @@ _WITHIN, _BEYOND, _DEFAULT = style.color(0), "0.6", style.color(2)
 def groups(
     search: SearchResults, table: pd.DataFrame
 ) -> list[tuple[pd.DataFrame, str, dict[str, Any]]]:
-    """Suggestions that are done, by what they mean for the choice: rows, label and look."""
+    """Return suggestions that are done, by what they mean for the choice: rows, label and look."""
     is_done = table["mean"].notna()
     is_default = search.are_defaults(table)
     parts = [

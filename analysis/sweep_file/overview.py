@@ -170,7 +170,7 @@ def _page(out: Place, found: _Found) -> str:
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """What the signs mean that stand in some rows."""
+    """Return what the signs mean that stand in some rows."""
     shown = " ".join(cell.text for record in records for cell in record.values())
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
 

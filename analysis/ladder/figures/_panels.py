@@ -21,13 +21,13 @@ class Panel(NamedTuple):
 
 
 def panels(sweep: Sweep) -> list[Panel]:
-    """The rungs that have bins."""
+    """Return the rungs that have bins."""
     found = [Panel(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
     return [panel for panel in found if (panel.bins["count"] > 0).any()]
 
 
 def shape(count: int) -> tuple[int, int]:
-    """Columns and rows of so many panels."""
+    """Return columns and rows of so many panels."""
     columns = 4 if count <= FEW else 6
     return columns, -(-count // columns)
 
@@ -58,7 +58,7 @@ def _numbers(sweep: Sweep, rung: int) -> str:
 
 
 def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
-    """Bins of a rung, its trials pooled by their counts.
+    """Return the bins of a rung, its trials pooled by their counts.
 
     Returns:
         Columns lower, upper, count, confidence, accuracy (NaN in an empty bin), share, and

@@ -15,12 +15,12 @@ from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.figures._panels import label_outer, panels, shape, title
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
-from analysis.reliability import bins_told
+from analysis.reliability import describe_bins
 from analysis.svg import label_points
 
 
 def draw_confidence(results: LadderResults) -> Drawing | None:
-    """How often each rung says what confidence, right and wrong samples apart.
+    """Draw how often each rung has what confidence, right and wrong samples apart.
 
     Returns:
         None if no trial that is done has bins.
@@ -48,7 +48,7 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
 
 
 def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Right samples below, wrong ones on top of them; mean confidence and accuracy as lines."""
+    """Draw right samples below wrong ones; mean confidence and accuracy as lines."""
     shown = bins[bins["count"] > 0]
     width = shown["upper"] - shown["lower"]
     right = 100 * shown["share"] * shown["accuracy"]
@@ -57,7 +57,7 @@ def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     below = axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
     above = axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
     for bars in (below, above):
-        label_points(bars, bins_told(bins))
+        label_points(bars, describe_bins(bins))
     means = (shown[["accuracy", "confidence"]].mul(shown["share"], axis="index")).sum()
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")

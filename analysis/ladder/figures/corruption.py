@@ -32,7 +32,7 @@ _WHOSE = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of ea
 
 
 def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
-    """Metrics of each rung by kind and severity, means over its trials.
+    """Return the metrics of each rung by kind and severity, means over its trials.
 
     Returns:
         Whose corruptions they are (of ``analysis.shifts.FAMILIES``, published ones before generated
@@ -61,7 +61,7 @@ def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
 
 
 def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
-    """A row a (trial, kind, severity), of the columns of shifted images."""
+    """Return a row for each (trial, kind, severity), of the columns of shifted images."""
     done = sweep.trials[sweep.trials["status"] == "done"]
     rows = []
     for name in map(str, done):
@@ -69,14 +69,15 @@ def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
         if len(parts) == 4 and parts[0] == family and parts[3] == "ece":
             kind, severity = parts[1:3]
             if MEAN not in (kind, severity):
-                found = {m: done[f"{family}/{kind}/{severity}/{m}"] for m in PANELS}
+                names = {f"{family}/{kind}/{severity}/{m}": m for m in PANELS}
+                found = done.reindex(columns=list(names)).rename(columns=names)  # some lack one
                 key = {"spec_hash": done["spec_hash"], "kind": kind, "severity": int(severity)}
-                rows.append(pd.DataFrame({**key, **found}).dropna(subset=list(PANELS)))
+                rows.append(found.assign(**key).dropna(subset=list(PANELS)))
     return pd.concat(rows) if rows else pd.DataFrame(columns=_COLUMNS)
 
 
 def _earlier(sweep: Sweep) -> pd.DataFrame:
-    """As ``_looked``, of the table ``corruptions``, which earlier versions wrote."""
+    """Return the same of the table ``corruptions``, which earlier versions wrote."""
     rows: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
     trials = sweep.trials.set_index("spec_hash")
     # Of the first trial of each rung: pictures made anew may have taken another one.
@@ -89,7 +90,7 @@ def _earlier(sweep: Sweep) -> pd.DataFrame:
 
 
 def draw_corruption(results: LadderResults) -> Drawing | None:
-    """ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each.
+    """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each.
 
     Returns:
         None if nothing was looked at on corrupted images.
@@ -105,7 +106,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
 
 
 def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
-    """A column of panels a kind, a line a rung."""
+    """Draw a column of panels for each kind, a line for each rung."""
     rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
         len(PANELS), len(kinds), figsize=(style.TEXT_IN, 4.2 + 0.14 * (len(rungs) // 3)),
@@ -140,7 +141,7 @@ def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[in
 
 
 def _boxes(sweep: Sweep, table: pd.DataFrame) -> Drawing:
-    """A box a rung beside each other at every severity; without corruption there is one value."""
+    """Draw a box for each rung at every severity; without corruption there is one value."""
     rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
         len(PANELS), 1, sharex=True, figsize=(style.TEXT_IN, 5.0 + 0.14 * (len(rungs) // 3))
@@ -167,7 +168,7 @@ def _boxes(sweep: Sweep, table: pd.DataFrame) -> Drawing:
 def _rung_boxes(
     axis: Axes, rows: pd.DataFrame, metric: str, shift: float, width: float, rung: RungRecord
 ) -> None:
-    """Quartiles and range, the mark of the rung at the median: in print colours may be greys."""
+    """Draw quartiles and range, and the mark of the rung at the median for print in grey."""
     color = style.color(rung.index)
     severities = sorted(rows["severity"].astype(int).unique())
     values = {s: 100 * rows.loc[rows["severity"] == s, metric].to_numpy() for s in severities}

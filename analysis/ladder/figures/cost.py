@@ -40,7 +40,7 @@ _RAY_TIME = (
 
 
 def cost_table(sweep: Sweep) -> pd.DataFrame:
-    """Seconds and memory of every rung, as of ``cost.costs``.
+    """Return seconds and memory of every rung, as of ``cost.costs``.
 
     Returns:
         One row a (rung with a measured trial, quantity of ``PANELS``): rung, label, quantity, n
@@ -63,7 +63,7 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
 
 
 def draw_cost(results: LadderResults) -> Drawing | None:
-    """Bars of the median seconds and memory of each rung, lines from the least to the most.
+    """Draw bars of the median seconds and memory of each rung, lines from the least to the most.
 
     Returns:
         None if no trial that is done was measured.
@@ -93,7 +93,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
 
 
 def _count(rows: pd.DataFrame) -> str:
-    """How many trials of a rung were measured; both numbers where they are not the same."""
+    """Return how many trials of a rung were measured; both numbers where they are not the same."""
     rows = rows[rows["quantity"].isin(list(_OTHER))]
     counts = dict.fromkeys(str(n) for n in rows["n"])
     is_partial = len(rows) < len(_OTHER)
@@ -101,7 +101,7 @@ def _count(rows: pd.DataFrame) -> str:
     return told + (f", no {_OTHER[rows['quantity'].item()]}" if is_partial else "")
 
 
-def _told(row: Mapping[Hashable, Any], quantity: str) -> str:
+def _describe_bar(row: Mapping[Hashable, Any], quantity: str) -> str:
     median, least, most = (measured_cell(row[n]).text for n in ("median", "least", "most"))
     span = f"\nfrom {least} to {most}" if row["n"] > 1 else ""
     apart = "".join(
@@ -114,12 +114,12 @@ def _told(row: Mapping[Hashable, Any], quantity: str) -> str:
 
 
 def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> None:
-    """Bars of the rungs that have the quantity, at their heights, which are the index."""
+    """Draw bars of the rungs that have the quantity, at their heights, which are the index."""
     heights = rows.index.to_numpy()
     bars = axis.barh(
         heights, rows["median"], height=0.7, color=[style.color(int(rungs[h])) for h in heights]
     )
-    label_points(bars, [_told(row, quantity) for row in rows.to_dict("records")])
+    label_points(bars, [_describe_bar(row, quantity) for row in rows.to_dict("records")])
     if quantity == "total_s":  # over the bar, from its left: what is left of it is the trial's own
         left = 0.0 * rows["median"]
         for part, grey in _BENEATH.items():

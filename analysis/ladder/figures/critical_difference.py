@@ -15,7 +15,7 @@ from analysis.text import title
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
-    """Mean ranks on a line, best at the left; bars join methods that Nemenyi does not tell apart.
+    """Draw mean ranks on a line; bars join methods that Nemenyi's test does not separate.
 
     Returns:
         None if Friedman's test was not declared or has no p-value; its statement says why.

@@ -25,7 +25,7 @@ SPLIT = "select"  # after the epoch, by one pair of moments: the indicator is th
 
 
 def last_records(sweep: Sweep) -> pd.DataFrame:
-    """Single samples at the last epoch of one trial of each rung, that of the smallest seeds.
+    """Return single samples at the last epoch of the trial of smallest seeds of each rung.
 
     Returns:
         One row a sample of ``SPLIT``: rung, name (of the indicator, e.g. ``norm_l1 (raw)``),
@@ -64,7 +64,7 @@ def _names(rows: pd.DataFrame) -> "pd.Series[str]":
 
 
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
-    """A panel a rung, a dot a sample, both correlations above.
+    """Draw a panel for each rung, a dot for each sample, both correlations above.
 
     Returns:
         None if there are no records with a confidence.

@@ -20,7 +20,7 @@ SHOWN = ("auroc", "fpr95")
 
 
 def draw_ood(results: LadderResults) -> Drawing | None:
-    """A row of panels a set of foreign images, a mark a rung.
+    """Draw a row of panels for each set of foreign images, a mark a rung.
 
     Returns:
         None if nothing was looked at on foreign images.

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
-    """Logits (N, C) and labels (N,) of one trial of each rung, by the rung's index.
+    """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index.
 
     Empty where none were kept (``tune-calib pictures``).
 
@@ -47,7 +47,7 @@ def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
 
 
 def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Angles between the prototypes of every two classes, in degrees.
+    """Return the angles between the prototypes of every two classes, in degrees.
 
     Args:
         logits: (N, C).
@@ -67,7 +67,7 @@ def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
 
 
 def draw_prototypes(results: LadderResults) -> Drawing | None:
-    """For each rung the t-SNE map of its logits, and the spread of the angles.
+    """Draw for each rung the t-SNE map of its logits, and the spread of the angles.
 
     Returns:
         None if no logits were kept.

@@ -13,7 +13,7 @@ from analysis.reliability import diagram, histogram, legend, lowest
 
 
 def draw_reliability(results: LadderResults) -> Drawing | None:
-    """Accuracy against confidence of each rung above, share of samples (log) below.
+    """Draw accuracy against confidence of each rung above, share of samples (log) below.
 
     Returns:
         None if no trial that is done has bins.

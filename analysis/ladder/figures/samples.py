@@ -19,7 +19,7 @@ DRAWN = ("over", "flipped", "pearson", "spearman")
 
 
 def draw_samples(results: LadderResults) -> Drawing | None:
-    """Proportions, flips and correlations over the epochs, a row of panels a split.
+    """Draw proportions, flips and correlations over the epochs, a row of panels a split.
 
     Returns:
         None if no trial has records of single samples.

@@ -18,12 +18,12 @@ _MARKS_A_LINE = 6
 
 
 def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
-    """Mean, least and largest value of a recorded quantity over the trials of a rung, by epoch."""
+    """Return mean, least and largest value of a quantity over the trials of a rung, by epoch."""
     return sweep.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
 
 
 def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
-    """Rungs whose keep probability moves."""
+    """Return the rungs whose keep probability moves."""
     moving = []
     for rung in sweep.rungs:
         q = sweep.curves_of(rung.index, "q")
@@ -33,7 +33,7 @@ def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
 
 
 def draw_sparsity(results: LadderResults) -> Drawing | None:
-    """Keep probability, its largest step, and what drives it, over the epochs of stage II.
+    """Draw keep probability, its largest step, and what drives it, over the epochs of stage II.
 
     Returns:
         None if no rung has a keep probability that moves.

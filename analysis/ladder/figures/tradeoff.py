@@ -26,7 +26,7 @@ _KEY_IN = 0.15  # height of a line of the legend
 
 
 def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
-    """Accuracy and ECE on test of every trial that is done.
+    """Return accuracy and ECE on test of every trial that is done.
 
     Returns:
         Columns rung, network_seed, head_seed, accuracy, ece; fractions. Empty if nothing is done.
@@ -39,7 +39,7 @@ def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
 
 
 def chains(sweep: Sweep) -> list[list[int]]:
-    """Rungs that build on each other: a base and its steps; the others are in no chain."""
+    """Return the rungs that build on each other: a base and its steps; no others."""
     found: list[list[int]] = []
     for index, rung in enumerate(sweep.rungs):
         if index == 0 or rung.kind == "base":
@@ -50,12 +50,12 @@ def chains(sweep: Sweep) -> list[list[int]]:
 
 
 def _is_side_by_side(sweep: Sweep) -> bool:
-    """Whether no rung builds on another."""
+    """Return whether no rung builds on another."""
     return max(map(len, chains(sweep)), default=0) <= 1
 
 
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
-    """ECE against accuracy on test: each trial faint, mean ± sd of each rung.
+    """Draw ECE against accuracy on test: each trial faint, mean ± sd of each rung.
 
     Steps of a ladder are joined by arrows; of methods side by side the Pareto front is marked.
 
@@ -110,12 +110,12 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
-    """Filled for a step of the ladder, open for what stands beside it."""
+    """Return filled for a step of the ladder, open for what stands beside it."""
     return style.color(rung.index) if rung.kind in ("base", "step") else "none"
 
 
 def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
-    """A mark and a label in ladder order; a rung without numbers has no mark but says why."""
+    """Return a mark and a label; a rung without numbers has no mark but says why."""
     index = rung.index
     ended = sweep.failures(index) or "no numbers" if is_empty else sweep.ended(index)
     return Line2D(

@@ -1,4 +1,4 @@
-"""Two metrics of every suggestion, and what no other one beats in both."""
+"""Draw two metrics of every suggestion, and what no other one beats in both."""
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -18,7 +18,7 @@ _SHOWN_BEYOND = 0.05  # accuracy beyond the guard that is shown
 
 
 def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """The rows that no other one beats; of equal ones the first."""
+    """Return the rows that no other one beats; of equal ones the first."""
     return unbeaten(rows, metrics).drop_duplicates(metrics)
 
 

@@ -12,7 +12,7 @@ from analysis.search.sensitivity import heat_map
 
 
 def draw_pair(search: SearchResults) -> Drawing | None:
-    """Heat map of the metric over the two most important settings.
+    """Draw a heat map of the metric over the two most important settings.
 
     Returns:
         None if fewer than two settings have two values.
@@ -28,7 +28,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
 
 
 def _pair(search: SearchResults, table: pd.DataFrame) -> tuple[str, str] | None:
-    """The two most important settings that have two values beside each other."""
+    """Return the two most important settings that have two values beside each other."""
     names = search.shown_settings()
     for index, one in enumerate(names):
         for other in names[index + 1 :]:

@@ -18,7 +18,7 @@ _FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
 
 
 def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
-    """The best value within the guard up to each suggestion; NaN before the first."""
+    """Return the best value within the guard up to each suggestion; NaN before the first."""
     within = table["mean"].where(table["is_within"])
     best = within.cummin() if METRICS[metric].is_less_better else within.cummax()
     # A suggestion beyond the guard has no value here: the best before it goes on.
@@ -26,7 +26,7 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
 
 
 def draw_history(search: SearchResults) -> Drawing | None:
-    """The metric by number of the suggestion, and the best so far; what failed at the top.
+    """Draw the metric by number of the suggestion, and the best so far; what failed at the top.
 
     Returns:
         None if no suggestion is done.
@@ -56,7 +56,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
 
 
 def _failures(axis: Axes, table: pd.DataFrame) -> None:
-    """What has no value, at the upper edge."""
+    """Draw what has no value at the upper edge."""
     if table["status"].isin(list(_FAILED)).any():
         axis.margins(y=0.12)  # above what has one
     for status, mark in _FAILED.items():

@@ -12,7 +12,7 @@ from analysis.text import title
 
 
 def draw_importance(search: SearchResults) -> Drawing | None:
-    """Importance of each setting for each metric, in percent of all.
+    """Draw the importance of each setting for each metric, in percent of all.
 
     Returns:
         None if there is none; ``outcome.importance.statement`` says why.

@@ -24,7 +24,7 @@ _ABSENT = -0.12  # below the axes: a setting that does not matter beside the oth
 
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
-    """Heights in [0, 1] of every suggestion on the axis of each setting.
+    """Return heights in [0, 1] of every suggestion on the axis of each setting.
 
     Args:
         search: the search.
@@ -55,7 +55,7 @@ def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
 
 
 def draw_parallel(search: SearchResults) -> Drawing | None:
-    """Every suggestion that is done as a line over the settings, its colour the metric.
+    """Draw every suggestion that is done as a line over the settings, its colour the metric.
 
     Returns:
         None if fewer than two suggestions are done, or fewer than two settings have two values.
@@ -88,7 +88,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
 
 
 def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
-    """A vertical line a setting, with its values written beside it."""
+    """Draw a vertical line for each setting, with its values written beside it."""
     for index, name in enumerate(heights):
         axis.axvline(index, color="0.3", linewidth=0.8, ymin=0, zorder=3)
         for height, text in _ticks(
@@ -113,7 +113,7 @@ def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.Dat
 def _ticks(
     values: "pd.Series[Any]", heights: "pd.Series[float]", has_log: bool
 ) -> list[tuple[float, str]]:
-    """Heights and texts: every choice, or both ends and the middle of a range."""
+    """Return heights and texts: every choice, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
         pairs = {(float(height), f"{value:g}" if not isinstance(value, str) else value)
                  for height, value in zip(heights, values, strict=True)}  # fmt: skip

@@ -14,7 +14,7 @@ from analysis.search.marks import describe_rows
 
 
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
-    """The metric against each of the most important settings.
+    """Draw the metric against each of the most important settings.
 
     Returns:
         None if no setting has two values.

@@ -10,7 +10,7 @@ from analysis.search.load import SearchResults
 
 
 def draw_shares(search: SearchResults) -> Drawing | None:
-    """The share of the suggestions within a distance of the best.
+    """Draw the share of the suggestions within a distance of the best.
 
     Returns:
         None if fewer than two suggestions are within the guard.

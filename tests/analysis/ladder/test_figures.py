@@ -1,5 +1,7 @@
 """Pictures of calibration: what is drawn, on numbers worked by hand."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -282,3 +284,13 @@ def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     assert places[0].shape == (30, 2)
     assert (places[0] == places[1]).all()
     assert "30 samples" in maps[0].get_title()
+
+
+def test_corruptions_of_which_one_metric_was_kept_are_no_figure(out):
+    fake_results.add_shifts(out, ["generated/fog"])
+    sweep = load(out)
+    lost = [name for name in sweep.trials if name.startswith("generated/fog") and "acc" in name]
+    assert lost
+    reduced = replace(sweep, trials=sweep.trials.drop(columns=lost))
+    assert draw_corruption(LadderResults(sweep)) is not None
+    assert draw_corruption(LadderResults(reduced)) is None

@@ -251,7 +251,7 @@ def test_a_point_tells_what_it_is_and_is_marked_when_it_is_pointed_at(seen):
     from selenium.webdriver.common.action_chains import ActionChains
 
     driver, *_ = seen
-    for point in driver.find_elements("css selector", "#tradeoff .points rect"):
+    for point in driver.find_elements("css selector", "#figure-tradeoff .points rect"):
         text = point.find_element("css selector", "title").get_attribute("textContent")
         if "mean over 5 trials" in text:  # one of six is missing
             break
@@ -313,7 +313,7 @@ def test_the_print_has_the_pictures_on_white(opened, scheme):
     wanted = {"media": "print", "features": [{"name": "prefers-color-scheme", "value": scheme}]}
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", wanted)
     found = opened.execute_script(
-        "const look = getComputedStyle(document.querySelector('#tradeoff svg'));"
+        "const look = getComputedStyle(document.querySelector('#figure-tradeoff svg'));"
         " return [look.display, look.filter, getComputedStyle(document.body).backgroundColor]"
     )
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})

@@ -107,7 +107,7 @@ def test_a_figure_of_a_user_stands_in_the_report_behind_ours(
     assert re.search(r"/figures: .*own", printed)
     page = (tmp_path / "report.html").read_text()
     assert f"My figure.</b> Read it so. {told}." in page
-    assert page.rindex("<figure ") == page.index('<figure id="own"')
+    assert page.rindex("<figure ") == page.index('<figure id="figure-own"')
 
 
 def fails(error):

@@ -90,6 +90,13 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):
     assert [tag for tag, _ in read.tags if tag in ("iframe", "object", "form")] == []
 
 
+def test_a_figure_and_a_table_of_one_name_have_ids_of_their_own(out, every_format):
+    fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
+    ids = Reader(written(out)).values("id")
+    assert {"ood", "figure-ood"} <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
 def test_headings_are_in_order_and_every_control_has_a_label(whole):
     read = Reader((whole / "report.html").read_text())
     levels = [tag for tag, _ in read.tags if re.fullmatch("h[1-6]", tag)]
