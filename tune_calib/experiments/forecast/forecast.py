@@ -109,9 +109,8 @@ class Forecast:
         known = [seconds for seconds in self.seconds.values() if seconds is not None]
         return sum(known) if len(known) == len(self.seconds) else None
 
-    @property
-    def told(self) -> list[str]:
-        """Where the rates are from, in a line each."""
+    def describe_sources(self) -> list[str]:
+        """Return where the rates are from, in a line each."""
         return [f"  {what}: {source}" for what, source in self.sources.items()]
 
     def _take(self, what: str, seconds: float | None) -> None:
