@@ -15,7 +15,7 @@ from tune_calib.experiments.lock import joined, read_lock, write_lock
 from tune_calib.experiments.run import ladder_job
 from tune_calib.paths import Place
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.experiment import Entry, SweepFile
+from tune_calib.spec.experiment import Entry, SeedCounts, SweepFile
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.reproduction import Reproduction, Scale, Setting
@@ -161,7 +161,10 @@ def _entries(ask: Ask) -> Iterator[_Entry]:
         settings = merged(*(part.pop("set", {}) for part in parts))
         settings = {s: given for s, given in settings.items() if s in {*SLOTS[:2], *slots}}
         content = {**parts[0], **parts[1], **parts[2], "set": settings}
-        seeds = content["seeds"] = ask.seeds or content.get("seeds", 1)
+        seeds = SeedCounts.model_validate(content.get("seeds", {}))
+        if ask.seeds is not None:
+            seeds = SeedCounts(both=ask.seeds)
+        content["seeds"] = seeds.model_dump(exclude_unset=True)
         network = settings.get("network", {})
         if not own.weights:
             if own.start:
@@ -173,7 +176,7 @@ def _entries(ask: Ask) -> Iterator[_Entry]:
                 "data": {**settings.get("data", {}), "holdout": "test"},
             }
             # One network: its heads alone have seeds.
-            heads = {"networks": 1, "heads": seeds["both"] if isinstance(seeds, dict) else seeds}
+            heads = {"networks": 1, "heads": seeds.heads or seeds.both or 1}
             given = {**content, "backbones": [backbone], "seeds": heads, "set": dict(settings)}
             yield _Entry(f"{run}-given-{backbone}", run, index, given)
 

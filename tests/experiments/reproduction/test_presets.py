@@ -17,6 +17,7 @@ from tune_calib.experiments.entries import works_of
 from tune_calib.experiments.reproduced import Ask, lacking, refuse_lacking, run_of_entry, sweep_file
 from tune_calib.experiments.run import planned_works
 from tune_calib.paths import place
+from tune_calib.spec.experiment import SeedCounts
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, read_reproduction
 
@@ -74,6 +75,19 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     assert {len(work.asked.seeds.pairs()) for work in works.values()} == {seeds}
     networks = {name: work.asked.given["network"] for name, work in works.items()}
     assert networks["own"] == {**networks["methods"], "lr": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("seeds", "asked", "heads"),
+    [("5", None, 5), ("{networks: 2, heads: 4}", None, 4), ("5", 2, 2)],
+)
+def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_path):
+    path = tmp_path / "mine.yaml"
+    given = f"      weights: {{resnet20_he: x.safetensors}}\n      seeds: {seeds}"
+    path.write_text(EXAMPLE.read_text().replace("      seeds: 1", given, 1))
+    ask = Ask(read_reproduction(path), "smoke", place(str(tmp_path)), asked, weights=tmp_path)
+    (entry,) = sweep_file(ask).content.entries.values()
+    assert entry.seeds == SeedCounts(networks=1, heads=heads)
 
 
 @each("name", list(REPRODUCTIONS))

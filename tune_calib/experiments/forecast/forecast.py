@@ -65,7 +65,7 @@ class Forecast:
     checkpoint_bytes: int = 0
     seconds: dict[str, float | None] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    sizes: dict[object, tuple[int, int]] = field(default_factory=dict)
+    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     heads: dict[object, int] = field(default_factory=dict)
     shifted: set[tuple[str, str]] = field(default_factory=set)
 
@@ -109,9 +109,8 @@ class Forecast:
         known = [seconds for seconds in self.seconds.values() if seconds is not None]
         return sum(known) if len(known) == len(self.seconds) else None
 
-    @property
-    def told(self) -> list[str]:
-        """Where the rates are from, in a line each."""
+    def describe_sources(self) -> list[str]:
+        """Return where the rates are from, in a line each."""
         return [f"  {what}: {source}" for what, source in self.sources.items()]
 
     def _take(self, what: str, seconds: float | None) -> None:
@@ -122,7 +121,7 @@ class Forecast:
     def _add_networks(self, specs: Sequence[TrialSpec], needs: Needs, rates: Rates) -> None:
         seconds: list[float | None] = []
         for spec in specs:
-            sizes, key = rates.sizes(spec.data), kind_of(spec)
+            sizes, key = rates.sizes(spec.data), str(kind_of(spec))
             if key not in self.sizes:
                 self.sizes[key] = bytes_of_network(spec, sizes.train)
             weights, state = self.sizes[key]

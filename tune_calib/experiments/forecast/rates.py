@@ -97,7 +97,7 @@ class Rates:
 
     def network(self, spec: TrialSpec) -> Rate | None:
         """Return an epoch of the network of a spec; None if it cannot be timed here."""
-        found: Rate | None = self._once(kind_of(spec), lambda: self._network(spec))
+        found: Rate | None = self._once(str(kind_of(spec)), lambda: self._network(spec))
         return found
 
     def _network(self, spec: TrialSpec) -> Rate | None:

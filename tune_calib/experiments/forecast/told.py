@@ -51,7 +51,7 @@ def dry_run(job: Job) -> str:
     """As ``before``, with what it would take on disk, and where the rates are from."""
     needs, sums = needs_of(job), _sums(job)
     trained = sums.add(needs)
-    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *sums.told]
+    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *sums.describe_sources()]
     return "\n".join([*lines, NOTHING])
 
 
@@ -76,7 +76,7 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
     lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
     if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
-    told = map(Prose, [*lines, *sums.told])
+    told = map(Prose, [*lines, *sums.describe_sources()])
     head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, table_of(_TITLES, rows), "", *told])
 
