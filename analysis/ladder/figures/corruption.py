@@ -1,6 +1,7 @@
 """ECE and accuracy against the severity of image corruptions (as MaC-Cal, Fig. 5)."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -71,7 +72,11 @@ def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
             if MEAN not in (kind, severity):
                 names = {f"{family}/{kind}/{severity}/{m}": m for m in PANELS}
                 found = done.reindex(columns=list(names)).rename(columns=names)  # some lack one
-                key = {"spec_hash": done["spec_hash"], "kind": kind, "severity": int(severity)}
+                key: dict[str, Any] = {
+                    "spec_hash": done["spec_hash"],
+                    "kind": kind,
+                    "severity": int(severity),
+                }
                 rows.append(found.assign(**key).dropna(subset=list(PANELS)))
     return pd.concat(rows) if rows else pd.DataFrame(columns=_COLUMNS)
 
