@@ -243,3 +243,29 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     assert "heads 1 epoch: " in told
     assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")
+
+
+IGNORED = """
+import os, signal, time
+from tune_calib.cli.options import stoppable
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)  # the exception of the signal is raised, and ignored, here
+
+def work():
+    Finalized()
+    time.sleep(20)
+    print("went on")
+
+stoppable("the same again", work)
+"""
+
+
+def test_a_signal_within_a_finalizer_stops_too():
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True)
+    assert "stopped by SIGINT; go on with: the same again" in done.stderr
+    assert done.returncode != 0
+    assert "Exception ignored" not in done.stderr
+    assert "went on" not in done.stdout

@@ -1,7 +1,10 @@
 """SIGINT and SIGTERM end a search within seconds; what is on disk is where it goes on."""
 
+import _thread
 import contextlib
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -46,9 +49,24 @@ def stop_signals(tell: Callable[[str], None]) -> Iterator[Stop]:
             tell(stop.name)
         raise KeyboardInterrupt
 
+    def raise_again(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    def notice(ignored: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            hook(ignored)
+            return
+        # It came within a finalizer or a hook of a fork, where Python ignores every exception.
+        signal.signal(stop.number, raise_again)
+        threading.Timer(0.1, _thread.interrupt_main, (stop.number,)).start()
+
+    hook = sys.unraisablehook
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    sys.unraisablehook = notice
     try:
         yield stop
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)
