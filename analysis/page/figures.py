@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 from xml.etree.ElementTree import ParseError
 
+import matplotlib as mpl
 import matplotlib.pyplot as plt
 from markupsafe import Markup
+from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
@@ -170,11 +172,38 @@ def picture_of(figure: Figure[R], results: R, folder: Place, of_page: str, key: 
     except (ParseError, ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is no SVG; make the report again") from error
     if len(image) > _MAX_SVG_BYTES:
-        data = base64.b64encode((folder / f"{figure.name}.png").read_bytes()).decode()
-        image = Markup('<img alt="{}" src="data:image/png;base64,{}">').format(figure.title, data)
+        image = png_image((folder / f"{figure.name}.png").read_bytes(), figure.title)
     share = round(width / style.TEXT_IN, 3)
     files = f"{of_page}/{figure.name}"
     return Picture(key, figure.title, figure.full_caption(results), image, share, files)
+
+
+def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
+    """Draw a figure of a report; the style and the backend of the notebook stay as they are.
+
+    Args:
+        figure: its record.
+        results: what it is drawn from.
+
+    Raises:
+        UserError: there is nothing to draw.
+    """
+    with mpl.rc_context(), plt.ioff():
+        style.theme()
+        drawing = figure.draw(results)
+    if drawing is None:
+        why = figure.why_absent(results) or "these results have nothing to draw"
+        raise UserError(f"{figure.name}: not drawn, {why}")
+    # Else pyplot keeps it for ever, and a notebook shows it twice.
+    plt.close(drawing)
+    return drawing
+
+
+def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
+    """Return an ``img`` that holds a PNG, so wide in CSS pixels."""
+    size = Markup(' width="{}"').format(width) if width else ""
+    data = base64.b64encode(content).decode()
+    return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Results as Python has them: frames, tables, figures, and what a notebook shows."""
 
 import contextlib
+import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from analysis.ladder.recipes import of_heads_below
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page.inline import drawn, image
+from analysis.page.figures import draw_in_notebook, png_image
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.search.report import write_search_report
@@ -100,7 +101,7 @@ class OpenSweep:
             UserError: there is no such figure, or nothing to draw in it.
         """
         with _known(self.out):
-            return drawn(LADDER_FIGURES[name], LadderResults(load(self.out)))
+            return draw_in_notebook(LADDER_FIGURES[name], LadderResults(load(self.out)))
 
     def report(self) -> Place:
         """Write tables, figures and the page beside the results; gives the page."""
@@ -125,7 +126,9 @@ class OpenSweep:
             sweep = load(self.out)
             parts = [html(tables.ladder(sweep).without_blank())]
         with contextlib.suppress(UserError):  # of results without bins
-            parts.append(image(self.figure(), "reliability diagrams", _WIDTH))
+            content = io.BytesIO()
+            self.figure().savefig(content, format="png", dpi=150)
+            parts.append(png_image(content.getvalue(), "reliability diagrams", _WIDTH))
         return "\n".join([*parts, *_preformatted(self.notes)])
 
 
@@ -194,7 +197,7 @@ class OpenSearch:
             UserError: there is no such figure, or nothing to draw in it.
         """
         with _known(self.out):
-            return drawn(SEARCH_FIGURES[name], self._results())
+            return draw_in_notebook(SEARCH_FIGURES[name], self._results())
 
     def report(self) -> Place:
         """Write tables, figures and the page beside the results; gives the page."""
