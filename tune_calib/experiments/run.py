@@ -160,10 +160,14 @@ def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:
     """A search as ``search`` takes it; of a budget in hours, the first batch."""
     assert work.search is not None
     question, site = question_of(work), _site(file, work, command)
-    at_once = work.search.at_once or site.at_once(threads_of(work))
+    threads = work.candidates().trials({}, 0)[0].spec.network.threads
+    at_once = work.search.at_once or site.at_once(threads)
+    suggestions = work.search.trials
+    if work.search.heads is not None:
+        suggestions = max(1, work.search.heads // len(work.asked.seeds.pairs()))
     return SearchJob(
         question=question,
-        suggestions=suggestions(work) or batch_of(question, at_once),
+        suggestions=suggestions or batch_of(question, at_once),
         site=site,
         at_once=at_once,
         study_storage=file.content.study_storage,
@@ -190,19 +194,6 @@ def question_of(work: Work) -> Question:
         scheduler=how.scheduler,
         population=how.population,
     )
-
-
-def threads_of(work: Work) -> int:
-    """CPU cores of a network trial of a search."""
-    return work.candidates().trials({}, 0)[0].spec.network.threads
-
-
-def suggestions(work: Work) -> int | None:
-    """Suggestions that the budget of a search pays for; None for one in hours."""
-    assert work.search is not None
-    if work.search.heads is not None:
-        return max(1, work.search.heads // len(work.asked.seeds.pairs()))
-    return work.search.trials
 
 
 def batch_of(question: Question, at_once: int) -> int:
