@@ -37,7 +37,7 @@ with contextlib.suppress(ImportError):
 os.environ.pop("COLUMNS", None)
 os.unsetenv("COLUMNS")
 
-# What is remembered between commands is of this run of the tests, and not of the user.
+# What commands keep in the user's cache is of this run of the tests.
 CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
 os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 

@@ -8,7 +8,7 @@ import pytest
 import tune_calib
 from tests.support import each, here
 from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
-from tune_calib.experiments.format import SearchOptions, SeedCounts, SweepFile, TrialResources
+from tune_calib.spec.experiment import SearchOptions, SeedCounts, SweepFile, TrialResources
 from tune_calib.spec.request import SearchRequest, build_request
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot

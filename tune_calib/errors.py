@@ -26,7 +26,7 @@ _WAYS_OUT = {
 
 NOT_OF_SWEEP_FILES = (
     "extend", "trial", "best", "train", "select", "calib", "test", "head", "replace", "log",
-    "retry", "profile", "portable", "all", "controls",
+    "retry", "profile", "portable", "all", "controls", "scale",
 )  # fmt: skip
 """Settings of commands that no sweep file has."""
 

@@ -52,7 +52,7 @@ class Registry(Generic[T]):
         self._families: list[tuple[Callable[[str], T | None], str | None]] = []
         self._names_of_families: list[Callable[[], Iterable[str]]] = []
         self._origins: dict[str, str | None] = {}
-        self.homes: dict[str, str] = {}
+        self.homes: dict[str, str] = {}  # modules that registered the records
         self._is_loaded = False
         REGISTRIES.add(self)
 
@@ -197,8 +197,8 @@ class Registry(Generic[T]):
         Raises:
             UserError: the name is unknown; the message suggests the nearest.
         """
-        if not isinstance(name, str) or name not in self._records:
-            self.require(name)
+        self.require(name)
+        if name not in self._records:
             if facts := self.facts(name):
                 importlib.import_module(f"{self.package}.{facts['module']}")
             else:

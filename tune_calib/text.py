@@ -37,6 +37,7 @@ _WORDS = {
     "string_type": "must be a text",
     "too_short": "must hold at least {min_length}",
     "tuple_type": "must be a list",
+    "unexpected_keyword_argument": "is no setting",
 }
 
 

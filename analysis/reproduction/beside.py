@@ -15,7 +15,7 @@ from analysis.text import Cell, Record, number_cell
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import column
-from tune_calib.spec.reproduction import Reproduction, Run
+from tune_calib.spec.reproduction import Reproduction
 
 Key = tuple[str, str]
 _PRINTED_AS = {FOREIGN_MEAN: "ood/average"}
@@ -25,7 +25,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
+def beside_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
     """Our numbers of one folder beside what is printed.
 
     Of a table that prints the data set of the folder, its columns of that alone, and of those the
@@ -35,7 +35,7 @@ def beside_print(table: Reproduction, run: Run, sweep: Sweep) -> pd.DataFrame:
 
     Args:
         table: the table.
-        run: what of it was run.
+        run: the entry of it that was run.
         sweep: its results.
 
     Returns:
@@ -86,8 +86,8 @@ def _is_of_machine(metric: str) -> bool:
     return metric in QUANTITIES and not QUANTITIES[metric].over
 
 
-def _name(table: Reproduction, run: Run, rung: RungRecord) -> str:
-    if name := run.printed.get(rung.label, rung.published):
+def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
+    if name := table.entries[run].printed.get(rung.label, rung.published):
         return name
     named = printed_name(table.published, rung.label) if table.published else None
     return named or rung.label

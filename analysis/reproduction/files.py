@@ -25,7 +25,7 @@ from analysis.tidy import complaints, parted
 from tune_calib.console import Text
 from tune_calib.paths import Place
 from tune_calib.results.tables import atomic_write
-from tune_calib.spec.reproduction import Reproduction, Run
+from tune_calib.spec.reproduction import Reproduction
 
 PAGE = "reproduction.html"
 
@@ -35,32 +35,30 @@ class Made:
     """What was made of a table: its results, and of which run each folder is."""
 
     table: Reproduction
-    sweeps: Sequence[tuple[Run, Sweep]]
+    sweeps: Sequence[tuple[str, Sweep]]
 
     @property
     def judged(self) -> list[Judged]:
         """The verdict on each claim by each base network that has its run."""
-        groups = [(run, sweeps) for run in self.table.runs for sweeps in self._groups(run)]
+        groups = [
+            (run, _where(sweeps), sweeps)
+            for run in self.table.entries
+            for sweeps in self._groups(run)
+        ]
         return [
-            Judged(
-                " ".join(sweep.out.name for sweep in sweeps),
-                name_of(sweeps[0])
-                if len(sweeps) == 1
-                else f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks",
-                judge_networks(sweeps, claim),
-            )
+            Judged(" ".join(s.out.name for s in sweeps), where, judge_networks(sweeps, claim))
             for claim in self.table.claims
-            for run, sweeps in groups
+            for run, where, sweeps in groups
             # Its own data set is not foreign to it.
-            if run.name == claim.run
+            if claim.run in (None, run)
             and parted(claim.metric)[1] != f"{OOD}/{sweeps[0].manifest.dataset}"
         ]
 
-    def _groups(self, run: Run) -> list[list[Sweep]]:
+    def _groups(self, run: str) -> list[list[Sweep]]:
         """The sweeps of a run; those of given networks of one data set count together."""
         groups: dict[str, list[Sweep]] = {}
         for own, sweep in self.sweeps:
-            if own.name == run.name:
+            if own == run:
                 key = sweep.manifest.dataset if is_given(sweep) else f"/{sweep.out.name}"
                 groups.setdefault(key, []).append(sweep)
         return list(groups.values())
@@ -70,6 +68,12 @@ def is_given(sweep: Sweep) -> bool:
     """Whether it stands on one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
+
+
+def _where(sweeps: Sequence[Sweep]) -> str:
+    if len(sweeps) == 1:
+        return name_of(sweeps[0])
+    return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
 
 
 def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
@@ -84,9 +88,7 @@ def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
         UserError: a folder holds no sweep, or a file of it is damaged.
     """
     named = [*table.metrics, *(claim.metric for claim in table.claims)]
-    loaded = [
-        (table.run(run), with_quantities(load(out / folder), named)) for folder, run in runs.items()
-    ]
+    loaded = [(run, with_quantities(load(out / folder), named)) for folder, run in runs.items()]
     return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
 
 

@@ -1,36 +1,7 @@
-"""Table 2 of an invented paper: label smoothing beside temperature scaling."""
+"""Table 2 of an invented paper, which the file beside this one describes."""
 
-from tune_calib.spec.reproduction import REPRODUCTIONS, SMOKE, Claim, Reproduction, Run, Setting
+from pathlib import Path
 
-REPRODUCTIONS.register(
-    Reproduction(
-        name="smoothing/table2",
-        title="Label smoothing beside temperature scaling",
-        runs=(Run("methods", methods=("ce", "ls", "temperature", "ls+temperature")),),
-        metrics=("accuracy", "ece"),
-        claims=(
-            Claim("Label smoothing lowers the ECE", "ls", ("ce",), run="methods"),
-            Claim(
-                "Temperature scaling has a lower ECE than smoothing",
-                "temperature",
-                ("ls",),
-                run="methods",
-            ),
-            Claim(
-                "Smoothing costs half a point of accuracy at most",
-                "ls",
-                ("ce",),
-                "accuracy",
-                kind="size",
-                least=-0.005,
-                run="methods",
-            ),
-        ),
-        scales={
-            "smoke": SMOKE,
-            "cpu": (Setting(("cifar10",), set={"network": {"precision": "bf16"}}),),
-            "paper": (Setting(("cifar10",), ("resnet50",), "focal", seeds=5, gpus=1.0),),
-        },
-        note="Its numbers are invented too, so none stand beside.",
-    )
-)
+from tune_calib.spec.reproduction import REPRODUCTIONS, read_reproduction
+
+REPRODUCTIONS.register(read_reproduction(Path(__file__).with_name("smoothing_table2.yaml")))

@@ -31,11 +31,11 @@ def _of(listing: Listing[Any]) -> dict[str, Any]:
 
 
 def _facts(listing: Listing[Any], name: str) -> dict[str, Any]:
-    """Return what ``tune-calib list`` says of a record, and what ``cite`` and ``--recipe`` need."""
+    """Return what ``list`` says of a record, and what ``cite``, ``--set`` and ``--recipe`` need."""
     record = listing.registry[name]
     facts = listing.describe(record)
     if hasattr(record, "bibtex"):
-        facts["bibtex"] = record.bibtex
+        facts |= {"bibtex": record.bibtex, "fields": list(record.params.model_fields)}
     if hasattr(record, "quick"):
         facts["quick"] = record.quick and record.quick.backbones
     return facts

@@ -3,7 +3,8 @@
 from pydantic import BaseModel
 
 from docs.generate.page import table
-from tune_calib.experiments.format import (
+from tune_calib.spec.describe import code
+from tune_calib.spec.experiment import (
     Entry,
     Method,
     SearchOptions,
@@ -11,7 +12,6 @@ from tune_calib.experiments.format import (
     SweepFile,
     TrialResources,
 )
-from tune_calib.spec.describe import code
 
 _PARTS: dict[str, type[BaseModel]] = {
     "At the top": SweepFile,

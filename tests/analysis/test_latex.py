@@ -84,7 +84,7 @@ def search(folder):
 
 
 def texts_of(contents):
-    return "".join(text for name, text in contents.items() if name.endswith(".tex"))
+    return "\n".join(text for name, text in contents.items() if name.endswith(".tex"))
 
 
 MANY = [f"method number {k} with a name that goes on" for k in range(60)]

@@ -96,7 +96,7 @@ def measured(checkouts: list[Path], is_short: bool) -> Times:
     with tempfile.TemporaryDirectory() as root:
         folders = [prepared(Path(root) / str(index)) for index in range(len(checkouts))]
         beside = list(zip(checkouts, folders, strict=True))
-        # Once for nothing: what is compiled and remembered is so from the second start on.
+        # Once for nothing: what is compiled is so from the second start on.
         for _ in range(ROUNDS + 1):
             times = {name: [seconds(w, *each) for each in beside] for name, w in COMMANDS.items()}
             rounds.append(times)

@@ -22,7 +22,7 @@ from tests.support import each, small_spec
 from tune_calib.cli import app
 from tune_calib.cli.request import _share
 from tune_calib.errors import UserError
-from tune_calib.experiments.yaml_text import UnfoldedError, value_of
+from tune_calib.spec.yaml_text import UnfoldedError, value_of
 from tune_calib.tuning.ray import launch
 from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.launch import ray_session

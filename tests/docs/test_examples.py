@@ -1,7 +1,6 @@
 """The files of the page on adding things do what the page says, each as it is printed."""
 
 import json
-import os
 import shlex
 import shutil
 import subprocess
@@ -101,21 +100,20 @@ def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
 
 DROPPED = """
 import sys
-import ablations.papers
+import ablations
 from tune_calib.cli import main
 
-ablations.papers.__path__.append(sys.argv.pop(1))
+ablations.__path__.insert(0, sys.argv.pop(1))
 main()
 """
 
 
 def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
-    shutil.copy(ROOT / TABLE, tmp_path / "smoothing_table2.py")
+    papers = shutil.copytree(ROOT / "ablations/papers", tmp_path / "papers")
+    shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)
     words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
     command = [sys.executable, "-c", DROPPED, tmp_path, *words]
-    # Names of tables are remembered, and this one is of this test alone.
-    own = {**os.environ, "TUNE_CALIB_CACHE": str(tmp_path / "cache")}
-    found = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     assert "methods-digits" in found.stdout
 

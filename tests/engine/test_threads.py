@@ -8,7 +8,7 @@ import torch
 from tests.support import each, small_spec
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
-from tune_calib.experiments.forecast.clock import Clock
+from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
@@ -88,14 +88,14 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
         "population": 1,
     }
     write_results(tmp_path / "out" / "earlier", "a", {"trials": [row]})
-    clock = Clock(tmp_path / "out", Store(tmp_path / "store"), None, torch.device("cpu"))
+    rates = Rates(tmp_path / "out", Store(tmp_path / "store"), None, torch.device("cpu"))
     known, new = (
-        clock.heads(linear, [linear.head]),
-        clock.heads(spec_of(WIDE), [spec_of(WIDE).head]),
+        rates.heads(linear, [linear.head]),
+        rates.heads(spec_of(WIDE), [spec_of(WIDE).head]),
     )
     assert known.seconds == pytest.approx(1e6)
     assert "earlier rows" in known.source
     assert new.seconds < 1e5
     longer = linear.head.model_copy(update={"epochs": 7})
     assert population_key(longer) != population_key(linear.head)
-    assert clock.heads(linear, [longer]).seconds == pytest.approx(1e6)
+    assert rates.heads(linear, [longer]).seconds == pytest.approx(1e6)

@@ -14,12 +14,12 @@ from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.forecast.disk import bytes_of_head
 from tune_calib.experiments.forecast.needs import needs_of_work
+from tune_calib.experiments.forecast.timed import bytes_of_head
 from tune_calib.experiments.forecast.told import forecast
-from tune_calib.experiments.format import SweepFile
 from tune_calib.experiments.run import planned_works, question_of, search_job
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.experiment import SweepFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.look import CloserLook
@@ -379,16 +379,6 @@ def test_a_plan_counts_networks_heads_and_ray_trials(works, file):
     assert (networks.planned, len(networks.networks), networks.searched) == (40, 2, 80)
     heads = needs["tuned-mac_cal-digits-small_cnn"]
     assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, 0)
-
-
-def test_the_cost_of_tpe_is_told_where_suggestions_are_many(read, tmp_path):
-    text = "out: OUT\nentries: {a: {methods: [mac_cal], search: {heads: 3000, metric: ece}}}"
-    file = read(text)
-    told = forecast(file, planned_works(file))
-    assert re.search(r"a suggestion of tpe for a-mac_cal-digits: \d+ ms after 200, timed now", told)
-    assert re.search(r" \+ sampler [\d.]+ (s|min|h) ", told)
-    assert "sampler: random" in told
-    assert not (tmp_path / "out").exists()
 
 
 def test_what_no_machine_here_can_time_is_unknown(read):

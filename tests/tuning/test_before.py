@@ -8,7 +8,6 @@ import pytest
 from tests.support import CPU, each, here, job_in
 from tune_calib.cli.registries import format_markdown
 from tune_calib.engine.store import Store
-from tune_calib.experiments.forecast.clock import Clock
 from tune_calib.experiments.forecast.forecast import (
     CREW_S,
     EVALUATION,
@@ -21,6 +20,7 @@ from tune_calib.experiments.forecast.forecast import (
     STARTS,
 )
 from tune_calib.experiments.forecast.needs import needs_of
+from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.told import _sums, before, duration
 from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, shown
@@ -147,15 +147,15 @@ def test_what_a_person_waits_for_is_more_than_training(tmp_path):
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"])
 def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
     spec = TrialSpec.build(data={"dataset": dataset}, network={"backbone": "small_cnn"})
-    clock = Clock(tmp_path, Store(tmp_path / "store"), None, CPU)
-    assert clock.sizes(spec.data).train > 10_000
-    assert clock.network(spec).seconds > 0
-    assert all(clock.evaluation_s(spec, is_search) > 0 for is_search in (True, False))
+    rates = Rates(tmp_path, Store(tmp_path / "store"), None, CPU)
+    assert rates.sizes(spec.data).train > 10_000
+    assert rates.network(spec).seconds > 0
+    assert rates.evaluation_s(spec, 1000) > 0
 
 
 def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
-    monkeypatch.setattr(Clock, "evaluation_s", lambda *_: 1 / 0)
+    monkeypatch.setattr(Rates, "evaluation_s", lambda *_: 1 / 0)
     told = before(job)
     assert "time     unknown: ZeroDivisionError when it was timed" in told
     assert "1 of 1 trials, 1 network and 0 heads to train" in told

@@ -13,17 +13,15 @@ from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import LadderRequest, SearchRequest
-from tune_calib.text import command_line, counted, nearest
+from tune_calib.text import command_line, counted
 
 if TYPE_CHECKING:
     DataRoot: TypeAlias = Path | None
     StoreRoot: TypeAlias = str | None
-    Address: TypeAlias = str | None
     StudyStorage: TypeAlias = str | None
 else:
     DataRoot = option_of(LadderRequest, "data_root")
     StoreRoot = option_of(LadderRequest, "store")
-    Address = option_of(LadderRequest, "address")
     StudyStorage = option_of(SearchRequest, "study_storage")
 
 
@@ -66,16 +64,6 @@ def tell_crashed(crashed: list[str], again: str, folder: Any) -> None:
         echo(f"{counted(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}", err=True)
         echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
-
-
-def known(option: str, value: str, names: tuple[str, ...]) -> None:
-    """Refuse a value that is not among some names.
-
-    Raises:
-        UserError: it is not; the message suggests the nearest.
-    """
-    if value not in names:
-        raise UserError(f"unknown {option} {value!r}{nearest(value, list(names))}")
 
 
 def one_format(**flags: bool) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-_NOT_LISTED = ("module", "bibtex", "quick")  # further facts of the index
+_NOT_LISTED = ("module", "bibtex", "fields", "quick")  # further facts of the index
 _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
 
 

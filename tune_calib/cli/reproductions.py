@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,13 +9,12 @@ import typer
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli.before import DryRun, tell_settings
-from tune_calib.cli.completion import names
-from tune_calib.cli.options import Address, DataRoot, known, stoppable, typed, typed_of
+from tune_calib.cli.options import stoppable, typed, typed_of
 from tune_calib.cli.panels import FORMATS
+from tune_calib.cli.request import with_request
 from tune_calib.cli.sweep_files import GpuModel
 from tune_calib.errors import UserError, as_option
-from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, Scale
-from tune_calib.spec.request import WHERE
+from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 
 if TYPE_CHECKING:
     from tune_calib.experiments.entries import Work
@@ -28,37 +26,10 @@ if TYPE_CHECKING:
     from tune_calib.tuning.search.job import SearchJob
 
 
+@with_request(ReproduceRequest)
 def reproduce(
+    request: ReproduceRequest,
     context: typer.Context,
-    tables: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="PAPER/TABLE, as --list has them", autocompletion=names(lambda: REPRODUCTIONS)
-        ),
-    ] = None,
-    scale: Annotated[
-        str,
-        typer.Option(
-            help="; ".join(f"{name}: {what}" for name, what in SCALES.items()),
-            autocompletion=names(lambda: SCALES),
-        ),
-    ] = "cpu",
-    seeds: Annotated[int | None, typer.Option(help="how many", show_default="the scale's")] = None,
-    data_root: DataRoot = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="folder of networks of others; given ones are left out without it"),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="folder or URL of all tables, and of the store that they share",
-            show_default="runs/reproduce-SCALE",
-            rich_help_panel=WHERE,
-        ),
-    ] = None,
-    address: Address = None,
     gpu_model: GpuModel = None,
     dry_run: DryRun = False,
     is_all: Annotated[bool, typer.Option("--all", help="every table that has the scale")] = False,
@@ -77,32 +48,26 @@ def reproduce(
         tune-calib reproduce maccal/table5 fedlas/gate --data-root data --dry-run
         tune-calib reproduce --all --scale smoke
     """
-    if bool(tables) + is_all + list_ != 1:
+    if bool(request.tables) + is_all + list_ != 1:
         raise UserError("name tables as PAPER/TABLE, or take --all or --list")
     if as_json and not list_:
         raise UserError("--json is of --list; give that too")
     if list_:
         _tell_list(as_json)
         return
-    known("--scale", scale, tuple(SCALES))
     if gpu_model is not None and not dry_run:
         raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
-    if seeds is not None and seeds < 1:
-        raise UserError(f"--seeds must be at least 1, got {seeds}")
-    own: Scale = next(each for each in SCALES if each == scale)
     # Before torch is loaded.
-    for name in tables or ():
+    for name in request.tables:
         REPRODUCTIONS.require(name)
-    asked = dict.fromkeys(tables or _every(own))
+    asked = dict.fromkeys(request.tables or _every(request.scale))
 
     from tune_calib.experiments.reproduced import Ask, refuse_lacking
     from tune_calib.paths import place
 
-    folder = place(out or f"runs/reproduce-{scale}")
-    asks = [
-        Ask(REPRODUCTIONS[name], own, folder, seeds, data_root, weights, address, gpu_model)
-        for name in asked
-    ]
+    folder = place(request.out or f"runs/reproduce-{request.scale}")
+    how = request.model_dump(include={"scale", "seeds", "data_root", "weights", "address"})
+    asks = [Ask(REPRODUCTIONS[name], out=folder, gpu_model=gpu_model, **how) for name in asked]
     refuse_lacking(asks, is_dry=dry_run)
     # All of them before the first is begun.
     plans = [_plan(ask, typed_of(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks]

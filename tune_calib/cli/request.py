@@ -10,9 +10,9 @@ import yaml
 
 from tune_calib.cli.completion import names
 from tune_calib.errors import UserError
-from tune_calib.experiments.yaml_text import UnfoldedError, value_of
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.request import Part, build_request, names_of, parse_share, shown_as
+from tune_calib.spec.yaml_text import UnfoldedError, value_of
 
 R = TypeVar("R", bound=Part)
 

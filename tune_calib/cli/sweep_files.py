@@ -12,8 +12,8 @@ from tune_calib.cli.completion import names
 from tune_calib.cli.options import stoppable
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
-from tune_calib.experiments.gpus import GPUS
 from tune_calib.spec import plugins
+from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.request import RunRequest, format_command
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    from tune_calib.experiments.format import SweepFile
+    from tune_calib.spec.experiment import SweepFile
 
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))

@@ -1,23 +1,24 @@
 """From a table of a paper to the sweep file that makes it, and what that lacks here."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import Work
+from tune_calib.experiments.entries import Work, merged
 from tune_calib.experiments.file import ReadFile
-from tune_calib.experiments.format import SweepFile
-from tune_calib.experiments.gpus import GPUS
 from tune_calib.experiments.lock import joined, read_lock, write_lock
 from tune_calib.experiments.run import ladder_job
 from tune_calib.paths import Place
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.names import IN_PROCESS
-from tune_calib.spec.reproduction import Reproduction, Run, Scale, Setting
+from tune_calib.spec.experiment import Entry, SweepFile
+from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.names import IN_PROCESS, SLOTS
+from tune_calib.spec.reproduction import Reproduction, Scale, Setting
 from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.pictures import take_pictures
@@ -52,8 +53,8 @@ class Ask:
     gpu_model: str | None = None
 
     @property
-    def settings(self) -> tuple[Setting, ...]:
-        """Where it is made; those of given networks only where their folder is named.
+    def settings(self) -> dict[int, Setting]:
+        """Where it is made, by position; given networks only where their folder is named.
 
         Raises:
             UserError: it is not made at this scale.
@@ -61,8 +62,8 @@ class Ask:
         if self.scale not in self.table.scales:
             known = ", ".join(self.table.scales)
             raise UserError(f"{self.table.name} has no scale {self.scale!r}; it has {known}")
-        found = self.table.scales[self.scale]
-        return tuple(own for own in found if not own.weights or self.weights is not None)
+        found = enumerate(self.table.scales[self.scale])
+        return {i: own for i, own in found if not own.weights or self.weights is not None}
 
     @property
     def left_out(self) -> list[str]:
@@ -72,36 +73,61 @@ class Ask:
         return [file for own in self.table.scales[self.scale] for file in own.weights.values()]
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """An entry of the experiment file of a table.
+
+    Attributes:
+        name: of it.
+        run: the entry of the table.
+        index: of the setting in its scale.
+        content: what it says.
+    """
+
+    name: str
+    run: str
+    index: int
+    content: dict[str, Any]
+
+
 def sweep_file(ask: Ask) -> ReadFile:
-    """The sweep file of a table.
+    """Return the experiment file that makes a table at a scale.
 
     Raises:
         UserError: it is not made at this scale, or the number of seeds is none.
     """
     if ask.seeds is not None and ask.seeds < 1:
         raise UserError(f"`seeds` must be at least 1, got {ask.seeds}")
-    _ = [GPUS[ask.gpu_model]] if ask.gpu_model is not None else []
-    entries = {name: entry for run in ask.table.runs for name, entry in _entries(ask, run)}
-    content = SweepFile.model_validate(
-        {
-            "out": str(ask.out / ask.table.folder),
-            "store": str(ask.out / "store"),
-            "data_root": ask.data_root,
-            "address": ask.address,
-            "gpu_model": ask.gpu_model,
-            "entries": entries,
-        }
-    )
-    return ReadFile(Path(ask.table.name), content, {}, among=ask.out)
+    if ask.gpu_model is not None:
+        GPUS.require(ask.gpu_model)
+    entries, own = list(_entries(ask)), ask.table.source
+    lines = dict(own.lines)
+    for entry in entries:
+        for above in (("scales", ask.scale, entry.index), ("entries", entry.run)):
+            lines |= {
+                ("entries", entry.name, *at[len(above) :]): line
+                for at, line in own.lines.items()
+                if at[: len(above)] == above
+            }
+    content = {
+        "out": str(ask.out / ask.table.folder),
+        "store": str(ask.out / "store"),
+        "data_root": ask.data_root,
+        "address": ask.address,
+        "gpu_model": ask.gpu_model,
+        "entries": {entry.name: entry.content for entry in entries},
+    }
+    source = replace(own, value=content, lines=lines)
+    return ReadFile(ask.table.name, source, source.validate(SweepFile), among=ask.out)
 
 
 def run_of_entry(ask: Ask) -> dict[str, str]:
-    """Name of the run behind each entry of its sweep file."""
-    return {name: run.name for run in ask.table.runs for name, _ in _entries(ask, run)}
+    """Return the entry of the table behind each entry of its experiment file."""
+    return {entry.name: entry.run for entry in _entries(ask)}
 
 
 def run_of_folder(ask: Ask, works: Iterable[Work]) -> dict[str, str]:
-    """Name of the run behind each folder of results."""
+    """Return the entry of the table behind each folder of results."""
     runs = run_of_entry(ask)
     return {work.name: runs[str(work.position[1])] for work in works}
 
@@ -113,7 +139,7 @@ def keep_logits(ask: Ask, works: Iterable[Work], folder: Place) -> list[str]:
         A line if they could not be made; a table does not fail for want of a picture.
     """
     by_name = {work.name: work for work in works}
-    if not ask.table.run(run_of_folder(ask, by_name.values())[folder.name]).logits:
+    if not ask.table.entries[run_of_folder(ask, by_name.values())[folder.name]].logits:
         return []
     device = "cuda" if by_name[folder.name].gpus and torch.cuda.is_available() else "cpu"
     try:
@@ -123,48 +149,33 @@ def keep_logits(ask: Ask, works: Iterable[Work], folder: Place) -> list[str]:
     return []
 
 
-def _entries(ask: Ask, run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
-    """An entry for each setting; of given networks one for each of them."""
-    what = {"ladder": run.ladder, "methods": list(run.methods) or None, "all": run.all}
-    slots = {slot for rung in run.rungs for slot in rung.slots} | {"data", "network"}
-    for index, own in enumerate(ask.settings):
-        merged = {
-            slot: {**own.set.get(slot, {}), **run.set.get(slot, {})}
-            for slot in slots
-            if slot in own.set or slot in run.set
-        }
-        entry = {
-            **{key: value for key, value in what.items() if value is not None},
-            "datasets": own.datasets,
-            "seeds": ask.seeds or own.seeds,
-            "resources": {"gpus": own.gpus},
-            "set": merged,
-            "bootstrap": own.bootstrap,
-            "shift": own.shift,
-            "controls": run.controls,
-            "own_recipes": run.own_recipes,
-            **({"recipe": own.recipe} if own.recipe else {}),
-        }
+def _entries(ask: Ask) -> Iterator[_Entry]:
+    """Yield an entry for each run and setting; of given networks one for each of them."""
+    for (run, what), (index, own) in product(ask.table.entries.items(), ask.settings.items()):
+        slots = {slot for rung in what.build_ladder().rungs for slot in rung.slots}
+        # Later ones stand above earlier ones.
+        parts = [
+            part.model_dump(include=set(Entry.model_fields), exclude_unset=True)
+            for part in (ask.table, own, what)
+        ]
+        settings = merged(*(part.pop("set", {}) for part in parts))
+        settings = {s: given for s, given in settings.items() if s in {*SLOTS[:2], *slots}}
+        content = {**parts[0], **parts[1], **parts[2], "set": settings}
+        seeds = content["seeds"] = ask.seeds or content.get("seeds", 1)
+        network = settings.get("network", {})
         if not own.weights:
-            backbones = {"backbones": own.backbones} if own.backbones else {}
             if own.start:
-                started = {**merged.get("network", {}), "weights": _start(ask, own.start)}
-                entry["set"] = {**merged, "network": started}
-            yield f"{run.name}-{index}" if index else run.name, entry | backbones
-            continue
+                settings["network"] = {**network, "weights": _start(ask, own.start)}
+            yield _Entry(f"{run}-{index}" if index else run, run, index, content)
         for backbone, file in own.weights.items():
-            network = {**merged.get("network", {}), "epochs": 0, "weights": str(_in(ask, file))}
-            data = {**merged.get("data", {}), "holdout": "test"}
-            yield (
-                f"{run.name}-given-{backbone}",
-                entry
-                | {
-                    "backbones": [backbone],
-                    # One network: its heads alone have seeds.
-                    "seeds": {"networks": 1, "heads": ask.seeds or own.seeds},
-                    "set": {**merged, "network": network, "data": data},
-                },
-            )
+            settings |= {
+                "network": {**network, "epochs": 0, "weights": str(_in(ask, file))},
+                "data": {**settings.get("data", {}), "holdout": "test"},
+            }
+            # One network: its heads alone have seeds.
+            heads = {"networks": 1, "heads": seeds["both"] if isinstance(seeds, dict) else seeds}
+            given = {**content, "backbones": [backbone], "seeds": heads, "set": dict(settings)}
+            yield _Entry(f"{run}-given-{backbone}", run, index, given)
 
 
 def _in(ask: Ask, file: str) -> Path:
@@ -185,23 +196,24 @@ def lacking(ask: Ask, is_dry: bool = False) -> list[str]:
     if ask.scale not in ask.table.scales:
         return [f"no scale {ask.scale!r}, only {', '.join(ask.table.scales)}"]
     found: dict[str, None] = {}
-    for own in ask.settings:
+    for own in ask.settings.values():
         for file in (*own.weights.values(), *([own.start] if own.start else [])):
             if ask.weights is not None and not _in(ask, file).is_file():
                 found[f"no weights {_in(ask, file)}"] = None
             elif ask.weights is None and ask.gpu_model is None:
                 found[f"no {file}: name its folder by `weights`"] = None
-        if ask.gpu_model is not None:
-            continue
-        foreign = [word for word in own.shift if word in DATASETS]
-        for dataset in (*own.datasets, *foreign):
+    if ask.gpu_model is not None:
+        return list(found)
+    # A cluster has GPUs of its own.
+    has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
+    for entry in sweep_file(ask).content.entries.values():
+        foreign = [word for word in entry.shift or () if word in DATASETS]
+        for dataset in (*(entry.datasets or ()), *foreign):
             try:
                 DATASETS[dataset].locate(ask.data_root)
             except UserError as error:
                 found[str(error)] = None
-        # A cluster has GPUs of its own.
-        has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
-        if own.gpus and not has_gpu and not is_dry:
+        if entry.resources and entry.resources.gpus and not has_gpu and not is_dry:
             found["no GPU"] = None
     return list(found)
 
@@ -257,7 +269,7 @@ def keep_lock(
         Run of each folder that the table has, also of those that were made before and are not
         asked for now; and the command that makes all of them.
     """
-    lock, known = read_lock(file.out), [run.name for run in ask.table.runs]
+    lock, known = read_lock(file.out), ask.table.entries
     before = {
         folder: run
         for folder, run in lock.get("runs", {}).items()

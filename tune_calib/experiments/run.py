@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, as_key, told
 from tune_calib.experiments.entries import Work, works_of
-from tune_calib.experiments.file import Position, ReadFile
+from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import Place
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
 from tune_calib.tuning.folder import done, only_driver, spent_s
@@ -59,41 +60,29 @@ def planned_works(file: ReadFile, needs_data: bool = True, is_dry: bool = False)
     Raises:
         UserError: something is wrong.
     """
-    works = works_of(file)
+    works, at = works_of(file), file.source.at
     for index, work in enumerate(works):
-        own = file.content.entries[str(work.position[1])].resources
-        position = (*(work.position[:2] if own else ()), "resources", "gpus")
-        try:
+        with at(_position(file, work, "resources")):
             Resources(1, work.gpus)
-        except UserError as error:
-            raise file.error(position, str(error)) from None
-        try:
+        with at(("data_root",)):
             if needs_data:
                 DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
-        except UserError as error:
-            raise file.error(("data_root",), str(error)) from None
-        try:
+        with at(work.position):
             asked = taken_in(work.asked, file.content.data_root, file.store, is_dry)
-        except UserError as error:
-            raise file.error(work.position, str(error)) from None
         works[index] = replace(work, asked=asked)
-        try:
+        with at(_position(file, work, "shift")):
             if needs_data:
                 work.look.sets(asked.spec().data, file.content.data_root)
-        except UserError as error:
-            raise file.error(_of_look(file, work), str(error)) from None
         if work.search is not None and file.content.study_storage is None:
-            try:
+            with at(("out",)):
                 journal_file(file.out)
-            except UserError as error:
-                raise file.error(("out",), str(error)) from None
     return works
 
 
-def _of_look(file: ReadFile, work: Work) -> Position:
-    """Where the closer look of an entry stands."""
-    own = file.content.entries[str(work.position[1])]
-    return (*(work.position[:2] if own.shift is not None else ()), "shift")
+def _position(file: ReadFile, work: Work, key: str) -> Position:
+    """Return where a key of an entry stands: in it, or at the top of the file."""
+    own = getattr(file.content.entries[str(work.position[1])], key)
+    return (*(() if own is None else work.position[:2]), key)
 
 
 def run_sweep(
@@ -117,10 +106,8 @@ def run_sweep(
     """
     out = file.out
     for work in works:
-        try:
+        with file.source.at(work.position):
             refuse_here(file.content.address, _resources(work, out / work.name))
-        except UserError as error:
-            raise file.error(work.position, str(error)) from None
     with only_driver(out), at_work(out):
         for number, work in enumerate(works, start=1):
             show_entry(f"{work.name}, {number} of {len(works)}")
@@ -171,7 +158,6 @@ def ladder_job(file: ReadFile, work: Work, command: str) -> LadderJob:
 
 def search_job(file: ReadFile, work: Work, command: str) -> SearchJob:
     """A search as ``search`` takes it; of a budget in hours, the first batch."""
-    assert work.search is not None
     assert work.search is not None
     question, site = question_of(work), _site(file, work, command)
     at_once = work.search.at_once or site.at_once(threads_of(work))

@@ -29,6 +29,9 @@ IN_PROCESS = "none"  # the address of runs without Ray
 
 WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch
 
+LEAST_DRAWS = 100
+"""Draws below which the ends of a 95 % interval are single draws."""
+
 STATUSES = ("done", "diverged", "crashed", "stopped")
 
 

@@ -1,13 +1,17 @@
-"""What a table or figure of a paper is, as data: what is run for it, and what it claims."""
+"""What a table or figure of a paper is: an experiment file with scales and claims."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
-from tune_calib.spec.datasets import Settings
-from tune_calib.spec.ladder import LADDERS, Rung
-from tune_calib.spec.pipelines import all_of, side_by_side
+from tune_calib.spec.experiment import Backbone, Entry, Where
+from tune_calib.spec.request import DATA, WHERE, AnyPath, Part, Shown, Text, Words
+from tune_calib.spec.yaml_text import YamlFile, read_yaml
+
+OPTIONS = "Options"
 
 Scale = Literal["smoke", "cpu", "gpu", "paper"]
 SCALES: dict[Scale, str] = dict(
@@ -23,194 +27,135 @@ SCALES: dict[Scale, str] = dict(
     )
 )
 
-Kind = Literal["order", "sign", "size", "close"]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Claim:
-    """What a table says of its rows, so that results can hold it or not.
-
-    Attributes:
-        text: the claim in words, as a reader of the paper would put it.
-        rung: label of the rung that it is about.
-        than: labels of the rungs that it is compared with; the claim is of each of them. Where
-            there are none, it is compared with ``number``.
-        metric: of ``names.METRICS``, on test; or of ``analysis.reproduction.quantities``, of which
-            no value is the best: its kinds are ``sign`` and ``close``.
-        kind: ``order``: ``rung`` is better; ``sign``: its value less theirs is below 0 (above, if
-            ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more;
-            ``close``: they are less than ``least`` apart.
-        least: of a ``size`` and of ``close``, a fraction where the metric is one.
-        is_rise: of a ``sign``.
-        number: that the value of ``rung`` is compared with.
-        run: name of the run whose rungs they are.
-    """
+    """What a table says of its rows, so that results can hold it or not."""
 
     text: str
+    """The claim in words, as a reader of the paper would put it."""
     rung: str
+    """Label of the rung that it is about."""
     than: tuple[str, ...] = ()
+    """Labels of the rungs that it is compared with; the claim is of each of them. Where there are
+    none, it is compared with ``number``."""
     metric: str = "ece"
-    kind: Kind = "order"
+    """Of ``tune-calib list metrics``, on test; or of ``analysis.reproduction.quantities``, of which
+    no value is the best: its kinds are ``sign`` and ``close``."""
+    kind: Literal["order", "sign", "size", "close"] = "order"
+    """``order``: ``rung`` is better; ``sign``: its value less theirs is below 0 (above, if
+    ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more; ``close``: they
+    are less than ``least`` apart."""
     least: float = 0.0
+    """Of a ``size`` and of ``close``, a fraction where the metric is one."""
     is_rise: bool = False
+    """Of a ``sign``."""
     number: float = 0.0
-    run: str = "ladder"
+    """That the value of ``rung`` is compared with."""
+    run: str | None = None
+    """Name of the entry whose rungs they are; every entry has them unless given."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """A ladder, a comparison of pipelines, or every method of a kind: exactly one of them.
+class Run(Entry):
+    """An entry of a table: a ladder, a comparison of pipelines, or every method of a kind."""
 
-    Attributes:
-        name: part of the names of its folders.
-        ladder: key of the ladders.
-        methods: pipelines as ``ls+mac_cal+temperature``.
-        all: a kind of methods.
-        set: settings of this run, whatever the scale.
-        own_recipes: each method by the recipe of its authors; not of a ladder.
-        controls: with the ladder's controls.
-        logits: keep some logits of a trial of each rung, which pictures are drawn from.
-        printed: how the paper names the rungs, by their labels; what the ladder itself or the
-            names of the methods say need not stand here.
-    """
-
-    name: str = "ladder"
-    ladder: str | None = None
-    methods: tuple[str, ...] = ()
-    all: Literal["network", "head", "posthoc"] | None = None
-    set: Settings = field(default_factory=dict)
-    own_recipes: bool = False
-    controls: bool = False
     logits: bool = False
-    printed: Mapping[str, str] = field(default_factory=dict)
+    """Keep some logits of a trial of each rung, which pictures are drawn from."""
+    printed: dict[str, str] = Field(default_factory=dict)
+    """How the paper names the rungs, by their labels; what the ladder itself or the names of the
+    methods say need not stand here."""
 
-    @property
-    def rungs(self) -> tuple[Rung, ...]:
-        """Its rungs, as far as they can be told without a data set."""
-        if self.ladder is not None:
-            return LADDERS[self.ladder].rungs
-        return all_of(self.all).rungs if self.all else side_by_side(self.methods).rungs
+    @model_validator(mode="after")
+    def _no_search(self) -> "Run":
+        if self.search is not None:
+            raise ValueError("a table has no search")
+        return self
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where a table is made at some scale.
+class Setting(Where):
+    """Where a table is made at some scale; every entry is made on each of its data sets."""
 
-    Attributes:
-        datasets: names of data sets; every run is made on each of them.
-        backbones: with each of these; the recipe's own one if there are none.
-        recipe: of all networks and heads; the data set's quick one unless given.
-        set: settings by slot; those of a slot that a run has not are left out of it.
-        seeds: of network and head together; of the heads alone where networks are given.
-        weights: files of networks that others trained, by their backbones: they stand in the place
-            of ``backbones`` and are not trained.
-        start: file of weights from which networks are trained on, of its one backbone.
-        gpus: of one Ray trial: 0, 1 or 1/k.
-        bootstrap: draws of the test samples, and of those of shift sets.
-        shift: shift sets on which finished trials are looked at, as words of ``data.shift``.
-    """
-
-    datasets: tuple[str, ...]
-    backbones: tuple[str, ...] = ()
-    recipe: str | None = None
-    set: Settings = field(default_factory=dict)
-    seeds: int = 3
-    weights: Mapping[str, str] = field(default_factory=dict)
+    weights: dict[Backbone, str] = Field(default_factory=dict)
+    """Files of networks that others trained, by their backbones: they stand in the place of
+    ``backbones`` and are not trained; ``seeds`` are those of heads."""
     start: str | None = None
-    gpus: float = 0.0
-    bootstrap: int = 1000
-    shift: tuple[str, ...] = ()
+    """File of weights from which networks are trained on, of its one backbone."""
 
 
-SMOKE = (
-    Setting(
-        ("digits",),
-        set={
-            "network": {"epochs": 2, "augment": "none"},
-            "head": {"epochs": 2, "augment": "none"},
-        },
-        seeds=1,
-        bootstrap=100,
-    ),
-)
-"""The scale ``smoke`` of every table that digits can have."""
-
-# ResNets of He et al. for CIFAR-10 with published weights; docs/pages/own-network.md.
-GIVEN = {f"resnet{depth}_he": f"resnet{depth}.safetensors" for depth in (20, 32, 44, 56)}
-"""The four published networks, by backbone: files of ``--weights FOLDER``."""
-
-CPU = (Setting(("cifar10", "cifar100"), set={"network": {"precision": "bf16"}}),)
-"""The scale ``cpu`` of most tables: the quick recipes, which are in the papers' regime."""
-
-CPU_HEADS = (
-    *CPU,
-    Setting(
-        ("cifar10",),
-        weights=GIVEN,
-        set={"head": {"epochs": 40, "batch_size": 128, "augment": "none"}},
-        seeds=5,
-    ),
-)
-"""That of tables of heads, which can stand on the published networks too."""
-
-
-FOREIGN_SMOKE = tuple(
-    replace(
-        own,
-        set={**own.set, "data": {"held_out_classes": [8, 9]}},
-        shift=("noise", "heldout"),
-    )
-    for own in SMOKE
-)
-"""The scale ``smoke`` of tables of foreign images: two digits are left out to be some."""
-
-
-def on_cifar(own: Setting, *shift: str) -> tuple[Setting, ...]:
-    """A setting on either CIFAR, to which the other is foreign.
-
-    Args:
-        own: the rest of it.
-        shift: further shift sets of both.
-    """
-    pairs = (("cifar10", "cifar100"), ("cifar100", "cifar10"))
-    return tuple(replace(own, datasets=(name,), shift=(other, *shift)) for name, other in pairs)
-
-
-@dataclass(frozen=True)
-class Reproduction:
-    """A table or figure of a paper.
-
-    Attributes:
-        name: registry key, ``PAPER/TABLE`` as ``maccal/table5``.
-        title: one line.
-        runs: what is run for it.
-        metrics: of its table, of ``names.METRICS`` or ``analysis.reproduction.quantities``, in
-            the order of print.
-        claims: what it claims; none of a figure of which nothing is told.
-        scales: where it is made, by scale; one that is not here is refused.
-        published: its numbers in the packaged published results; None where none are printed.
-        note: how what is run here differs from the paper, if it does.
-        figures: names of the figures of a ladder's report that are its picture.
-    """
+class Reproduction(Where):
+    """A table or figure of a paper."""
 
     name: str
+    """Registry key, ``PAPER/TABLE`` as ``maccal/table5``."""
     title: str
-    runs: tuple[Run, ...]
-    metrics: tuple[str, ...]
-    claims: tuple[Claim, ...]
-    scales: Mapping[Scale, tuple[Setting, ...]]
+    """One line."""
     published: str | None = None
-    note: str = ""
+    """Its numbers in the packaged published results; none where none are printed."""
+    metrics: tuple[str, ...]
+    """Of its table, in the order of print: of ``tune-calib list metrics``, or of
+    ``analysis.reproduction.quantities``."""
     figures: tuple[str, ...] = ()
+    """Names of the figures of a ladder's report that are its picture."""
+    note: str = ""
+    """How what is run here differs from the paper, if it does."""
+    entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Run] = Field(min_length=1)
+    """What is run for it, by name, which is part of the names of its folders."""
+    scales: dict[Scale, tuple[Setting, ...]]
+    """Where it is made, by scale, above what the table says for all; one that is not here is
+    refused."""
+    claims: tuple[Claim, ...] = ()
+    """What it claims; nothing of a figure of which nothing is told."""
+
+    _file: YamlFile | None = PrivateAttr(None)
+
+    @model_validator(mode="after")
+    def _known_entries(self) -> "Reproduction":
+        for claim in self.claims:
+            if claim.run is not None and claim.run not in self.entries:
+                raise ValueError(f"{claim.text!r} is of {claim.run!r}, which is no entry")
+        return self
 
     @property
     def folder(self) -> str:
         """Name of its folder in OUT, e.g. ``maccal-table5``."""
         return self.name.replace("/", "-")
 
-    def run(self, name: str) -> Run:
-        """The run of a name."""
-        return next(run for run in self.runs if run.name == name)
+    @property
+    def source(self) -> YamlFile:
+        """The file that it was read from; of one that was made in Python its name alone."""
+        return self._file or YamlFile(Path(self.name), {}, {})
+
+
+class ReproduceRequest(Part):
+    """Tables of papers that are made again."""
+
+    tables: Annotated[Words, Shown(names=lambda: REPRODUCTIONS)] = ()
+    """PAPER/TABLE, see: tune-calib reproduce --list"""
+    scale: Annotated[Scale, Shown(OPTIONS, names=lambda: SCALES)] = Field(
+        "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
+    )
+    seeds: Annotated[int | None, Shown(OPTIONS, "the scale's")] = Field(None, ge=1)
+    """how many"""
+    data_root: Annotated[AnyPath | None, Shown(DATA)] = None
+    """folder that holds the data set"""
+    weights: Annotated[AnyPath | None, Shown(OPTIONS)] = None
+    """folder of networks of others; given ones are left out without it"""
+    out: Annotated[Text | None, Shown(WHERE, "runs/reproduce-SCALE", "PATH")] = None
+    """folder or URL of all tables, and of the store that they share"""
+    address: Annotated[str | None, Shown(WHERE, "a Ray of this machine")] = None
+    """a Ray cluster (auto finds it); none: in this process, without Ray"""
+
+
+def read_reproduction(path: Path) -> Reproduction:
+    """Return the table of a file.
+
+    Raises:
+        UserError: the file is not there, not YAML, or says something unknown or out of range.
+    """
+    file = read_yaml(path, "table of a paper")
+    found = file.validate(Reproduction)
+    found._file = file
+    return found
 
 
 REPRODUCTIONS: Registry[Reproduction] = Registry(

@@ -55,7 +55,11 @@ class Part(BaseModel):
     """A part of a request: unknown keys and values of another kind are refused."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        defer_build=True,  # every command imports all models, and uses one
     )
 
     @model_validator(mode="before")

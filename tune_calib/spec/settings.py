@@ -216,7 +216,7 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
 def _settings_of(method: str) -> list[str]:
     METHODS.require(method)
     facts = METHODS.facts(method)
-    return list(facts["defaults"] if facts else METHODS[method].params.model_fields)
+    return list(facts["fields"] if facts else METHODS[method].params.model_fields)
 
 
 def refuse_unknown_names(asked: Settings) -> None:

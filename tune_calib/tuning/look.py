@@ -16,15 +16,13 @@ from tune_calib.paths import Place
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
+from tune_calib.spec.names import LEAST_DRAWS
 from tune_calib.spec.slots.data import DataSlot
 
 # torch and Ray, which nobody needs to read what was asked for, or that nothing is left to do.
 if TYPE_CHECKING:
     from tune_calib.tuning.ray.executor import Resources
     from tune_calib.tuning.ray.look import Look
-
-LEAST_DRAWS = 100
-"""Draws below which the ends of a 95 % interval are single draws."""
 
 _TOLD = tuple(column("test", name) for name in ("accuracy", "ece"))
 

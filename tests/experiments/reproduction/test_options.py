@@ -18,7 +18,7 @@ from tune_calib.experiments.reproduced import Ask, keep_lock, sweep_file
 from tune_calib.paths import place
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.reproduction import GIVEN, REPRODUCTIONS
+from tune_calib.spec.reproduction import REPRODUCTIONS
 
 TABLE = "maccal/table5"
 FOLDER = REPRODUCTIONS[TABLE].folder
@@ -74,7 +74,7 @@ def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
 def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
     ask = Ask(REPRODUCTIONS[TABLE], "cpu", place(str(tmp_path)))
     file = sweep_file(ask)
-    given = f"ladder-given-{next(iter(GIVEN))}-cifar10"
+    given = "ladder-given-resnet20_he-cifar10"
     runs = {given: "ladder", "ladder-gone": "ladder", "ladder-0": "no run of this version"}
     locked(tmp_path, "cpu", runs=runs)
     for name in (given, "ladder-cifar10", "ladder-0"):

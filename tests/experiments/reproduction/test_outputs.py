@@ -1,7 +1,6 @@
 """What stands beside the results of a table: made of invented ones, and of real ones at `smoke`."""
 
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -20,7 +19,7 @@ from tune_calib.spec.reproduction import REPRODUCTIONS, Claim, Reproduction, Run
 TABLE = Reproduction(
     name="maccal/table5",
     title="Invented",
-    runs=(Run(ladder="mac_cal"),),
+    entries={"ladder": Run(ladder="mac_cal")},
     metrics=("accuracy", "ece"),
     claims=(Claim("it helps", "+ two", ("vanilla",)), Claim("it hurts", "vanilla", ("+ two",))),
     scales={},
@@ -32,11 +31,11 @@ FILES = {"table.md", "table.tex", "table.csv", "claims.md", "claims.tex", "claim
 def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp_path):
     fake_results.write(tmp_path)
     sweep = load(tmp_path)
-    digits = beside_print(TABLE, TABLE.runs[0], sweep)
+    digits = beside_print(TABLE, "ladder", sweep)
     assert set(digits["paper_dataset"]) == {"cifar10", "cifar100"}
     assert digits["difference"].isna().all()
     cifar = fake_results.with_manifest(sweep, dataset="cifar10")
-    rows = beside_print(TABLE, TABLE.runs[0], cifar)
+    rows = beside_print(TABLE, "ladder", cifar)
     assert set(rows["paper_dataset"]) == {"cifar10"}
     own = rows[(rows["row"] == "+Masked Retraining") & (rows["metric"] == "ece")].iloc[0]
     assert own["paper"] == pytest.approx(0.0345)
@@ -112,8 +111,9 @@ def test_a_mean_over_foreign_sets_differs_from_the_print_where_they_are_the_same
     fake_results.add_shifts(tmp_path, [f"ood/{name}" for name in sets])
     sweep = fake_results.with_manifest(load(tmp_path), dataset="cifar10")
     table = REPRODUCTIONS["maccal/table2"]
-    run = replace(table.runs[0], printed={"vanilla": "Vanilla"})
-    rows = beside_print(table, run, sweep)
+    run = table.entries["methods"].model_copy(update={"printed": {"vanilla": "Vanilla"}})
+    table = table.model_copy(update={"entries": {"methods": run}})
+    rows = beside_print(table, "methods", sweep)
     own = rows[(rows["row"] == "Vanilla") & (rows["metric"] == "auroc")].iloc[0]
     assert own["paper"] == pytest.approx(0.8807)
     assert (own["difference"] == pytest.approx(own["mean"] - 0.8807)) == is_same
@@ -127,7 +127,8 @@ def test_a_data_set_is_not_foreign_to_itself(tmp_path):
     metrics = ("ood/digits/auroc", "ood/svhn/auroc")
     fake_results.write(tmp_path / "a")
     fake_results.add_shifts(tmp_path / "a", ["ood/svhn"])
-    table = replace(TABLE, claims=claims, metrics=metrics, published=None)
+    changes = {"claims": claims, "metrics": metrics, "published": None}
+    table = TABLE.model_copy(update=changes)
     write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
     assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["svhn"]
     assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}

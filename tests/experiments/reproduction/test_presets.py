@@ -1,7 +1,7 @@
 """Every table of a paper that is registered: what it says holds of what it runs."""
 
 import json
-import pkgutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,12 +13,14 @@ from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
 from tests.support import each, here
 from tune_calib.errors import UserError
+from tune_calib.experiments.entries import works_of
 from tune_calib.experiments.reproduced import Ask, lacking, refuse_lacking, run_of_entry, sweep_file
 from tune_calib.experiments.run import planned_works
 from tune_calib.paths import place
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.reproduction import GIVEN, REPRODUCTIONS, SCALES
+from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, read_reproduction
 
+EXAMPLE = Path(__file__).parents[3] / "docs/examples/smoothing_table2.yaml"
 AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].scales]
 
 
@@ -27,10 +29,51 @@ def asked(name, scale, tmp_path, **how):
 
 
 def test_every_file_of_papers_registers_its_table():
-    files = {m.name for m in pkgutil.iter_modules(ablations.papers.__path__)}
-    assert {f for f in files if not f.startswith("_")} == {
-        name.replace("/", "_") for name in REPRODUCTIONS
-    }
+    files = {path.stem for path in Path(ablations.papers.__file__).parent.glob("*.yaml")}
+    assert files == {name.replace("/", "_") for name in REPRODUCTIONS}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("rung: ls", "rungs: ls", "line 31: claims.0: rung is missing"),
+        ("metric: acc", "metrics: acc", "line 40: claims.2.metrics: is no setting"),
+        ("kind: size", "kind: large", "line 41: claims.2.kind: must be 'order', 'sign'"),
+        ("    than: [ce]", "    run: gone\n    than: [ce]", "is of 'gone', which is no entry"),
+        ("  cpu:", "  tiny:", "line 20: scales.tiny"),
+        ("recipe: focal", "recipe: focals", "line 26: scales.paper.0.recipe: unknown recipe"),
+        ("methods: [ce, ls,", "methods: [ce, lss,", "line 10: entries.methods.methods.1: unknown"),
+        ("epochs: 2", "epohcs: 2", "line 17: entries.methods.set.network.epohcs: "),
+        ("metrics: [accuracy, ece]\n", "", "metrics is missing"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(EXAMPLE.read_text().replace(old, new, 1))
+    with pytest.raises(UserError) as error:
+        works_of(smoke_of(path))
+    assert str(error.value).startswith(str(path))
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def smoke_of(path, scale="smoke"):
+    return sweep_file(Ask(read_reproduction(path), scale, place(str(path.parent))))
+
+
+@pytest.mark.parametrize(("scale", "seeds", "draws"), [("smoke", 1, 100), ("cpu", 3, 1000)])
+def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
+    scale, seeds, draws, tmp_path
+):
+    path = tmp_path / "mine.yaml"
+    own = "entries:\n  own: {all: posthoc, bootstrap: 300, set: {network: {lr: 0.5}}}\n"
+    path.write_text(EXAMPLE.read_text().replace("entries:\n", own, 1))
+    works = {work.position[1]: work for work in works_of(smoke_of(path, scale))}
+    looks = {name: work.look.bootstrap for name, work in works.items()}
+    assert looks == {"own": 300, "methods": draws}
+    assert {len(work.asked.seeds.pairs()) for work in works.values()} == {seeds}
+    networks = {name: work.asked.given["network"] for name, work in works.items()}
+    assert networks["own"] == {**networks["methods"], "lr": 0.5}
 
 
 @each("name", list(REPRODUCTIONS))
@@ -38,10 +81,13 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
     table = REPRODUCTIONS[name]
     assert table.claims or table.figures
     assert set(table.figures) <= set(LADDER_FIGURES)
-    labels = {run.name: {rung.label for rung in run.rungs} for run in table.runs}
-    assert len(labels) == len(table.runs)
+    labels = {
+        name: {rung.label for rung in run.build_ladder().rungs}
+        for name, run in table.entries.items()
+    }
     for claim in table.claims:
-        assert {claim.rung, *claim.than} <= labels[claim.run]
+        for name in [claim.run] if claim.run else labels:
+            assert {claim.rung, *claim.than} <= labels[name]
         assert claim.rung not in claim.than
         metric, _ = parted(claim.metric)
         assert metric in METRICS or metric in QUANTITIES
@@ -51,16 +97,15 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
         assert not (claim.than and claim.number)
     for metric in table.metrics:
         assert parted(metric)[0] in METRICS or metric in QUANTITIES
-    for run in table.runs:
-        assert sum(map(bool, (run.ladder, run.methods, run.all))) == 1
-        assert set(run.printed) <= labels[run.name]
+    for name, run in table.entries.items():
+        assert set(run.printed) <= labels[name]
 
 
 @each("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
 def test_every_row_and_metric_that_a_table_names_is_printed(name):
     table = REPRODUCTIONS[name]
     rows = published(table.published)
-    named = {row for run in table.runs for row in run.printed.values()}
+    named = {row for run in table.entries.values() for row in run.printed.values()}
     assert named <= set(rows["method"])
     printed = {
         QUANTITIES[metric].printed if metric in QUANTITIES else parted(metric)[0]
@@ -82,7 +127,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     file = sweep_file(ask)
     works = planned_works(file, needs_data=False, is_dry=True)
     runs = run_of_entry(ask)
-    assert {runs[work.position[1]] for work in works} == {run.name for run in ask.table.runs}
+    assert {runs[work.position[1]] for work in works} == set(ask.table.entries)
     assert file.out == tmp_path / name.replace("/", "-")
     assert file.store == tmp_path / "store"
     for work in works:
@@ -114,7 +159,8 @@ def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scal
     assert len(missing) == len(files) + sum(own.start is not None for own in table.scales[scale])
     given = [e for name, e in sweep_file(ask).content.entries.items() if "-given-" in name]
     assert all("weights" in entry.set.network for entry in given)
-    assert [entry.backbones for entry in given] == [(b,) for b in GIVEN] * bool(files)
+    backbones = [(name,) for own in table.scales[scale] for name in own.weights]
+    assert [entry.backbones for entry in given] == backbones
     assert all(entry.set.network["epochs"] == 0 for entry in given)
 
 
@@ -123,8 +169,9 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path):
     ask = asked("maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path)
     with pytest.raises(UserError) as told:
         refuse_lacking([ask])
-    for word in ("cifar10", "cifar100", *GIVEN.values(), "maccal/table5"):
+    for word in ("cifar10", "cifar100", "resnet20.safetensors", "resnet56.safetensors"):
         assert word in str(told.value)
+    assert "maccal/table5" in str(told.value)
 
 
 def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):

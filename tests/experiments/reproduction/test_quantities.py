@@ -21,7 +21,7 @@ from tune_calib.spec.reproduction import Claim, Reproduction, Run
 TABLE = Reproduction(
     name="maccal/table4",
     title="Invented",
-    runs=(Run(ladder="mac_cal"),),
+    entries={"ladder": Run(ladder="mac_cal")},
     metrics=("cost_ratio", "total_s", "q_last", "ece"),
     claims=(Claim("it falls", "+ one", (), "over_change", kind="sign"),),
     scales={},
@@ -84,7 +84,7 @@ def test_ratios_stand_beside_the_printed_ratios_and_seconds_have_no_difference(o
     sweep = fake_results.with_manifest(load(out), dataset="cifar10")
     rungs = [r.model_copy(update={"published": "MaC-Cal"}) for r in sweep.rungs[1:2]]
     sweep = fake_results.with_manifest(sweep, rungs=[sweep.rungs[0], *rungs])
-    rows = beside_print(TABLE, TABLE.runs[0], with_quantities(sweep, TABLE.metrics))
+    rows = beside_print(TABLE, "ladder", with_quantities(sweep, TABLE.metrics))
     own = rows[(rows["rung"] == "+ one") & (rows["paper_backbone"] == "resnet50")]
     ratio, seconds = (own[own["metric"] == m].iloc[0] for m in ("cost_ratio", "total_s"))
     assert ratio["paper"] == pytest.approx(14358 / 13691)

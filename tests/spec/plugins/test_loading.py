@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,8 @@ def written_before(text: str) -> str:
 def test_a_plug_in_with_the_imports_of_before_still_loads(tmp_path, path):
     old = written_before(path.read_text())
     assert "tune_calib.spec" not in old
+    for table in EXAMPLES.glob("*_table*.yaml"):
+        shutil.copy(table, tmp_path)
     plugins.load(written(tmp_path / path.name, old))
     if path.stem == "plugin_head":
         old = old.replace("tune_calib.slots.head import", "tune_calib.spec import")

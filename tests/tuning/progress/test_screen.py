@@ -95,7 +95,7 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
 def test_a_pipe_is_told_once_a_minute_and_of_what_takes_long_at_once(monkeypatch):
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    monkeypatch.setattr(shown._Pipe, "every_s", 0.02)
+    monkeypatch.setattr(shown.Shown, "every_s", 0.02)
     with screen.screen("ablate mac_cal"):
         activity("reading CIFAR-10")
         time.sleep(0.1)

@@ -217,17 +217,17 @@ def _of_search(job: SearchJob, hours: float | None) -> Needs:
         # As if all suggestions had the shape of the defaults; other shapes share no population.
         for start in range(0, left, question.population):
             size = min(question.population, left - start)
-            plan = make_plan(_repeated(suggestion, size), set())
-            needs.populations += [_repeated_heads(trial.trials) for trial in plan.populations]
+            plan = make_plan([trial for _ in range(size) for trial in suggestion], set())
+            # The defaults stand for suggestions, each of which is a head of its own.
+            needs.populations += [
+                (own.trials[0].spec, [t.spec.head for t in own.trials if t.spec.head is not None])
+                for own in plan.populations
+            ]
         needs.ray_trials += len(needs.populations)
     else:
         needs.searched = left * pairs if candidates.kind == "network" else 0
         needs.ray_trials += left * pairs
     return needs
-
-
-def _repeated(suggestion: Sequence[PlannedTrial], size: int) -> list[PlannedTrial]:
-    return [trial for _ in range(size) for trial in suggestion]
 
 
 def _networks(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
@@ -238,8 +238,3 @@ def _heads(trials: Sequence[PlannedTrial]) -> tuple[TrialSpec, list[HeadSlot]]:
     """A population; a head that several post-hoc methods stand behind is trained once."""
     slots = {canonical_json(t.spec.head): t.spec.head for t in trials if t.spec.head is not None}
     return trials[0].spec, list(slots.values())
-
-
-def _repeated_heads(trials: Sequence[PlannedTrial]) -> tuple[TrialSpec, list[HeadSlot]]:
-    """A population of suggestions, for which the defaults stand: each is a head of its own."""
-    return trials[0].spec, [trial.spec.head for trial in trials if trial.spec.head is not None]

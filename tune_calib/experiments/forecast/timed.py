@@ -1,28 +1,27 @@
-"""What is timed now, on random numbers: a training step, an epoch of heads, an evaluation.
-
-No file of a data set is read, and each is timed once, on as little as tells.
-"""
+"""What is timed or counted now, on random numbers; no file of a data set is read."""
 
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Sizes
-from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.engine.network import build, predict
 from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, tensors_of
 from tune_calib.engine.precision import on_threads
-from tune_calib.methods._base import Batch
-from tune_calib.metrics.bootstrap import bootstrap, draw
-from tune_calib.metrics.drawn_ood import drawn_detection
-from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
+from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
+from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.models.network import Network
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
@@ -39,12 +38,14 @@ HEAD_SAMPLES = 2048
 JUDGED = 2500
 """Samples of the evaluation that is timed; one of more takes longer in proportion."""
 
-DRAWS = 20, 100
-"""Draws of the bootstraps by which one of more is reckoned."""
+DRAWS = 20
+"""Draws of the bootstrap that is timed."""
+
+META = torch.device("meta")
 
 
 def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
-    """Seconds of a training step of a network, and of one image in evaluation."""
+    """Return the seconds of a training step of a network, and of one image in evaluation."""
     whole = spec.network.batch_size
     size = min(FIRST_BATCH, whole)
     step_s, image_s = _step_s(spec, size, device)
@@ -55,12 +56,13 @@ def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
 
 
 def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, float]:
-    """As ``batch_s``, with a batch of some size; the first step warms up."""
-    info, split = spec.data.info, _images(spec, size).to(device)
+    """Return as ``batch_s``, with a batch of some size; the first step warms up."""
+    info, places = spec.data.info, torch.arange(size)
+    side = info.stored or info.size
+    pixels = torch.randint(256, (size, info.channels, side, side), generator=_chance())
+    split = Split(pixels.to(torch.uint8), places % info.classes, places).to(device)
     network, method = build(spec, size)
-    network, method = network.to(device), method.to(device)
-    network.train()
-    method.train()
+    network, method = network.to(device).train(), method.to(device).train()
     method.begin_epoch(0, _chance())
 
     def step() -> None:
@@ -77,112 +79,115 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
     return step_s, _seconds(lambda: predict(method, network, split, info)) / size
 
 
-def _images(spec: TrialSpec, count: int) -> Split:
-    info = spec.data.info
-    side = info.stored or info.size
-    places = torch.arange(count)
-    pixels = torch.randint(256, (count, info.channels, side, side), generator=_chance())
-    return Split(pixels.to(torch.uint8), places % info.classes, places)
+def flops(spec: TrialSpec) -> int:
+    """Return the floating-point operations of a training step, counted without data."""
+    info, size = spec.data.info, spec.network.batch_size
+    # Precision and compilation change no count, and not every one of them runs without numbers.
+    plain = spec.network.model_copy(update={"precision": "fp32", "compile": False})
+    network, method = made(spec.model_copy(update={"network": plain}), 1)
+    labels = torch.zeros(size, dtype=torch.long, device=META)
+    images = torch.empty((size, info.channels, info.size, info.size), device=META)
+    method.begin_epoch(0, _chance())
+    with FlopCounterMode(display=False) as counter:
+        method.step(network, Batch(images, labels, labels)).loss.backward()
+    return int(counter.get_total_flops())
+
+
+def made(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
+    """Return network and method as ``build`` makes them, without the numbers of their tensors."""
+    with META:
+        network, method = build(spec, samples)
+    return network.to(META), method.to(META)
+
+
+def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
+    """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
+    network, method = made(spec, samples)
+    weights = _size_of([*network.state_dict().values(), *method.state_dict().values()])
+    moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
+    trained = _size_of([*network.parameters(), *method.parameters()])
+    best = 0 if spec.network.select == "last" else weights
+    return weights, weights + moments * trained + best
+
+
+def bytes_of_head(spec: TrialSpec, slot: HeadSlot) -> int:
+    """Return the bytes of a kept classifier: the head, and what it knows of the network's own."""
+    weight = torch.zeros(spec.data.info.classes, _width(spec))
+    own = weight, weight[:, 0]
+    context = HeadContext(weight.shape[1], len(weight), slot.epochs, *own, 1.0, weight.device)
+    method = METHODS[slot.method].implementation([slot], context)
+    # What a method draws while it trains is kept too.
+    method.begin_epoch(0)
+    method.begin_batch(0)
+    return _size_of([*own, *tensors_of(method).values()])
+
+
+def _size_of(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def _width(spec: TrialSpec) -> int:
+    """Return the number of features."""
+    record = spec.data.import_record
+    return made(spec, 1)[0].width if record is None else record.width
 
 
 def heads_epoch_s(
     spec: TrialSpec, slots: Sequence[HeadSlot], sizes: Sizes, device: torch.device
 ) -> float:
-    """Seconds of an epoch of a population on the bank of a network."""
-    timed, record = min(sizes.train, HEAD_SAMPLES), spec.data.import_record
-    width = build(spec, sizes.train)[0].width if record is None else record.width
-    bank = _RandomBank(timed, min(sizes.select, HEAD_SAMPLES), width, spec.data.info.classes)
+    """Return the seconds of an epoch of a population on the bank of a network."""
+    samples, width = min(sizes.train, HEAD_SAMPLES), _width(spec)
+    classes, chance = spec.data.info.classes, _chance()
+
+    def draw(count: int) -> FeatureSplit:
+        labels = torch.randint(classes, (count,), generator=chance)
+        features = torch.rand(count, width, generator=chance)
+        return FeatureSplit(features, torch.rand(count, classes, generator=chance), labels)
+
+    train, select = draw(samples), draw(min(sizes.select, HEAD_SAMPLES))
+    head = torch.rand(classes, width, generator=chance), torch.zeros(classes)
+    # Features that stand for those of a network that is not trained yet.
+    bank: Any = SimpleNamespace(
+        about={"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}},
+        views=1,
+        train=lambda view=0: train,
+        select=lambda: select,
+        evaluated=lambda: {"select": select},
+        own_head=lambda: head,
+    )
     # At least one epoch behind the one that warms up.
     long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
     with on_threads(HEAD_THREADS):
         part = in_parts(long, bank)[0]
         trainer = PopulationTrainer(part, bank, 0, device)
         next(trainer)
-        return _seconds(lambda: next(trainer)) * sizes.train / timed * len(long) / len(part)
+        return _seconds(lambda: next(trainer)) * sizes.train / samples * len(long) / len(part)
 
 
-class _RandomBank(DevelopmentBank):
-    """Features that stand for those of a network that is not trained yet."""
-
-    def __init__(self, samples: int, selected: int, width: int, classes: int) -> None:
-        self.about = {"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}}
-        chance = _chance()
-
-        def draw(count: int) -> FeatureSplit:
-            labels = torch.randint(classes, (count,), generator=chance)
-            features = torch.rand(count, width, generator=chance)
-            return FeatureSplit(features, torch.rand(count, classes, generator=chance), labels)
-
-        self._train, self._select = draw(samples), draw(selected)
-        self._head = torch.rand(classes, width, generator=chance), torch.zeros(classes)
-
-    def train(self, view: int = 0) -> FeatureSplit:
-        return self._train
-
-    def select(self) -> FeatureSplit:
-        return self._select
-
-    def evaluated(self) -> dict[str, FeatureSplit]:
-        return {"select": self._select}
-
-    def own_head(self) -> tuple[Tensor, Tensor]:
-        return self._head
+def metrics_s(classes: int) -> float:
+    """Return the seconds a sample in which all metrics of a trial are computed."""
+    logits = dict.fromkeys(("select", "calib", "test"), _logits(classes))
+    return _seconds(lambda: evaluate_one(logits, None)) / JUDGED / len(logits)
 
 
-def evaluation_s(classes: int, sizes: Sizes, is_search: bool) -> float:
-    """Seconds in which all metrics of a trial are computed."""
-    counts = {"select": sizes.select, "calib": sizes.calib}
-    if not is_search:
-        counts["test"] = sizes.test
-    timed = {name: min(count, JUDGED) for name, count in counts.items()}
-    logits = {name: _logits(count, classes) for name, count in timed.items()}
-    seconds = _seconds(lambda: evaluate_one(logits, None))
-    return seconds * sum(counts.values()) / sum(timed.values())
+def fit_s(slot: PostHocSlot, classes: int) -> float:
+    """Return the seconds a sample in which a post-hoc method is fitted."""
+    return _seconds(lambda: fit_transform(slot, _logits(classes))) / JUDGED
 
 
-def fit_s(slot: PostHocSlot, classes: int, calib: int) -> float:
-    """Seconds in which a post-hoc method is fitted."""
-    timed = min(calib, JUDGED)
-    return _seconds(lambda: fit_transform(slot, _logits(timed, classes))) * calib / timed
+def draw_s(classes: int) -> float:
+    """Return the seconds a sample and draw of the bootstrap of a trial."""
+    split = _logits(classes)
+    known = split.logits.double(), split.labels
+    return _seconds(lambda: bootstrap(*known, DRAWS, calib=known)) / JUDGED / DRAWS
 
 
-def shifted_s(classes: int, images: int, draws: int, is_foreign: bool) -> float:
-    """Seconds in which a trial is judged on a part of a shift set, and on draws of it."""
-    timed = min(images, JUDGED)
-    split = _logits(timed, classes)
-    logits = split.logits[0].double()
-    seconds = _seconds(lambda: under_corruption(logits, split.labels))
-    if draws:
-        few = draw(timed, DRAWS[0], 0)
-        drawn = _seconds(
-            lambda: (
-                drawn_detection(logits, logits, few, few)
-                if is_foreign
-                else drawn_under_corruption(logits, split.labels, few)
-            )
-        )
-        seconds += drawn * draws / DRAWS[0]
-    return seconds * images / timed
-
-
-def intervals_s(classes: int, sizes: Sizes, draws: int) -> float:
-    """Seconds of the bootstrap of a trial, which grow by the draw."""
-    test, calib = (_logits(min(n, JUDGED), classes) for n in (sizes.test, sizes.calib))
-    known = (calib.logits.double(), calib.labels)
-    few, many = (
-        _seconds(lambda: bootstrap(test.logits.double(), test.labels, count, calib=known))  # noqa: B023
-        for count in DRAWS
-    )
-    growth = max(0.0, many - few) / (DRAWS[1] - DRAWS[0])
-    return (few + growth * max(0, draws - DRAWS[0])) * sizes.test / len(test.labels)
-
-
-def _logits(count: int, classes: int) -> SplitLogits:
-    """Logits of an over-confident classifier."""
+def _logits(classes: int) -> SplitLogits:
+    """Return the logits of an over-confident classifier."""
     chance = _chance()
-    labels = torch.randint(classes, (count,), generator=chance)
-    logits = torch.randn(1, count, classes, generator=chance)
-    logits[0, torch.arange(count), labels] += 3
+    labels = torch.randint(classes, (JUDGED,), generator=chance)
+    logits = torch.randn(1, JUDGED, classes, generator=chance)
+    logits[0, torch.arange(JUDGED), labels] += 3
     return SplitLogits(2 * logits, labels)
 
 

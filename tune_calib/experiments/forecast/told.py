@@ -1,8 +1,9 @@
 """What would be done, in words: effective settings, disk, time. Starts nothing, writes nothing."""
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -11,14 +12,13 @@ from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.file import ReadFile
-from tune_calib.experiments.forecast.clock import Clock
-from tune_calib.experiments.forecast.cost import SHARE
 from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of_work
-from tune_calib.experiments.forecast.stated import StatedClock
-from tune_calib.experiments.gpus import GPUS, Gpu
+from tune_calib.experiments.forecast.rates import SHARE, Rates
+from tune_calib.paths import Place
 from tune_calib.progress import activity
-from tune_calib.spec.asked import Asked, Seeds
+from tune_calib.spec.asked import Seeds
+from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -51,7 +51,7 @@ def dry_run(job: Job) -> str:
     """As ``before``, with what it would take on disk, and where the rates are from."""
     needs, sums = needs_of(job), _sums(job)
     trained = sums.add(needs)
-    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *_sources(sums.sources)]
+    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *sums.told]
     return "\n".join([*lines, NOTHING])
 
 
@@ -62,9 +62,8 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
         file: the sweep file.
         works: what it asks for.
     """
-    content, store = file.content, Store(file.store)
-    gpu = GPUS[content.gpu_model] if content.gpu_model else None
-    sums, rows = Forecast(store, _clocks(file, store, gpu)), []
+    gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
+    sums, rows = _forecast(file.out, file.store, file.content.data_root, gpu), []
     counts: list[tuple[int, int, int]] = []
     all_needs = [needs_of_work(file, work) for work in works]
     if gpu is not None:  # trials that share it share its rates too
@@ -77,39 +76,49 @@ def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
     lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
     if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
-    told = map(Prose, [*lines, *_sources(sums.sources)])
-    head = f"{file.path} in {file.out}; {NOTHING}"
+    told = map(Prose, [*lines, *sums.told])
+    head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, table_of(_TITLES, rows), "", *told])
 
 
 def _sums(job: Job) -> Forecast:
-    site, store = job.site, Store(job.site.store)
-    kinds = {kind: torch.device(kind) for kind in ("cpu", "cuda")}
-    clocks = {k: Clock(site.out, store, site.data_root, device) for k, device in kinds.items()}
-    return Forecast(store, clocks)
+    return _forecast(job.site.out, job.site.store, job.site.data_root)
 
 
-def _clocks(file: ReadFile, store: Store, gpu: Gpu | None) -> dict[str, Clock]:
-    where = file.out, store, file.content.data_root
-    if gpu is not None:
-        return dict.fromkeys(("cpu", "cuda"), StatedClock(*where, torch.device("cuda"), gpu=gpu))
-    return {kind: Clock(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
+def _forecast(out: Place, store: Place, data_root: Path | None, gpu: Gpu | None = None) -> Forecast:
+    where = out, Store(store), data_root
+    if gpu is None:
+        rates = {kind: Rates(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
+    else:
+        rates = dict.fromkeys(("cpu", "cuda"), Rates(*where, torch.device("cuda"), gpu))
+    return Forecast(where[1], rates)
 
 
 def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
+    trials = needs.trials
+    asked = job.asked if isinstance(job, LadderJob) else job.question.asked
+    head_recipe = job.ladder.head_recipe if isinstance(job, LadderJob) else None
+    networks = [t.spec.network for t in trials if not t.spec.network.is_given]
+    heads = [t.spec.head for t in trials if t.spec.head]
+    recipe = asked.recipe_described if is_trained(trials) else None
+    own = "; each method by its authors' recipe" if asked.own_recipes else ""
+    searched = () if isinstance(job, LadderJob) else job.question.candidates().space.settings
     lines = {
-        **_settings(job, needs),
+        "data": data_told(trials[0].spec.data),
+        "network": _with_augment(network_told(trials), networks),
+        "heads": _with_augment(heads_told(trials, head_recipe), heads),
+        "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
+        "set": ", ".join(f"{name}={typed(value)}" for name, value in asked.fixed.items()),
+        "searched": ", ".join(searched),
+        "seeds": _seeds(asked.seeds, has_heads=bool(heads)),
         "machine": _machine(job, needs),
         "results": f"{job.site.out}; artifacts in {job.site.store}",
         "to do": _to_do(needs, trained),
         "time": "" if needs.is_over else time,
     }
     told = entries({name: line for name, line in lines.items() if line}, margin="  ")
-    return f"{job.site.out}: {_title(job)}\n{told}"
-
-
-def _title(job: Job) -> str:
-    return job.ladder.title if isinstance(job, LadderJob) else _of_question(job.question)
+    title = job.ladder.title if isinstance(job, LadderJob) else _of_question(job.question)
+    return f"{job.site.out}: {title}\n{told}"
 
 
 def _of_question(question: Question) -> str:
@@ -125,37 +134,9 @@ def _of_question(question: Question) -> str:
     )
 
 
-def _settings(job: Job, needs: Needs) -> dict[str, str]:
-    asked, trials = _asked(job), needs.trials
-    head_recipe = job.ladder.head_recipe if isinstance(job, LadderJob) else None
-    networks = [t.spec.network for t in trials if not t.spec.network.is_given]
-    heads = [t.spec.head for t in trials if t.spec.head]
-    recipe = asked.recipe_described if is_trained(trials) else None
-    own = "; each method by its authors' recipe" if asked.own_recipes else ""
-    return {
-        "data": data_told(trials[0].spec.data),
-        "network": _with_augment(network_told(trials), networks),
-        "heads": _with_augment(heads_told(trials, head_recipe), heads),
-        "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
-        "set": ", ".join(f"{name}={typed(value)}" for name, value in asked.fixed.items()),
-        "searched": _searched(job),
-        "seeds": _seeds(asked.seeds, has_heads=any(trial.spec.head for trial in trials)),
-    }
-
-
-def _asked(job: Job) -> Asked:
-    return job.asked if isinstance(job, LadderJob) else job.question.asked
-
-
 def _with_augment(told: str, slots: Iterable[NetworkSlot | HeadSlot]) -> str:
     augments = sorted({slot.augment for slot in slots})
     return f"{told}; augmentation {' or '.join(augments)}" if told and augments else told
-
-
-def _searched(job: Job) -> str:
-    if isinstance(job, LadderJob):
-        return ""
-    return ", ".join(job.question.candidates().space.settings)
 
 
 def _seeds(seeds: Seeds, has_heads: bool) -> str:
@@ -204,11 +185,8 @@ def _to_do(needs: Needs, trained: int | None) -> str:
 
 
 def _time(sums: Forecast) -> str:
-    return f"about {duration(sums.whole)} = {_parts(sums)}"
-
-
-def _parts(sums: Forecast) -> str:
-    return " + ".join(f"{name} {duration(seconds)}" for name, seconds in sums.parts.items())
+    parts = " + ".join(f"{name} {duration(seconds)}" for name, seconds in sums.parts.items())
+    return f"about {duration(sums.whole)} = {parts}"
 
 
 def _recipes(works: Sequence[Work]) -> list[str]:
@@ -253,19 +231,7 @@ def _hours(sums: Forecast, gpu: Gpu | None) -> Iterator[str]:
     yield f"time on {where}: {_time(sums)}" if sums.seconds else "time: nothing is left to do"
     if gpu is not None:
         peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
-        yield (
-            f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks}; memory "
-            f"{gpu.bandwidth:g} GB/s ({gpu.source})"
-        )
-
-
-def _sources(sources: Mapping[str, str]) -> list[str]:
-    """Where rates are from; methods that share one in one line."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for what, source in sources.items():
-        on, by, method = what.partition(" by ")
-        alike.setdefault((on + by, source), []).append(method)
-    return [f"  {on}{', '.join(methods)}: {source}" for (on, source), methods in alike.items()]
+        yield f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks} ({gpu.source})"
 
 
 def _size(count: int) -> str:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from tune_calib.console import printable
 from tune_calib.tuning.progress.progress import Progress
@@ -14,35 +14,8 @@ LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
 
 
-class Shown(Protocol):
-    """Where the work is shown."""
-
-    every_s: float
-
-    def draw(self, record: Progress, at_once: bool) -> None:
-        """Show the state of things; a pipe leaves out most of them."""
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-
-    def hidden(self) -> contextlib.AbstractContextManager[None]:
-        """Leave the terminal to another program while the block runs."""
-
-    def close(self) -> None:
-        """Take away what does not stay."""
-
-
-def shown_here() -> Shown:
-    """A live view if stderr is a terminal, else lines."""
-    if not sys.stderr.isatty():
-        return _Pipe()
-    from rich.console import Console
-
-    return _Pipe() if Console(file=sys.stderr).is_dumb_terminal else _Terminal()
-
-
-class _Pipe:
-    """A line a minute, and of what takes long a line at once."""
+class Shown:
+    """Shows the work as a line a minute, and what takes long as a line at once."""
 
     every_s = 1.0
 
@@ -50,6 +23,7 @@ class _Pipe:
         self._last = time.monotonic()
 
     def draw(self, record: Progress, at_once: bool) -> None:
+        """Show the state of things; a pipe leaves out most of them."""
         if not at_once and time.monotonic() - self._last < LINE_EVERY_S:
             return
         from tune_calib.tuning.progress.view import line
@@ -58,18 +32,29 @@ class _Pipe:
         self.say(line(record))
 
     def say(self, text: str) -> None:
+        """Print a line that stays."""
         with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
             sys.stderr.write(f"{printable(text)}\n")
             sys.stderr.flush()
 
     def hidden(self) -> contextlib.AbstractContextManager[None]:
+        """Leave the terminal to another program while the block runs."""
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        pass
+        """Take away what does not stay."""
 
 
-class _Terminal:
+def shown_here() -> Shown:
+    """Return a live view if stderr is a terminal, else lines."""
+    if not sys.stderr.isatty():
+        return Shown()
+    from rich.console import Console
+
+    return Shown() if Console(file=sys.stderr).is_dumb_terminal else _Terminal()
+
+
+class _Terminal(Shown):
     """A live view, below what is printed meanwhile."""
 
     every_s = DRAW_EVERY_S
@@ -80,35 +65,27 @@ class _Terminal:
         self._lock = threading.RLock()
         self._console = Console(file=sys.stderr)
         self._live: Any = None
-        self._view: Any = None
         self._streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
         for name, stream in self._streams.items():
             if stream.isatty():
                 setattr(sys, name, _Above(stream, self))
 
     def draw(self, record: Progress, at_once: bool) -> None:
+        from rich.live import Live
+
         from tune_calib.tuning.progress.view import View
 
         with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
-            self._view = View(record)
             if self._live is None:
-                self._start()
-            self._live.refresh()
-
-    def _start(self) -> None:
-        from rich.live import Live
-
-        self._live = Live(
-            get_renderable=lambda: self._view,
-            console=self._console,
-            transient=True,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        self._live.start()
-        # A signal that kills at once would leave a terminal without one.
-        self._console.show_cursor(True)
+                # Of its own redirection rich breaks long lines, and sends stdout to stderr.
+                self._live = Live(
+                    console=self._console, transient=True, auto_refresh=False,
+                    redirect_stdout=False, redirect_stderr=False,
+                )  # fmt: skip
+                self._live.start()
+                # A signal that kills at once would leave a terminal without one.
+                self._console.show_cursor(True)
+            self._live.update(View(record), refresh=True)
 
     def _clear(self) -> None:
         if self._live is not None:

@@ -18,14 +18,12 @@ class Gpu:
         name: by which it is asked for.
         teraflops: peak rate of dense products by precision, in 1e12 operations a second; a
             precision that it does not compute fast is not there.
-        bandwidth: peak rate of its memory, in GB/s.
         devices: beginnings of the names that torch gives it, by which results name it.
         source: where the vendor states it. Rates stated with sparsity are halved.
     """
 
     name: str
     teraflops: Mapping[str, float]
-    bandwidth: float
     devices: tuple[str, ...]
     source: str
 
@@ -54,47 +52,41 @@ def _ampere_on(fp32: float, tf32: float, bf16: float) -> dict[str, float]:
 
 _A100 = f"{_NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
 
-GPUS: Registry[Gpu] = Registry("GPU", "tune_calib.experiments.gpus", Gpu)
+GPUS: Registry[Gpu] = Registry("GPU", "tune_calib.spec.gpus", Gpu)
 for _gpu in (
     Gpu(
         "A100-40GB",
         _ampere_on(19.5, 156, 312),
-        1555,
         ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "A100-SXM4-40GB"),
         _A100,
     ),
     Gpu(
         "A100-80GB",
         _ampere_on(19.5, 156, 312),
-        2039,
         ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB", "A100-SXM4-80GB"),
         _A100,
     ),
     Gpu(
         "A40",
         _ampere_on(37.4, 74.8, 149.7),
-        696,
         ("NVIDIA A40",),
         f"{_IMAGES}/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf",
     ),
     Gpu(
         "H100",
         _ampere_on(67, 494.5, 989.5),
-        3350,
         ("NVIDIA H100 80GB HBM3",),
         "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet",
     ),
     Gpu(
         "H200",
         _ampere_on(67, 494.5, 989.5),
-        4800,
         ("NVIDIA H200",),
         "https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446",
     ),
     Gpu(
         "RTX-3090",
         _ampere_on(35.6, 35.6, 71),
-        936,
         ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090"),
         "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper"
         "-v2.pdf",
@@ -102,21 +94,18 @@ for _gpu in (
     Gpu(
         "RTX-4090",
         _ampere_on(82.6, 82.6, 165.2),
-        1008,
         ("NVIDIA GeForce RTX 4090",),
         f"{_IMAGES}/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf",
     ),
     Gpu(
         "T4",
         {"fp32": 8.1},
-        320,
         ("Tesla T4", "NVIDIA T4"),
         f"{_NVIDIA}/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf",
     ),
     Gpu(
         "V100",
         {"fp32": 15.7},
-        900,
         ("Tesla V100-SXM2",),
         f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf",
     ),

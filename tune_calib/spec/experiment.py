@@ -1,4 +1,4 @@
-"""What a sweep file may say; ``tune-calib schema`` prints these models as a JSON schema."""
+"""What an experiment file may say; ``tune-calib schema`` prints these models as a JSON schema."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,20 +14,20 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import UserError
-from tune_calib.experiments.gpus import GPUS
 from tune_calib.paths import refuse_no_path
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
+from tune_calib.spec.pipelines import all_of, side_by_side
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import Name, Part, Sampling, Share, Words
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
-from tune_calib.tuning.look import LEAST_DRAWS
 
 Dataset = Annotated[str, Name("data set", DATASETS)]
 Backbone = Annotated[str, Name("backbone", BACKBONES)]
@@ -162,7 +162,7 @@ class SearchOptions(Sampling):
         return self
 
 
-class _Where(Part):
+class Where(Part):
     """What an entry may say otherwise than its file."""
 
     datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
@@ -187,7 +187,7 @@ class _Where(Part):
     """Draws of the test samples, for intervals of finished trials; none unless given."""
 
 
-class Entry(_Where):
+class Entry(Where):
     """Methods beside each other, a ladder, or (with search) one search a method."""
 
     methods: (
@@ -217,14 +217,35 @@ class Entry(_Where):
             raise ValueError("a ladder is not searched; name methods")
         if self.ladder is not None and self.own_recipes:
             raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
+        names = [method.method for method in self.methods or () if self.search is not None]
+        for name in names:
+            if "+" in name:
+                raise ValueError(f"{name!r}: a search takes one method")
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} is named twice")
         if self.search is not None and (self.shift or self.bootstrap):
             raise ValueError("a search sees select alone; give shift and bootstrap to evaluate")
         if self.ladder is None and self.controls:
             raise ValueError("controls go with a ladder")
         return self
 
+    def build_ladder(self) -> Ladder:
+        """Return the ladder of an entry that is not a search.
 
-class SweepFile(_Where):
+        Raises:
+            UserError: two methods of a pipeline are of one kind, or a setting is unknown.
+        """
+        if self.ladder is not None:
+            ladder: Ladder = LADDERS[self.ladder]
+            return ladder
+        if self.all is not None:
+            return all_of(self.all)
+        methods = self.methods or ()
+        settings = [method.set.by_slot() for method in methods]
+        return side_by_side([method.method for method in methods], settings)
+
+
+class SweepFile(Where):
     """A sweep of tune-calib: its entries, and what they have in common."""
 
     out: str | None = None

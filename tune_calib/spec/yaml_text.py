@@ -1,0 +1,198 @@
+"""YAML from a user: values that JSON can hold, and the line of each."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tune_calib.errors import UserError, as_key
+from tune_calib.spec.datasets import Settings
+from tune_calib.text import complaint, shown
+
+LARGEST = 1_000_000
+"""Letters of a file."""
+
+MOST = 100_000
+"""Nodes of a document with its aliases unfolded."""
+
+Position = tuple[str | int, ...]
+"""Keys and list positions from the top of a file, e.g. ``("entries", "losses", "seeds")``."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class UnfoldedError(UserError):
+    """Aliases unfold to more than any file needs, or into themselves."""
+
+
+@dataclass(frozen=True)
+class YamlFile:
+    """A file of keys with values, and where in it what stands.
+
+    Attributes:
+        path: the file.
+        value: what it says.
+        lines: of each key and list item, 1-based.
+    """
+
+    path: Path
+    value: dict[str, Any]
+    lines: Mapping[Position, int]
+
+    def error(self, at: Position, message: str) -> UserError:
+        """Return a mistake at a position, in one line."""
+        # What a validator added to the position stands nowhere in the file.
+        known = next((at[:end] for end in range(len(at), 0, -1) if at[:end] in self.lines), ())
+        line = f" line {self.lines[known]}" if known else ""
+        where, message = ".".join(map(str, known)), as_key(message)
+        told = f"{where}: {message}" if where else message
+        return UserError(f"{self.path}{line}: {told}")
+
+    @contextmanager
+    def at(self, position: Position, *sources: tuple[Position, Settings]) -> Iterator[None]:
+        """Name the position of mistakes that are found within.
+
+        Args:
+            position: of what is looked at.
+            sources: settings by slot below a position; a mistake that names one is at that.
+        """
+        try:
+            yield
+        except UserError as error:
+            text = as_key(error)
+            found = [
+                (text.index(name), -len(name), order, (*below, "set", slot, key))
+                for order, (below, settings) in enumerate(sources)
+                for slot, own in settings.items()
+                for key in own
+                # A method names its own settings without their slot.
+                for name in (f"{slot}.{key}", f"': {key}")
+                if name in text
+            ]
+            at = min(found)[-1] if found else position
+            raise self.error(at, str(error)) from None
+
+    def validate(self, model: type[M]) -> M:
+        """Return what the file says as a model.
+
+        Raises:
+            UserError: it says something unknown or out of range.
+        """
+        try:
+            return model.model_validate(self.value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            at: Position = first["loc"]
+            given, told = first["input"], complaint(first)
+            if first["type"] == "unknown_key":
+                at = (*at, first["ctx"]["key"])
+            elif first["type"] == "missing":
+                at, told = at[:-1], f"{at[-1]} {told}"
+            elif given is None or isinstance(given, str | int | float | bool):
+                told = f"{told}, got {shown(given)}"
+            raise self.error(at, told) from None
+
+
+def read_yaml(path: Path, what: str) -> YamlFile:
+    """Read a file of keys with values.
+
+    Args:
+        path: the file.
+        what: it should be, for messages.
+
+    Raises:
+        UserError: it is not there, not YAML, or holds no keys.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(LARGEST + 1)
+        if len(text) > LARGEST:
+            raise UserError(f"{path} is no {what}: none has more than {LARGEST:,} letters")
+        value, lines = _parse(text)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{path} line {line}: not YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, UnfoldedError) as error:
+        raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
+    if not isinstance(value, dict):
+        raise UserError(
+            f"{path} is no {what}; it needs entries; tune-calib schema tells what it may say"
+        )
+    return YamlFile(path, value, lines)
+
+
+def value_of(text: str) -> Any:
+    """Return what a document says.
+
+    Raises:
+        yaml.YAMLError: it is not YAML.
+        ValueError: it is nothing that JSON can hold.
+        UnfoldedError: it is too large.
+    """
+    return _parse(text)[0]
+
+
+def _parse(text: str) -> tuple[Any, dict[Position, int]]:
+    """Return what a document says, and the line of each key and list item."""
+    # The loader in C is ten times as fast, and a text that stands too deep ends the process.
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None, {}
+        _refuse_large(node)  # reading on is then safe
+        lines, value = dict(_lines(node)), loader.construct_document(node)
+    except RecursionError:
+        raise UnfoldedError("values stand too deep in each other") from None
+    finally:
+        loader.dispose()
+    try:
+        json.dumps(value)
+    except TypeError as error:
+        raise ValueError(f"{error}; write such a value in quotes") from None
+    return value, lines
+
+
+def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]:
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, value in node.value:
+            is_word = isinstance(key, yaml.ScalarNode)
+            if not is_word or key.value in seen:
+                problem = f"{key.value!r} stands twice" if is_word else "a key must be a word"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+            yield (*at, key.value), key.start_mark.line + 1
+            yield from _lines(value, (*at, key.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield (*at, index), value.start_mark.line + 1
+            yield from _lines(value, (*at, index))
+
+
+def _refuse_large(node: yaml.Node) -> None:
+    sizes: dict[int, int | None] = {}
+
+    def size(part: Any) -> int:
+        if isinstance(part, tuple):
+            return sum(map(size, part))
+        if id(part) not in sizes:
+            sizes[id(part)] = None  # being counted
+            # An alias counts as often as it stands, since ten short lines can unfold to more than a
+            # memory holds; but each node is visited once.
+            inside = part.value if isinstance(part, yaml.CollectionNode) else ()
+            sizes[id(part)] = 1 + sum(map(size, inside))
+        known = sizes[id(part)]
+        if known is None:
+            raise UnfoldedError("an alias stands in what it names")
+        return known
+
+    if size(node) > MOST:
+        raise UnfoldedError(f"with its aliases it unfolds to more than {MOST:,} values")
