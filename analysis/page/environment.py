@@ -12,6 +12,16 @@ from analysis.page.page import Step
 from analysis.tables.table import Table
 from analysis.text import Cell, cell
 
+_RECORDED = {
+    "device": "device",
+    "threads": "threads a trial",
+    "processor": "processor",
+    "gpu": "gpu",
+    "instruction_set": "instruction set",
+    "git_revision": "git revision",
+}
+"""Columns of ``trials`` and what they are called in the table."""
+
 
 def environment(rows: pd.DataFrame) -> list[Table]:
     """Return versions, devices and revisions as the trials recorded them; none if none did.
@@ -20,14 +30,13 @@ def environment(rows: pd.DataFrame) -> list[Table]:
         rows: one a trial.
     """
     found: Counter[tuple[str, Any]] = Counter()
-    for row in rows.to_dict("records"):
-        told = {"device": row.get("device"), "threads a trial": row.get("threads")}
-        told |= {"processor": row.get("processor"), "gpu": row.get("gpu")}
-        told |= {"instruction set": row.get("instruction_set")}
-        told |= {"git revision": row.get("git_revision")}
-        versions = row.get("versions")
-        told |= json.loads(versions) if isinstance(versions, str) else {}
-        found.update((name, value) for name, value in told.items() if not pd.isna(value))
+    for name, head in _RECORDED.items():
+        if name in rows:
+            counts = rows[name].value_counts()
+            found.update({(head, value): n for value, n in counts.items()})
+    texts = rows.get("versions", pd.Series(dtype=object)).astype(object)
+    for text, count in texts.value_counts().items():
+        found.update(dict.fromkeys(json.loads(str(text)).items(), count))
     names = list(dict.fromkeys(name for name, _ in found))
     records = [
         {"what": Cell(name), "value": cell(value), "trials": cell(count)}

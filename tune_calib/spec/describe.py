@@ -102,8 +102,8 @@ def _recipe(method: MethodInfo) -> Iterator[str]:
         return
     recipe = RECIPES[method.recipe]
     yield (
-        f"`{recipe.name}` ({recipe.title}); `--own-recipes` takes its optimiser, and leaves "
-        "epochs, backbone and augmentation to the comparison."
+        f"`{recipe.name}` ({recipe.title}); a comparison with own recipes takes its optimiser, and "
+        "leaves epochs, backbone and augmentation as they are for all."
     )
     for place, own in recipe.methods.get(method.name, {}).items():
         yield f"Otherwise than other methods{f' {_on(place)}' if place else ''}: {_values(own)}."
