@@ -79,7 +79,7 @@ def _trials(
             "status": np.where(rng.random(count) < BAD, "diverged", "done"),
             "wall_s": rng.random(count),
             "device": "cpu",
-            "versions": "x" * 150,
+            "versions": json.dumps({"torch": "x" * 140}),
         }
     )
     for split in ("select", "test"):
