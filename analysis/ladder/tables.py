@@ -22,7 +22,7 @@ from analysis.published import published_titles
 from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
-from analysis.tables.table import BEST, Table
+from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import (
     NOTHING,
     Cell,
@@ -44,9 +44,6 @@ _PAPER = "paper: "  # before the head of a column of printed numbers
 _FIRST = ("ece", "accuracy", "nll")  # metrics that matter most, where the screen is narrow
 # Splits of the regime, which has columns of its own, and what settings were chosen by.
 _NOT_SHOWN = ("select", "train", BASE)
-
-MOST_ROWS = 2000
-"""Rows of a table of the page: a browser does not show a hundred thousand trials."""
 
 
 def ladder(sweep: Sweep) -> Table:
@@ -172,30 +169,24 @@ def unfinished(sweep: Sweep) -> list[Table]:
             "why": Cell(row["note"] or "no result on disk"),
             "spec": Cell(row["spec_hash"]),
         }
-        for _, row in bad.head(MOST_ROWS).iterrows()
+        for _, row in bad.head(MAX_ROWS).iterrows()
     ]
-    note = f"Planned trials without numbers; they enter no mean.{_cut(len(bad))}"
-    return [Table("unfinished", note, records, chosen_by=("rung", "status"))] if records else []
-
-
-def _cut(count: int) -> str:
-    """Return a sentence where a table of the page ends before its rows do."""
-    if count <= MOST_ROWS:
-        return ""
-    return f" The first {MOST_ROWS:,} of {count:,} rows; `tune_calib.open_results` gives all."
+    note = "Planned trials without numbers; they enter no mean."
+    if not records:
+        return []
+    return [Table("unfinished", note, records, chosen_by=("rung", "status"), total=len(bad))]
 
 
 def trials(sweep: Sweep) -> Table:
     """Every planned trial with its numbers."""
     rows = planned_trials(sweep)
     names = _shown(rows)
-    records = [_trial(row, names) for _, row in rows.head(MOST_ROWS).iterrows()]
+    records = [_trial(row, names) for _, row in rows.head(MAX_ROWS).iterrows()]
     if all(record["flags"].is_blank for record in records):
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
     note = "One row a planned trial; time is of the Ray trial that ran it, alone or with others."
-    note += _cut(len(rows))
     note += "".join(f" {line}." for line in legend(rows["flags"]))
-    return Table("trial-rows", note, records, chosen_by=("rung", "status"))
+    return Table("trial-rows", note, records, chosen_by=("rung", "status"), total=len(rows))
 
 
 def drawn_intervals(sweep: Sweep) -> list[Table]:
@@ -220,7 +211,7 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
     if rows.empty:
         return []
     records = []
-    for row in rows.head(MOST_ROWS).to_dict("records"):
+    for row in rows.head(MAX_ROWS).to_dict("records"):
         cells = {
             "rung": Cell(row["rung"]),
             "network seed": cell(row["network_seed"]),
@@ -236,9 +227,9 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
         "samples, with the trained network as it is. Those of the bootstrap where a trial has "
         "them, else from its bins; then of accuracy Wilson's, of ECE by inversion of a test, "
         "which takes off what chance adds to it (a calibrated network shows one above 0), widened "
-        f"to hold the ECE shown. {AT_VALUE}.{_cut(len(rows))}"
+        f"to hold the ECE shown. {AT_VALUE}."
     )
-    return [Table("interval-rows", note, records, chosen_by=("rung",))]
+    return [Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))]
 
 
 def _shown(rows: pd.DataFrame) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from analysis.tables.terminal import layout
 from analysis.text import Cell, Record, cell
@@ -30,6 +31,7 @@ class Table:
             show both lines.
         label: words of the key by which LaTeX refers to it.
         is_main: whether ``--columns`` chooses columns of this table.
+        total: how many rows there are, where ``records`` are the first ``MAX_ROWS`` alone.
     """
 
     key: str
@@ -42,6 +44,7 @@ class Table:
     groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     label: str = ""
     is_main: bool = False
+    total: int = 0
 
     @property
     def heads(self) -> list[str]:
@@ -56,9 +59,9 @@ class Table:
     @property
     def told(self) -> str:
         """The caption, with a note if a page leaves rows out."""
-        cut = len(self.records) > MAX_ROWS
-        more = f" The first {MAX_ROWS} of {len(self.records)}; the Parquet files hold all."
-        return f"{self.text}{more if cut else ''}"
+        total = max(len(self.records), self.total)
+        more = f" The first {MAX_ROWS} of {total}; the Parquet files hold all."
+        return f"{self.text}{more if total > MAX_ROWS else ''}"
 
     @property
     def rows(self) -> list[list[Cell]]:
@@ -76,11 +79,14 @@ class Table:
 
     def is_number(self, index: int) -> bool:
         """Whether most cells of a column that have a value are numbers; a few say why not."""
-        if index == 0:
-            return False
-        column = [list(record.values())[index] for record in self.records]
-        known = [each for each in column if not each.is_blank]
-        return 2 * sum(each.value is not None for each in known) > len(known)
+        return index > 0 and self._numbers[index]
+
+    # A page asks for each of its cells.
+    @cached_property
+    def _numbers(self) -> list[bool]:
+        columns = zip(*(record.values() for record in self.records), strict=True)
+        known = [[each.value is not None for each in own if not each.is_blank] for own in columns]
+        return [2 * sum(own) > len(own) for own in known] or [False] * len(self.heads)
 
     @property
     def bare(self) -> "Table":
