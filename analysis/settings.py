@@ -81,8 +81,8 @@ def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     for name in map(str, frame):
         texts = frame[name].dropna().map(str)
         # By texts: as data, true and 1 are one value.
-        for _, own in rows.loc[texts.index].groupby(texts, sort=False):
-            rungs = sorted(own["rung"].unique())
+        for _, own in rows["rung"][texts.index].groupby(texts, sort=False):
+            rungs = sorted(own.unique())
             where = "all" if rungs == present else ", ".join(labels[rung] for rung in rungs)
             found.append({"setting": name, "value": frame[name][own.index[0]], "rungs": where})
     return pd.DataFrame(found, columns=["setting", "value", "rungs"], dtype=object)

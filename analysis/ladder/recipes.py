@@ -94,10 +94,11 @@ def of_heads_below(sweep: Sweep) -> list[str]:
 def _by_rung(sweep: Sweep, slot: str) -> dict[int, dict[str, Cell]]:
     """How each rung that has a slot was trained."""
     kept = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
-    frame = settings(sweep.trials).reindex(columns=[f"{slot}.{key}" for key in kept])
-    frame.columns = pd.Index(kept)
     # Trials of a rung differ by their seeds alone, so the first tells how all were trained.
-    first = frame[frame["epochs"].notna()].groupby(sweep.trials["rung"]).first()
+    trials = sweep.trials.drop_duplicates("rung").set_index("rung")
+    frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in kept])
+    frame.columns = pd.Index(kept)
+    first = frame[frame["epochs"].notna()]
     rows: list[Any] = first.to_dict("records")
     return {int(rung): _told(row) for rung, row in zip(first.index, rows, strict=True)}
 

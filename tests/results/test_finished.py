@@ -46,3 +46,15 @@ def test_what_changed_is_looked_at_again(what, out):
 def test_passwords_are_not_compared(out):
     change(out, command="tune-calib ablate x --set a=postgresql://me:***@db/s")
     assert is_finished(out, "tune-calib ablate x --set a=postgresql://me:secret@db/s")
+
+
+def test_the_program_is_what_is_installed_and_not_what_imports_add_to_the_path(
+    tmp_path, monkeypatch
+):
+    before = contents.of_program()
+    for name, is_installed in (("thirdparty_files", False), ("site-packages", True)):
+        (tmp_path / name / "lab-1.0.dist-info").mkdir(parents=True)
+        with monkeypatch.context() as changed:
+            changed.syspath_prepend(tmp_path / name)
+            assert (contents.of_program() != before) == is_installed
+    assert contents.of_program() == before is not None

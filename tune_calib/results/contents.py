@@ -69,7 +69,12 @@ def of_program() -> str | None:
     """
     if not are_sources_current():
         return None
-    return of_texts(_of_sources(), *sorted(plugin.content for plugin in plugins.in_use()))
+    # The names of these folders say every version. Ray and setuptools add folders of their own to
+    # the path when they are imported.
+    sites = [Path(place) for place in sys.path if place.endswith("-packages")]
+    libraries = {path.name for site in sites for path in site.glob("*.dist-info")}
+    used = sorted(plugin.content for plugin in plugins.in_use())
+    return of_texts(sys.version, _of_sources(), *sorted(libraries), *used)
 
 
 def are_sources_current() -> bool:
@@ -84,9 +89,7 @@ def _is_told(name: str, others: set[str]) -> bool:
 @cache
 def _of_sources() -> str:
     texts = [text for path in _sources() for text in (str(path.relative_to(_ROOT)), of_file(path))]
-    # The names of these folders say every version.
-    libraries = {p.name for place in sys.path for p in Path(place or ".").glob("*.dist-info")}
-    return of_texts(sys.version, *texts, *sorted(libraries))
+    return of_texts(*texts)
 
 
 _ROOT = Path(__file__).parents[2]
