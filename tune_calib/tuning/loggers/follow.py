@@ -112,7 +112,8 @@ class Follower:
     def _send_files(self, name: str | None) -> None:
         found = files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
         for each in [path.name.removesuffix(".parquet") for path, _ in found]:
-            if each in self._read:
+            # One that is named was written just now, perhaps again: its trial was tried once more.
+            if name is None and each in self._read:
                 continue
             try:
                 trials = read_table(self._out, "trials", each).to_pylist()
