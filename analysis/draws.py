@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, SEVERITIES, foreign_sets
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 
 Floats = NDArray[np.float64]
 
 
-def read_draws(out: Place, metric: str, split: str = "test") -> dict[str, Floats]:
+def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:
     """Values of a metric on each draw, by spec hash.
 
     The test samples of a draw are the same for all trials on the same number of samples, of

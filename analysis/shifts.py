@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 
@@ -36,7 +36,7 @@ def kind_title(kind: str) -> str:
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
-def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
+def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
     """What trials do on shifted images, a row each.
 
     Args:

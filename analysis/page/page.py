@@ -19,7 +19,7 @@ from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
 from analysis.tables.table import Table
 from tune_calib.console import printable
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.registry import Registry
 from tune_calib.results.tables import atomic_write
 
@@ -150,7 +150,7 @@ def write_folder(
     return [*files, PAGE], gallery
 
 
-def list_files(out: Place, names: Sequence[str]) -> list[str]:
+def list_files(out: AnyPath, names: Sequence[str]) -> list[str]:
     """Return a line for each folder of files, which are named once, whatever formats they are in.
 
     Args:

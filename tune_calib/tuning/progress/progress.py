@@ -13,7 +13,7 @@ from tune_calib.progress import Activity
 from tune_calib.spec.names import PROGRESS
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Progress:
         """Since the driver began."""
         return self.written - self.began
 
-    def write(self, folder: "Place") -> None:
+    def write(self, folder: "AnyPath") -> None:
         """Replace the file of a folder.
 
         Raises:
@@ -113,7 +113,7 @@ class Progress:
         atomic_write(folder / PROGRESS, f"{json.dumps(asdict(self))}\n".encode())
 
 
-def read_progress(folder: "Place") -> Progress | None:
+def read_progress(folder: "AnyPath") -> Progress | None:
     """Return what the driver of a folder last wrote; None if none is at work.
 
     Raises:

@@ -17,7 +17,7 @@ from tune_calib.tuning.progress.shown import shown_here
 from tune_calib.tuning.progress.work import Work
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 FILE_EVERY_S = 2.0
 REMOTE_EVERY_S = 20.0
@@ -61,7 +61,7 @@ class Screen:
         self._shown.draw(self.work.record(), at_once)
 
     @contextlib.contextmanager
-    def kept_in(self, folder: "Place") -> Iterator[None]:
+    def kept_in(self, folder: "AnyPath") -> Iterator[None]:
         """Let others watch: write the state of things into a folder while the block runs.
 
         Args:
@@ -144,7 +144,7 @@ def screen(title: str = "") -> Iterator[Screen]:
 
 
 @contextlib.contextmanager
-def at_work(folder: "Place") -> Iterator[None]:
+def at_work(folder: "AnyPath") -> Iterator[None]:
     """Show the work of the driver of a folder, also to those who watch the folder.
 
     Args:

@@ -4,7 +4,7 @@ import os
 import socket
 import time
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.tuning.progress.progress import Progress, read_progress
 from tune_calib.tuning.progress.shown import shown_here
 
@@ -46,7 +46,7 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def told_of_driver(folder: Place) -> str:
+def told_of_driver(folder: AnyPath) -> str:
     """What the driver of a folder does, or that it died, in a line; nothing if none is at work."""
     record = read_progress(folder)
     if record is None:
@@ -60,7 +60,7 @@ def told_of_driver(folder: Place) -> str:
     return f"at work ({where}): {line(record)}"
 
 
-def watch(folder: Place) -> bool:
+def watch(folder: AnyPath) -> bool:
     """Show what the driver of a folder does until it ends.
 
     Args:
