@@ -18,10 +18,9 @@ from analysis.ladder.options import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
-from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, list_files, render, write_folder
-from analysis.published import beside
+from analysis.page.page import Link, Section, environment, list_files, render, steps, write_folder
+from analysis.published import compare_with
 from analysis.tables.render import body, in_files
 from analysis.tidy import complaints
 from tune_calib.console import Text
@@ -77,7 +76,7 @@ def sweep_of(out: Place, options: Options) -> Sweep:
         shows_intervals=options.intervals,
     )
     if options.published is not None:
-        sweep = beside(sweep, options.published)
+        sweep = compare_with(sweep, options.published)
     if not sweep.trials.empty:
         _check_shown(sweep)
     return sweep

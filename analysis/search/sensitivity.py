@@ -6,7 +6,7 @@ frames; ``axes`` draws them.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -184,7 +184,11 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
 
 
 def heat_map(
-    table: pd.DataFrame, down: str, across: str, bins: int = 8, aggregate: str = "mean"
+    table: pd.DataFrame,
+    down: str,
+    across: str,
+    bins: int = 8,
+    aggregate: Literal["mean", "count"] = "mean",
 ) -> pd.DataFrame:
     """Return the mean of a metric over two settings, or the number of fillings in each cell.
 

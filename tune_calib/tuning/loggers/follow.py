@@ -18,7 +18,7 @@ from typing import Any
 from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.paths import Place, files
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -101,7 +101,7 @@ class Follower:
         self.send_rows()
         self._queue.put(None)
         if self._targets and self._thread.is_alive():
-            activity(f"sending to {', '.join(target.name for target in self._targets)}")
+            report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
         self._thread.join()
 
     def _run(self) -> None:
