@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.names import SLOTS
 from tune_calib.text import nearest
 
@@ -48,7 +48,7 @@ class Group:
         sweep: identity of its request, which is part of the identity of a run.
     """
 
-    out: Place
+    out: AnyPath
     sweep: str
 
     @property
@@ -117,13 +117,13 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
     return classes
 
 
-_requested: list[tuple[tuple[str, ...], list[Place]]] = []
+_requested: list[tuple[tuple[str, ...], list[AnyPath]]] = []
 
 
 @contextlib.contextmanager
-def request_loggers(names: Sequence[str]) -> Iterator[list[Place]]:
+def request_loggers(names: Sequence[str]) -> Iterator[list[AnyPath]]:
     """Request loggers while the block runs; yield the list of the folders that they follow."""
-    folders: list[Place] = []
+    folders: list[AnyPath] = []
     _requested.append((tuple(dict.fromkeys(names)), folders))
     try:
         yield folders
@@ -131,7 +131,7 @@ def request_loggers(names: Sequence[str]) -> Iterator[list[Place]]:
         _requested.pop()
 
 
-def use_loggers(out: Place) -> tuple[str, ...]:
+def use_loggers(out: AnyPath) -> tuple[str, ...]:
     """Return the names of the requested loggers, and note that they follow a folder."""
     if not _requested:
         return ()

@@ -16,7 +16,7 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, files
+from tune_calib.paths import AnyPath, files
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import identity_of_rows
 from tune_calib.results.tables import atomic_write, is_metric_column, read_table
@@ -41,7 +41,7 @@ _followers: list["Follower"] = []
 class Sent:
     """The file of what one logger was sent; if it is lost or damaged, all is sent again."""
 
-    def __init__(self, out: Place, name: str) -> None:
+    def __init__(self, out: AnyPath, name: str) -> None:
         self._path = out / FOLDER / f"{name}.json"
         try:
             content = json.loads(self._path.read_text())
@@ -188,7 +188,7 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def followed(out: Place, sweep: str) -> Iterator[None]:
+def followed(out: AnyPath, sweep: str) -> Iterator[None]:
     """Let the requested loggers follow a folder while the block runs; they get all of its rows.
 
     Raises:
@@ -208,7 +208,7 @@ def followed(out: Place, sweep: str) -> Iterator[None]:
         follower.close()
 
 
-def send_figures(names: Sequence[str], out: Place) -> None:
+def send_figures(names: Sequence[str], out: AnyPath) -> None:
     """Send the figures in a folder to the loggers that do not have them yet.
 
     A logger that fails is reported and does no other harm.
@@ -241,7 +241,7 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _curves(out: Place, name: str) -> dict[str, dict[int, dict[str, float]]]:
+def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
     """Return the finite values of a file of curves by spec hash, epoch and name."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     for row in read_table(out, "curves", name).to_pylist():
