@@ -23,8 +23,7 @@ from analysis.load import load
 from analysis.published import published, published_tables
 from analysis.search import files as search_files
 from analysis.search.load import load_search
-from analysis.tables.latex import latex
-from analysis.tables.latex_text import escape
+from analysis.tables.latex import escape, latex
 from analysis.tables.table import table_of
 from tests import fake_results
 from tests.support import each
