@@ -187,17 +187,33 @@ class OpenSearch:
         search = self._results()
         return f"{markdown(search_tables.best(search))}\n"
 
-    def figure(self, name: str = "history") -> "Figure":
-        """A figure of the report, for matplotlib.
+    def figure(
+        self,
+        name: str = "history",
+        *,
+        settings: str | Sequence[str] = (),
+        metric: str | None = None,
+    ) -> "Figure":
+        """Draw a figure of the report, for matplotlib.
 
         Args:
             name: as ``tune-calib list search-figures`` has it.
+            settings: searched settings to show, e.g. ``["gamma", "tau0"]``; those with two values
+                tried that matter most if empty. For ``sensitivity``, ``parallel`` and ``heat_map``,
+                which takes two, the first across.
+            metric: a metric recorded on ``select``; the first one searched for if None.
 
         Raises:
-            UserError: there is no such figure, or nothing to draw in it.
+            UserError: there is no such figure, setting or metric, or nothing to draw.
         """
         with _known(self.out):
-            return draw_in_notebook(SEARCH_FIGURES[name], self._results())
+            figure = SEARCH_FIGURES[name]
+            chosen = {"settings": bool(settings), "metric": metric is not None}
+            for option in (key for key, is_chosen in chosen.items() if is_chosen):
+                if option not in figure.takes:
+                    raise UserError(f"figure {name} takes no {option}")
+            names = (settings,) if isinstance(settings, str) else settings
+            return draw_in_notebook(figure, self._results().focus(names, metric))
 
     def report(self) -> Place:
         """Write tables, figures and the page beside the results; gives the page."""
