@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.shifts import Floats, read_draws, read_shifts
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import no_sweep, sweep_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
@@ -43,7 +43,7 @@ class Sweep:
         shows_intervals: whether the means of its table have intervals over the test samples.
     """
 
-    out: Place
+    out: AnyPath
     manifest: SweepManifest
     trials: pd.DataFrame
     shows_regime: bool = False
@@ -189,7 +189,7 @@ class Sweep:
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
-def load(out: Place, metric: str | None = None) -> Sweep:
+def load(out: AnyPath, metric: str | None = None) -> Sweep:
     """Read a sweep, or only what a rank of one metric needs, which takes a quarter of the time.
 
     Raises:

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import Figure
 from analysis.svg import inline_svg
-from tune_calib.errors import DamagedFileError, UserError, traced
-from tune_calib.paths import Place
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
 
@@ -140,7 +140,7 @@ def _draw_in_copy(number: int) -> bool:
     return _draw_number(number)
 
 
-def picture_of(figure: Figure[R], results: R, folder: Place, of_page: str, key: str) -> Picture:
+def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key: str) -> Picture:
     """Return a drawn figure as a page shows it; ``of_page`` is its folder relative to the page.
 
     Raises:
@@ -195,5 +195,7 @@ def _closing() -> Iterator[None]:
 
 def _describe(error: Exception) -> str:
     """Describe an error in one line, with its origin unless it was written for users."""
-    found = traced(error, lambda path: "site-packages" not in path, lambda path: Path(path).name)
+    found = locate_error(
+        error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+    )
     return found.said if isinstance(error, UserError) else str(found)
