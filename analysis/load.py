@@ -9,8 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.draws import Floats, read_draws
-from analysis.shifts import read_shifts
+from analysis.shifts import Floats, read_draws, read_shifts
 from tune_calib.paths import Place
 from tune_calib.results.folders import no_sweep, sweep_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
@@ -88,7 +87,7 @@ class Sweep:
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
     def draws(self, metric: str, split: str = "test") -> dict[str, Floats]:
-        """Values of a metric on each bootstrap draw of the samples: ``draws.read_draws``."""
+        """Values of a metric on each bootstrap draw of the samples: ``shifts.read_draws``."""
         return read_draws(self.out, metric, split)
 
     @property

@@ -12,8 +12,7 @@ import pandas as pd
 
 from analysis.compare.intervals import over_both
 from analysis.load import Sweep
-from analysis.text import number
-from tune_calib.spec.metrics import BASE, column
+from tune_calib.spec.metrics import BASE, METRICS, column
 from tune_calib.text import counted
 
 PLAIN = "ce"  # the networks that all papers begin with
@@ -81,7 +80,7 @@ class Regime:
     def _confidence(self) -> str:
         half = _percent(self.half)
         if abs(self.gap) <= self.half:
-            gap = number("confidence_gap", self.gap, signed=True)
+            gap = METRICS["confidence_gap"].format(self.gap, signed=True)
             return f"neither over- nor under-confident beyond its interval ({gap} ± {half} points)"
         side = "over" if self.gap > 0 else "under"
         return f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
@@ -192,4 +191,4 @@ def _of_networks(networks: pd.DataFrame, split: str) -> Regime:
 
 
 def _percent(fraction: float) -> str:
-    return number("confidence_gap", fraction)
+    return METRICS["confidence_gap"].format(fraction)

@@ -18,10 +18,9 @@ from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
-from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, list_files, render, write_folder
-from analysis.published import beside
+from analysis.page.page import Link, Section, environment, list_files, render, steps, write_folder
+from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.tidy import complaints
 from tune_calib.console import Text
@@ -72,7 +71,7 @@ def load_sweep(out: Place, options: Options) -> Sweep:
         shows_intervals=options.intervals,
     )
     if options.published is not None:
-        sweep = beside(sweep, options.published)
+        sweep = compare_with(sweep, options.published)
     if sweep.trials.empty:
         return sweep
     for metric in sweep.shown:

@@ -23,7 +23,7 @@ from analysis.figure import Figure
 from analysis.svg import inline_svg
 from tune_calib.errors import DamagedFileError, UserError, traced
 from tune_calib.paths import Place
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
 
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
             with _closing():
                 is_drawn = drawn.get(number)
                 if is_drawn is None:
-                    activity("drawing figures", number, len(figures))
+                    report_progress("drawing figures", number, len(figures))
                     is_drawn = _draw(figure, results, folder)
                 if is_drawn:
                     picture = picture_of(figure, results, folder, "figures", figure.name)
@@ -133,7 +133,7 @@ def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, (draw,)) as pool:
         numbers = {pool.submit(_draw_in_copy, number): number for number in range(count)}
         for done, future in enumerate(as_completed(numbers)):
-            activity("drawing figures", done, count)
+            report_progress("drawing figures", done, count)
             with suppress(Exception):
                 found[numbers[future]] = future.result()
     return found

@@ -11,9 +11,8 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
-from analysis.page.environment import environment
 from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Link, Section, Step, render
+from analysis.page.page import Link, Section, Step, environment, render
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities

@@ -8,9 +8,17 @@ from typing import Any
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
-from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, Step, list_files, render, write_folder
+from analysis.page.page import (
+    Link,
+    Section,
+    Step,
+    environment,
+    list_files,
+    render,
+    steps,
+    write_folder,
+)
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.latex import latex

@@ -9,13 +9,14 @@ from analysis.page.page import PAGE, Section, Step, render
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, cell, number_cell, title
+from analysis.text import Cell, Record, cell, number_cell
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
 from tune_calib.paths import Place
 from tune_calib.results.folders import is_search
 from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.results.tables import atomic_write
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import counted
 
@@ -88,7 +89,9 @@ def _take_sweep(sweep: Sweep, found: _Found) -> None:
         own = table[table["rung"] == rung.index].set_index("metric")
         cells = {"entry": Cell(name), "rung": Cell(sweep.label(rung))}
         for metric in SHOWN:
-            cells[title(metric)] = number_cell(metric, own["mean"][metric], own["sd"][metric])
+            cells[METRICS[metric].head] = number_cell(
+                metric, own["mean"][metric], own["sd"][metric]
+            )
         found.rungs.append({**cells, "trials": Cell(sweep.statuses(rung.index))})
 
 
@@ -107,7 +110,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
     evaluated = "not evaluated"
     if (search.out / SEARCH_EVALUATED).exists():
         evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
-    metric = title(search.metrics[0])
+    metric = METRICS[search.metrics[0]].head
     # Searches for other things cannot share a column: what was searched for stands in the row.
     for row in best(search, 1).records:
         found.choices.append(
@@ -116,7 +119,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
                 "suggestion": row["suggestion"],
                 "searched for": Cell(metric),
                 "value": row[metric],
-                title("accuracy"): row[title("accuracy")],
+                METRICS["accuracy"].head: row[METRICS["accuracy"].head],
                 "on test": Cell(evaluated),
             }
         )

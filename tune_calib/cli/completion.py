@@ -19,6 +19,6 @@ def names(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 def published_tables() -> Iterable[str]:
     """Names of the tables that papers print."""
-    from analysis.printed import overview
+    from analysis.published import describe_published
 
-    return overview()
+    return describe_published()

@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option, told, traced
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
@@ -126,7 +126,7 @@ class LiveCommand(OnceCommand):
         named = [ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"]
         words = [word for each in named if each for word in _listed(each)]
         with screen(" ".join([str(ctx.info_name), *words])):
-            activity("loading the program")
+            report_progress("loading the program")
             return super().invoke(ctx)
 
 

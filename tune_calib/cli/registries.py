@@ -118,9 +118,9 @@ class _Published:
         Raises:
             UserError: there is none of that name.
         """
-        from analysis.printed import overview
+        from analysis.published import describe_published
 
-        tables = overview()
+        tables = describe_published()
         if name is not None and name not in tables:
             raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
         return [{"name": each, **tables[each]} for each in tables if name in (None, each)]

@@ -216,7 +216,7 @@ def status(
     from tune_calib.cli.folders import tell
     from tune_calib.paths import place
     from tune_calib.results.folders import is_search
-    from tune_calib.tuning.progress.watch import told_of_driver
+    from tune_calib.tuning.progress.watch import describe_driver
     from tune_calib.tuning.progress.watch import watch as watched
 
     def described(folder: "Place") -> str:
@@ -232,7 +232,7 @@ def status(
     folder = place(out)
     has_ended = not watch or watched(folder)
     tell(folder, described)
-    if said := told_of_driver(folder):
+    if said := describe_driver(folder):
         echo(said)
     elif watch:
         echo("no driver is at work on it")

@@ -15,7 +15,7 @@ from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
 from tune_calib.tuning.folder import done, only_driver, spent_s
-from tune_calib.tuning.progress.screen import at_work, show_entry
+from tune_calib.tuning.progress.screen import show_driver, show_entry
 from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.feed import resources_of
 from tune_calib.tuning.ray.plan import make_plan
@@ -108,7 +108,7 @@ def run_sweep(
     for work in works:
         with file.source.at(work.position):
             refuse_here(file.content.address, _resources(work, out / work.name))
-    with only_driver(out), at_work(out):
+    with only_driver(out), show_driver(out):
         for number, work in enumerate(works, start=1):
             show_entry(f"{work.name}, {number} of {len(works)}")
             try:

@@ -9,7 +9,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import Place, require_writable
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.results import contents
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import (
@@ -47,7 +47,7 @@ from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.look import lacking as lacking_looks
 from tune_calib.tuning.look import needs as needs_of_looks
-from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executing import executing
 from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.feed import execute, resources_of
@@ -129,7 +129,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
     """
     site, look = job.site, job.look
     require_loaded(site.out)
-    activity("planning trials")
+    report_progress("planning trials")
     planned = job.planned()
     data = planned[0].spec.data
 
@@ -146,7 +146,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
     needs = find_left().resources(site.gpus)
     refuse_here(site.address, needs, everywhere)
 
-    with only_driver(site.out), at_work(site.out):
+    with only_driver(site.out), show_driver(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest, left = extended(own, site.out), find_left()
         if not left.is_nothing:

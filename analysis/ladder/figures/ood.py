@@ -13,7 +13,8 @@ from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FOREIGN_MEAN
 from analysis.svg import label_points
-from analysis.text import number_cell, title
+from analysis.text import number_cell
+from tune_calib.spec.metrics import METRICS
 from tune_calib.text import counted
 
 SHOWN = ("auroc", "fpr95")
@@ -39,7 +40,7 @@ def draw_ood(results: LadderResults) -> Drawing | None:
         for axis, metric in zip(row, SHOWN, strict=True):
             _panel(axis, sweep, table, group, metric)
             axis.set_title(group, fontsize=8)
-            axis.set_xlabel(title(metric))
+            axis.set_xlabel(METRICS[metric].head)
     return figure
 
 
@@ -57,7 +58,7 @@ def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str)
                 elinewidth=0.8,
             )  # fmt: skip
             value = number_cell(metric, row["mean"], row["sd"]).text
-            told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{title(metric)}: {value}"
+            told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{METRICS[metric].head}: {value}"
             label_points(mark.lines[0], [f"{told}\n{counted(row['n'], 'trial')}"])
     axis.set_yticks(places, [rung.label for rung in sweep.rungs], fontsize=7)
     axis.set_ylim(len(places) - 0.5, -0.5)

@@ -11,7 +11,6 @@ from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import CHOSEN, caption, describe_rows, groups
 from analysis.svg import label_points
-from analysis.text import number, title
 from tune_calib.spec.metrics import METRICS
 
 _FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
@@ -37,8 +36,9 @@ def draw_history(search: SearchResults) -> Drawing | None:
     scale = METRICS[metric].scale
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 2.9))
     baseline = scale * search.outcome.baseline[metric]
+    level = METRICS[metric].format(search.outcome.baseline[metric])
     axis.axhline(baseline, color="0.3", linestyle=":", linewidth=1,
-                 label=f"baseline, cross entropy ({number(metric, baseline / scale)})")  # fmt: skip
+                 label=f"baseline, cross entropy ({level})")  # fmt: skip
     best = scale * best_so_far(table, metric)
     axis.step(table["number"], best, where="post", color=CHOSEN, linewidth=1.2,
               label="best so far within the guard")  # fmt: skip
@@ -50,7 +50,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
     style.whole_ticks(axis.xaxis)
-    axis.set(xlabel="number of the suggestion", ylabel=f"select {title(metric)}")
+    axis.set(xlabel="number of the suggestion", ylabel=f"select {METRICS[metric].head}")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
     return figure
 

@@ -17,7 +17,6 @@ from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import CHOSEN, caption
 from analysis.search.sensitivity import is_numeric
-from analysis.text import title
 from tune_calib.spec.metrics import METRICS
 
 _ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
@@ -81,7 +80,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     axis.add_collection(LineCollection(chosen, colors=[CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
-    bar.set_label(f"select {title(metric)}")
+    bar.set_label(f"select {METRICS[metric].head}")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
     return figure

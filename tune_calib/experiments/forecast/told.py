@@ -16,7 +16,7 @@ from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of_work
 from tune_calib.experiments.forecast.rates import SHARE, Rates
 from tune_calib.paths import Place
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.spec.asked import Seeds
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
@@ -43,7 +43,7 @@ def before(job: Job) -> str:
 
 def tell_settings(job: Job) -> None:
     """Say on stderr what is about to be done."""
-    activity("reckoning how long it will take")
+    report_progress("reckoning how long it will take")
     echo(before(job), err=True)
 
 

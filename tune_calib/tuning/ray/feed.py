@@ -6,7 +6,7 @@ from typing import Any
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.store import Store
 from tune_calib.paths import place
-from tune_calib.tuning.progress.work import TRIALS
+from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import OVER, Executor, Resources, configuration, last_line
 from tune_calib.tuning.ray.plan import Plan, RayTrial
 from tune_calib.tuning.ray.progress import carried_out

@@ -21,7 +21,7 @@ from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import place
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_results
@@ -204,7 +204,7 @@ def evaluated(
 ) -> TrialResult:
     """The result of a trial from the logits of its classifier before the post-hoc method."""
     method = trial.spec.posthoc and METHODS[trial.spec.posthoc.method].title
-    activity(f"fitting {method}" if method else "evaluating")
+    report_progress(f"fitting {method}" if method else "evaluating")
     evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc, known)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")

@@ -18,7 +18,7 @@ from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
-from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executing import executing
 from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.feed import execute
@@ -95,7 +95,7 @@ def search(
     needs = [Resources(cores, job.site.gpus, precision) for cores, precision in sorted(kinds)]
     if not (job.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
         refuse_here(job.site.address, needs, everywhere)
-    with only_driver(job.out), at_work(job.out), lost_database(job.study_storage):
+    with only_driver(job.out), show_driver(job.out), lost_database(job.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
         manifest = search_manifest(job)
         asked = manifest.trials

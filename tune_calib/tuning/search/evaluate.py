@@ -30,7 +30,7 @@ from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.look import CloserLook
-from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import Ledger
@@ -81,7 +81,7 @@ def evaluate_choice(
             the test split with another choice or under other seeds.
     """
     job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
-    with only_driver(out), at_work(out):
+    with only_driver(out), show_driver(out):
         ledger = open_ledger(job, job.question.candidates())
         data = ledger.candidates.baseline()[0].spec.data
         # What the search believed stands next to what is evaluated now.

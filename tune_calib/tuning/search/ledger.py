@@ -13,7 +13,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
 from tune_calib.spec.space import Point
-from tune_calib.tuning.progress.screen import working
+from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
@@ -174,7 +174,7 @@ class Ledger:
 
     def show(self) -> None:
         """Put on the screen how the suggestions ended, and the best so far."""
-        if (shown := working()) is None:
+        if (shown := current_tracker()) is None:
             return
         ended: Counter[str] = Counter(standing.status for standing in self.standings.values())
         metrics = ("accuracy", *self.objective.metrics)
@@ -187,7 +187,7 @@ class Ledger:
             f"so far: {self.best()}",
             f"baseline: {told}; guard: a trial may lose {guard}",
         ]
-        shown.show_search(ended, notes)
+        shown.set_search(ended, notes)
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.
