@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.shifts import Floats, read_draws, read_shifts
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import no_sweep, sweep_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
@@ -43,7 +43,7 @@ class Sweep:
         shows_intervals: whether the means of its table have intervals over the test samples.
     """
 
-    out: Place
+    out: AnyPath
     manifest: SweepManifest
     trials: pd.DataFrame
     shows_regime: bool = False
@@ -193,7 +193,7 @@ class Sweep:
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
-def load(out: Place, metric: str | None = None) -> Sweep:
+def load(out: AnyPath, metric: str | None = None) -> Sweep:
     """Read a sweep.
 
     Args:
@@ -260,7 +260,7 @@ def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:
     return frame
 
 
-def _manifest(out: Place) -> SweepManifest:
+def _manifest(out: AnyPath) -> SweepManifest:
     found = sweep_of(out)
     if found is None:
         raise no_sweep(out)

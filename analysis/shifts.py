@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 
@@ -42,7 +42,7 @@ def kind_title(kind: str) -> str:
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
-def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
+def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
     """What trials do on shifted images, a row each.
 
     Args:
@@ -113,7 +113,7 @@ def _named(rows: pd.DataFrame, parts: list[str], tail: str = f"/{MEAN}") -> pd.D
     return rows.assign(set=names + tail)[["spec_hash", "set", "metric", "value"]]
 
 
-def read_draws(out: Place, metric: str, split: str = "test") -> dict[str, Floats]:
+def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:
     """Return the values of a metric on each bootstrap draw of the samples, by spec hash.
 
     ``split`` is ``test``, a shift set or a mean over some. A draw takes the same test samples in

@@ -24,7 +24,7 @@ from analysis.tidy import (
     tidy,
 )
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE, legend
 
@@ -276,7 +276,7 @@ class Collected(NamedTuple):
 
 
 def collect(
-    folders: Sequence[Place], table: str | None, metric: str, split: str | None = None
+    folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
     """Gather what is to be ranked, of sweeps or of a published table.
 

@@ -25,14 +25,14 @@ from analysis.tables.render import body, in_files, markdown
 from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
 from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.text import counted, nearest
+from tune_calib.text import format_count, nearest
 
 
-def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[str]]:
+def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, list[str]]:
     """Write the files of a report into a folder.
 
     Returns:
@@ -43,7 +43,7 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
     """
     sweep = load_sweep(out, options)
     if sweep.trials.empty:
-        return Text([f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"]), []
+        return Text([f"{out}: no result yet, {format_count(sweep.missing, 'trial')} planned"]), []
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
     names, gallery = write_folder(
@@ -58,7 +58,7 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
     return Text([tables.ladder(sweep), *trained, *lines, *list_files(out, names)]), names
 
 
-def load_sweep(out: Place, options: Options) -> Sweep:
+def load_sweep(out: AnyPath, options: Options) -> Sweep:
     """Load a sweep with the options of its tables.
 
     Raises:

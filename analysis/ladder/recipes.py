@@ -15,7 +15,7 @@ from tune_calib.spec.names import HEAD_BELOW
 from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 Recipe = dict[str, Cell]
 
@@ -80,7 +80,7 @@ def weak_heads(sweep: Sweep) -> list[str]:
         recipe = recipes.get(rung.index, {})
         trained = [f"{head} {recipe[key].text}" for key, head in _WEAK.items() if key in recipe]
         lines.append(
-            f"{rung.label}: {len(below)} of {counted(len(rows), 'head')} far below the network, "
+            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far below the network, "
             f"test accuracy {own} against {base}; trained with {', '.join(trained)}, perhaps too "
             "briefly for a comparison of calibration"
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from analysis.page.record import renew
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Options:
 
 
 def write_report(
-    out: Place,
+    out: AnyPath,
     published: str | None = None,
     test: str | None = None,
     regime: bool = False,

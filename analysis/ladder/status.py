@@ -5,17 +5,17 @@ from collections import Counter
 from analysis.tables.table import Table
 from analysis.text import Cell, cell
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import LOST, no_sweep, sweep_of
 from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import STATUSES
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 MISSING = "missing"
 
 
-def sweep_status(out: Place) -> str:
+def sweep_status(out: AnyPath) -> str:
     """Return a table of how the trials of each rung ended, and the command that continues.
 
     Raises:
@@ -28,7 +28,7 @@ def sweep_status(out: Place) -> str:
     return Text([status_table(out, manifest), *lost, f"continue with: {manifest.command}"])
 
 
-def status_table(out: Place, manifest: SweepManifest) -> Table:
+def status_table(out: AnyPath, manifest: SweepManifest) -> Table:
     """Count the planned trials of each rung by status; the caption has the totals."""
     rows = read_table(out, "trials", keep=lambda name: name in ("spec_hash", "status"))
     ended: dict[str, str] = {}
@@ -50,5 +50,5 @@ def status_table(out: Place, manifest: SweepManifest) -> Table:
         for rung in manifest.rungs
     ]
     ends = ", ".join(f"{total[name]} {name}" for name in names)
-    caption = f"{out}: {counted(len(manifest.planned), 'trial')} planned: {ends}"
+    caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
     return Table("status", caption, records, is_main=True)

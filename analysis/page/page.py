@@ -24,7 +24,7 @@ from analysis.tables.render import marked
 from analysis.tables.table import Table
 from analysis.text import Cell, cell
 from tune_calib.console import printable
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.registry import Registry
 from tune_calib.results.tables import atomic_write
 
@@ -155,7 +155,7 @@ def write_folder(
     return [*files, PAGE], gallery
 
 
-def list_files(out: Place, names: Sequence[str]) -> list[str]:
+def list_files(out: AnyPath, names: Sequence[str]) -> list[str]:
     """Return a line for each folder of files, which are named once, whatever formats they are in.
 
     Args:

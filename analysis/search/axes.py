@@ -78,25 +78,33 @@ def _reading(table: pd.DataFrame) -> str:
 
 
 def draw_heat_map(
-    axis: Axes, table: pd.DataFrame, metric: str = "ece", default: Mapping[str, Any] | None = None
+    axis: Axes,
+    table: pd.DataFrame,
+    metric: str = "ece",
+    default: Mapping[str, Any] | None = None,
+    counts: pd.DataFrame | None = None,
 ) -> None:
-    """Draw the frame of ``heat_map``, the metric as number and as shade, better lighter.
+    """Draw the frame of ``heat_map``, the metric as number and as shade, the worst darkest.
 
     Args:
         axis: where.
         table: as of ``heat_map``.
         metric: of the table.
         default: the paper's values by setting; the cell that is nearest gets a frame.
+        counts: fillings behind each cell, of the same shape, written below its number.
     """
     is_less_better = METRICS[metric].is_less_better
     scale = METRICS[metric].scale
     values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
     # Notes from the plain values, since ``Metric.format`` turns them into percent itself.
+    notes = table.map(METRICS[metric].format)
+    if counts is not None:
+        notes += counts.map(lambda count: f"\nn = {count:.0f}")
     sns.heatmap(
         scale * table, ax=axis, norm=norm, cmap="cividis_r" if is_less_better else "cividis",
-        annot=table.map(METRICS[metric].format), fmt="", annot_kws={"fontsize": 6},
-        cbar_kws={"label": METRICS[metric].head}, linewidths=0.5,
+        annot=notes, fmt="", annot_kws={"fontsize": 6},
+        cbar_kws={"label": f"{METRICS[metric].head}; darkest: worst"}, linewidths=0.5,
     )  # fmt: skip
     bar = axis.collections[0].colorbar
     if norm is not None and bar is not None:

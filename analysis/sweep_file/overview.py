@@ -12,13 +12,13 @@ from analysis.tables.table import Table
 from analysis.text import Cell, Record, cell, number_cell
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import is_search
 from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 SHOWN = ("accuracy", "ece", "nll")
 
@@ -48,7 +48,7 @@ class _Found:
     is_whole: bool = True
 
 
-def write_overview(out: Place, entries: Sequence[Place]) -> Place:
+def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
     """Write ``report.html`` over the entries of a sweep file.
 
     Args:
@@ -133,12 +133,12 @@ def _entry(
         "entry": Cell(name),
         "what": Cell(what),
         "setting": Cell(setting),
-        "planned": Cell(counted(planned, unit.removesuffix("s")), float(planned)),
+        "planned": Cell(format_count(planned, unit.removesuffix("s")), float(planned)),
         "ended": cell(told or "none"),
     }
 
 
-def _page(out: Place, found: _Found) -> str:
+def _page(out: AnyPath, found: _Found) -> str:
     state = "Complete: every entry" if found.is_whole else "Not every entry"
     links = found.pages
     note = "Mean ± standard deviation over the trials of a rung, on test."

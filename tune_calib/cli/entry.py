@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from tune_calib.console import echo
-from tune_calib.errors import UserError, as_option, told, traced
+from tune_calib.errors import UserError, as_option, describe_os_error, locate_error
 from tune_calib.progress import report_progress
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
@@ -43,7 +43,7 @@ def one_line() -> Iterator[None]:
         # As shells tell an interrupt: 128 and the number of the signal.
         sys.exit(130)
     except OSError as error:
-        line = told(error)
+        line = describe_os_error(error)
         if line is None:
             raise
         _refuse(line)
@@ -59,10 +59,10 @@ def damage_in_one_line(where: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_of_system = isinstance(error, OSError) and told(error) is not None
+        is_of_system = isinstance(error, OSError) and describe_os_error(error) is not None
         if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
             raise
-        found = traced(
+        found = locate_error(
             error, lambda path: "site-packages" not in path, lambda path: Path(path).name
         )
         raise UserError(

@@ -7,12 +7,12 @@ import typer
 from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 
 
-def overview(folder: Place) -> list[str]:
+def overview(folder: AnyPath) -> list[str]:
     """Write the page over the entries of a sweep file, if the folder holds some.
 
     Returns:
@@ -27,7 +27,7 @@ def overview(folder: Place) -> list[str]:
     return [f"page over all entries: {write_overview(folder, below)}"]
 
 
-def opened(out: str, runs_plugins: bool = False) -> Place:
+def opened(out: str, runs_plugins: bool = False) -> AnyPath:
     """Return a folder of results.
 
     Args:
@@ -37,7 +37,7 @@ def opened(out: str, runs_plugins: bool = False) -> Place:
     Raises:
         UserError: the folder holds no results, or a plug-in behind it has changed.
     """
-    folder = place(out)
+    folder = parse_path(out)
     if not entries(folder):
         refuse_empty(folder)
     if runs_plugins:
@@ -47,12 +47,12 @@ def opened(out: str, runs_plugins: bool = False) -> Place:
     return folder
 
 
-def _note_unloaded(folder: Place) -> None:
+def _note_unloaded(folder: AnyPath) -> None:
     if note := describe_unloaded(folder):
         echo(f"note: {as_option(note)}", err=True)
 
 
-def tell(folder: Place, describe: Callable[[Place], str]) -> None:
+def tell(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print what is to be said of a folder, or of each entry of a sweep file.
 
     Raises:

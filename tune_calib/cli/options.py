@@ -13,7 +13,7 @@ from tune_calib.console import echo
 from tune_calib.errors import UserError, as_option
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import LadderRequest, SearchRequest
-from tune_calib.text import command_line, counted
+from tune_calib.text import command_line, format_count
 
 if TYPE_CHECKING:
     DataRoot: TypeAlias = Path | None
@@ -61,7 +61,10 @@ def stoppable(again: str, work: Callable[[], Any]) -> Any:
 def tell_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Say that trials crashed and what runs them again, and end with exit code 1; if any did."""
     if crashed:
-        echo(f"{counted(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}", err=True)
+        echo(
+            f"{format_count(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}",
+            err=True,
+        )
         echo(f"try them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
 

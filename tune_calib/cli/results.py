@@ -21,7 +21,7 @@ from tune_calib.spec import plugins
 from tune_calib.spec.metrics import metrics_of_trials, rankable_metrics
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 
 def report(
@@ -74,10 +74,10 @@ def report(
         tune-calib report runs/demo --published maccal/table5 --regime --wide
     """
     from tune_calib.cli.folders import overview, tell
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
     from tune_calib.results.folders import is_search
 
-    def written(folder: "Place") -> str:
+    def written(folder: "AnyPath") -> str:
         if not is_search(folder):
             from analysis.ladder.report import write_report
 
@@ -93,14 +93,14 @@ def report(
         return searches.report(folder, study_storage)
 
     try:
-        tell(place(out), written)
+        tell(parse_path(out), written)
     finally:  # also where an entry has nothing to tell
-        for line in overview(place(out)):
+        for line in overview(parse_path(out)):
             echo(line)
 
 
 def as_trials_ran(
-    folder: "Place",
+    folder: "AnyPath",
     command: list[str],
     store: str | None,
     data_root: Path | None,
@@ -148,14 +148,14 @@ def pictures(
             "again with --shift corruptions"
         )
     from tune_calib.cli.folders import opened
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
 
     folder = opened(out, runs_plugins=True)
     as_trials_ran(folder, ["pictures", out], store, data_root)
 
     from tune_calib.tuning.pictures import take_pictures
 
-    artifacts = place(store) if store else folder / "store"
+    artifacts = parse_path(store) if store else folder / "store"
     echo("\n".join(take_pictures(folder, artifacts, data_root)))
     echo(f"tune-calib report {out} draws them")
 
@@ -185,7 +185,7 @@ def export(
         tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
     """
     from tune_calib.cli.folders import opened
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
     from tune_calib.results.folders import entries, is_search, search_of
 
     folder = opened(out, runs_plugins=True)
@@ -198,7 +198,7 @@ def export(
     from tune_calib.library.export import export as write
 
     named = search_of(folder).store if is_search(folder) and store is None else store
-    artifacts = place(named) if named else folder / "store"
+    artifacts = parse_path(named) if named else folder / "store"
     echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
 
 
@@ -214,12 +214,12 @@ def status(
         tune-calib status runs/demo --watch
     """
     from tune_calib.cli.folders import tell
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
     from tune_calib.results.folders import is_search
     from tune_calib.tuning.progress.watch import describe_driver
     from tune_calib.tuning.progress.watch import watch as watched
 
-    def described(folder: "Place") -> str:
+    def described(folder: "AnyPath") -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
             from analysis.ladder.status import sweep_status
@@ -229,7 +229,7 @@ def status(
 
         return of_search(folder, study_storage)
 
-    folder = place(out)
+    folder = parse_path(out)
     has_ended = not watch or watched(folder)
     tell(folder, described)
     if said := describe_driver(folder):

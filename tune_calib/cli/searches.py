@@ -14,7 +14,7 @@ from tune_calib.spec.request import EvaluateRequest, ResumeRequest, SearchReques
 from tune_calib.spec.resolve import resolve_search
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
     from tune_calib.tuning.search.job import SearchJob
 
 
@@ -89,17 +89,17 @@ def again_of(request: EvaluateRequest) -> str:
     return format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
 
 
-def _opened(out: str) -> "Place":
+def _opened(out: str) -> "AnyPath":
     """The folder of a search, refused before what takes seconds is imported if it is none."""
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
     from tune_calib.results.folders import search_of
 
-    folder = place(out)
+    folder = parse_path(out)
     search_of(folder)
     return folder
 
 
-def report(out: "Place", study_storage: str | None = None) -> str:
+def report(out: "AnyPath", study_storage: str | None = None) -> str:
     """Write the report of a search, of what has ended so far if it is not over."""
     from analysis.search.load import is_complete
     from analysis.search.report import write_search_report
@@ -111,7 +111,7 @@ def report(out: "Place", study_storage: str | None = None) -> str:
     return write_search_report(out)
 
 
-def renewed_page(out: "Place", study_storage: str | None = None) -> str:
+def renewed_page(out: "AnyPath", study_storage: str | None = None) -> str:
     """Write the page of a search anew, now that there is more to tell, and say where it is.
 
     So is the page over the sweep file that it is an entry of, if there is one.
@@ -123,7 +123,7 @@ def renewed_page(out: "Place", study_storage: str | None = None) -> str:
     return "\n".join([f"page of the search: {out / 'report.html'}", *above])
 
 
-def refuse_storage(out: "Place", study_storage: str | None) -> None:
+def refuse_storage(out: "AnyPath", study_storage: str | None) -> None:
     """Refuse the storage of a study where there is none.
 
     Raises:

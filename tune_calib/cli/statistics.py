@@ -17,7 +17,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.metrics import rankable_metrics
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 Metric = Annotated[
     str,
@@ -196,13 +196,13 @@ def significance(
     return view(verdict)
 
 
-def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
+def _opened(dirs: list[str] | None, published: str | None) -> "list[AnyPath]":
     """Folders of sweeps, refused before what takes seconds is imported if one is none."""
     from tune_calib.cli.folders import opened
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
 
     # Folders beside a published table are another mistake.
-    return [opened(each) if published is None else place(each) for each in dirs or []]
+    return [opened(each) if published is None else parse_path(each) for each in dirs or []]
 
 
 @_in_formats

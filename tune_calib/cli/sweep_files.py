@@ -18,7 +18,7 @@ from tune_calib.spec.request import RunRequest, format_command
 
 if TYPE_CHECKING:
     from tune_calib.experiments.run import Ended
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 GpuModel = Annotated[
     str | None,
@@ -88,7 +88,7 @@ def _in_keys() -> Iterator[None]:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: "Place", ended: Iterable["Ended"]) -> None:
+def _report(out: "AnyPath", ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and keep it as ``OUT/report.txt``."""
     from tune_calib.cli.folders import overview
     from tune_calib.console import shown
@@ -125,7 +125,7 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    from tune_calib.spec.experiment import SweepFile
+    from tune_calib.spec.experiment import ExperimentFile
 
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))
+    echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))

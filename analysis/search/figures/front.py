@@ -75,6 +75,7 @@ SEARCH_FIGURES.register(
         draw=draw_front,
         caption=caption,
         absent="no suggestion is done",
+        takes=("metric",),
         position=60,
     )
 )
