@@ -80,9 +80,9 @@ def weak_heads(sweep: Sweep) -> list[str]:
         recipe = recipes.get(rung.index, {})
         trained = [f"{head} {recipe[key].text}" for key, head in _WEAK.items() if key in recipe]
         lines.append(
-            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far below the network, "
-            f"test accuracy {own} against {base}; trained with {', '.join(trained)}, perhaps too "
-            "briefly for a comparison of calibration"
+            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far below the "
+            f"network, test accuracy {own} against {base}; trained with {', '.join(trained)}, "
+            "perhaps too briefly for a comparison of calibration"
         )
     return lines
 
