@@ -21,7 +21,7 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import Figure
 from analysis.svg import inline_svg
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, locate_error
 from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
