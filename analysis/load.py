@@ -9,9 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.draws import Floats, read_draws
-from analysis.shifts import read_shifts
-from tune_calib.paths import Place
+from analysis.shifts import Floats, read_draws, read_shifts
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import no_sweep, sweep_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
@@ -44,7 +43,7 @@ class Sweep:
         shows_intervals: whether the means of its table have intervals over the test samples.
     """
 
-    out: Place
+    out: AnyPath
     manifest: SweepManifest
     trials: pd.DataFrame
     shows_regime: bool = False
@@ -88,7 +87,7 @@ class Sweep:
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
     def draws(self, metric: str, split: str = "test") -> dict[str, Floats]:
-        """Values of a metric on each bootstrap draw of the samples: ``draws.read_draws``."""
+        """Values of a metric on each bootstrap draw of the samples: ``shifts.read_draws``."""
         return read_draws(self.out, metric, split)
 
     @property
@@ -194,7 +193,7 @@ class Sweep:
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
-def load(out: Place, metric: str | None = None) -> Sweep:
+def load(out: AnyPath, metric: str | None = None) -> Sweep:
     """Read a sweep.
 
     Args:
@@ -261,7 +260,7 @@ def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:
     return frame
 
 
-def _manifest(out: Place) -> SweepManifest:
+def _manifest(out: AnyPath) -> SweepManifest:
     found = sweep_of(out)
     if found is None:
         raise no_sweep(out)

@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.svg import label_points
-from analysis.text import number
+from tune_calib.spec.metrics import METRICS
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -50,8 +50,8 @@ def describe_bins(bins: pd.DataFrame) -> list[str]:
     shown = bins[bins["count"] > 0]
     return [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
-        f"accuracy (%): {number('accuracy', row['accuracy'])}\n"
-        f"mean confidence (%): {number('accuracy', row['confidence'])}\n"
+        f"accuracy (%): {METRICS['accuracy'].format(row['accuracy'])}\n"
+        f"mean confidence (%): {METRICS['accuracy'].format(row['confidence'])}\n"
         f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
         for row in shown.to_dict("records")
     ]

@@ -11,11 +11,17 @@ none. Nor has a trial a mean that lacks a foreign set which others have.
 
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
+
+Floats = NDArray[np.float64]
 
 OOD = "ood"
 MEAN = "mean"
@@ -36,7 +42,7 @@ def kind_title(kind: str) -> str:
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
-def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
+def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
     """What trials do on shifted images, a row each.
 
     Args:
@@ -105,3 +111,44 @@ def _named(rows: pd.DataFrame, parts: list[str], tail: str = f"/{MEAN}") -> pd.D
     for part in parts[1:]:
         names = names + "/" + rows[part].astype(str)
     return rows.assign(set=names + tail)[["spec_hash", "set", "metric", "value"]]
+
+
+def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:
+    """Return the values of a metric on each bootstrap draw of the samples, by spec hash.
+
+    ``split`` is ``test``, a shift set or a mean over some. A draw takes the same test samples in
+    all trials and sets, so draws of a mean are the means of draws. Of a trial with several numbers
+    of draws the most count; one that lacks draws of a set has none.
+    """
+    if split == "test":
+        table, where, sets = read_table(out, "intervals"), "split", [split]
+    else:
+        table, where = read_table(out, "shifts"), "set"
+        sets = _sets(split, table[where].unique().to_pylist())
+    is_asked = pc.and_(
+        pc.equal(table["metric"], metric), pc.is_in(table[where], pa.array(sets, pa.string()))
+    )
+    kept = table.filter(pc.and_(is_asked, pc.is_valid(table["draws"]))).sort_by("resamples")
+    found: dict[str, dict[str, Floats]] = {}
+    columns = (kept[name] for name in ("spec_hash", where, "draws"))
+    for spec_hash, name, draws in zip(*columns, strict=True):
+        values = draws.values.to_numpy().astype(np.float64)
+        found.setdefault(spec_hash.as_py(), {})[name.as_py()] = values
+    return {
+        spec_hash: np.mean(list(own.values()), axis=0)
+        for spec_hash, own in found.items()
+        if len(own) == len(sets) and len({len(values) for values in own.values()}) == 1
+    }
+
+
+def _sets(split: str, there: Iterable[str]) -> list[str]:
+    """Return the sets that a split is the mean of; itself, if it is no mean."""
+    if split == FOREIGN_MEAN:
+        return foreign_sets(there)
+    family, *parts = split.split("/")
+    if family not in FAMILIES:
+        return [split]
+    kind, severity = (*parts, MEAN)[:2]
+    kinds = FAMILIES[family] if kind == MEAN else (kind,)
+    severities = SEVERITIES if severity == MEAN else (severity,)
+    return [f"{family}/{one}/{level}" for one in kinds for level in severities]

@@ -88,11 +88,6 @@ def rounded(metric: str | Printed, value: float) -> float:
     return round(float(record.scale * value), record.digits) + 0.0
 
 
-def number(metric: str, value: float, signed: bool = False) -> str:
-    """A value as printed: fractions in percent with two digits, others with three."""
-    return METRICS[metric].format(value, signed)
-
-
 def number_cell(
     metric: str | Printed, value: float, sd: float = math.nan, signed: bool = False
 ) -> Cell:
@@ -169,19 +164,9 @@ def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def title(metric: str) -> str:
-    """Head of a metric's column, with unit and direction."""
-    return METRICS[metric].head
-
-
 def capital(text: str) -> str:
     """The text with a capital at its start."""
     return f"{text[0].upper()}{text[1:]}"
-
-
-def lower(text: str) -> str:
-    """The text with a small letter at its start."""
-    return f"{text[0].lower()}{text[1:]}"
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:

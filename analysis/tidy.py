@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.load import Sweep
@@ -239,3 +240,15 @@ def _variant(data: str) -> str:
         if name != "dataset" and value != defaults.get(name)
     ]
     return ", ".join(changed)
+
+
+def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return the rows that no other one beats, best first metric first; equal ones all stay.
+
+    One row beats another where it is at least as good in all metrics and better in one.
+    """
+    signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
+    losses = rows[metrics].to_numpy(dtype=float) * signs
+    is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]
+    best = rows[~np.array(is_beaten, dtype=bool)]
+    return best.sort_values(metrics, ascending=[sign > 0 for sign in signs], kind="stable")

@@ -25,7 +25,7 @@ from tune_calib.console import (
     terminal,
 )
 from tune_calib.errors import UserError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.manifests import VERSION, ReportRecord
 
 WIDTHS = [60, 80, 100, 120, 200]
@@ -34,7 +34,7 @@ WIDTHS = [60, 80, 100, 120, 200]
 @pytest.fixture(scope="module")
 def ladder() -> Text:
     """The table of a real ladder, with a caption of many sentences."""
-    return Text([tables.ladder(load(place("analysis/example/ladder")))])
+    return Text([tables.ladder(load(parse_path("analysis/example/ladder")))])
 
 
 def random_table(seed: int) -> Table:

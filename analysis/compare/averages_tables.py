@@ -11,7 +11,7 @@ from analysis.tables.table import BEST, Table
 from analysis.text import Cell, number_cell, ranked, records_of
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import signed
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 _PARTS = ("o_ece", "u_ece")  # together the ECE
 _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
@@ -43,7 +43,7 @@ def _reading(averages: Averages) -> str:
     """What the numbers are means of, and what is left out."""
     kind = "printed in" if averages.is_published else "each the mean over the trials of sweep"
     columns = ", ".join(averages.columns)
-    told = f"Mean over {counted(len(averages.columns), 'column')} ({columns}), {kind} "
+    told = f"Mean over {format_count(len(averages.columns), 'column')} ({columns}), {kind} "
     return " ".join([f"{told}{averages.source}.", *(f"{note}." for note in averages.notes)])
 
 
@@ -65,7 +65,7 @@ def draw(averages: Averages) -> Drawing | None:
               hatch="////", edgecolor="white", linewidth=0)  # fmt: skip
     axis.invert_yaxis()  # the first at the top, as in a table
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel(f"ECE (%), mean over {counted(len(averages.columns), 'column')}")
+    axis.set_xlabel(f"ECE (%), mean over {format_count(len(averages.columns), 'column')}")
     figure.legend(loc="outside upper left", frameon=False, ncols=2, fontsize=6.5,
                   handlelength=1.2, columnspacing=1.0)  # fmt: skip
     axis.spines[["top", "right"]].set_visible(False)

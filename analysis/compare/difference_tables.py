@@ -7,7 +7,8 @@ from analysis.compare.paired import MIN_PAIRS
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import Cell, cell, full_stops, number_cell, span_cell, title
+from analysis.text import Cell, cell, full_stops, number_cell, span_cell
+from tune_calib.spec.metrics import METRICS
 
 
 def view(found: Difference) -> View:
@@ -15,7 +16,7 @@ def view(found: Difference) -> View:
     records = [
         {
             "rung": Cell(row["rung"]),
-            "metric": Cell(title(row["metric"])),
+            "metric": Cell(METRICS[row["metric"]].head),
             "A": number_cell(row["metric"], row["first"]),
             "B": number_cell(row["metric"], row["second"]),
             "B - A": number_cell(row["metric"], row["difference"], signed=True),

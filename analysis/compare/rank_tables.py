@@ -10,7 +10,7 @@ from analysis.compare.ranks import KEY, RankTable, name
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, cell, decimal_cell, number_cell, ranked, records_of, title
+from analysis.text import Cell, cell, decimal_cell, number_cell, ranked, records_of
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import signed
 
@@ -56,7 +56,7 @@ def _meaning(table: RankTable) -> str:
     kind = "printed in" if table.is_published else f"mean over trials ({n} a cell) of sweep"
     columns = table.counted.shape[1]
     parts = [
-        f"{title(table.metric)}, {kind} {table.source}",
+        f"{METRICS[table.metric].head}, {kind} {table.source}",
         f"Mean rank over {columns} column{'s' * (columns > 1)}, of the values as printed; "
         f"{table.ranking} ranking: {_TIES[table.ranking]}",
         "Wins: columns in which no method is better",

@@ -13,7 +13,7 @@ from analysis.compare.regime import name_of, regime_of, withheld
 from analysis.load import load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
-from analysis.text import lower, rounded
+from analysis.text import rounded
 from analysis.tidy import (
     check_looked,
     check_metric,
@@ -24,7 +24,7 @@ from analysis.tidy import (
     tidy,
 )
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE, legend
 
@@ -276,7 +276,7 @@ class Collected(NamedTuple):
 
 
 def collect(
-    folders: Sequence[Place], table: str | None, metric: str, split: str | None = None
+    folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
     """Gather what is to be ranked, of sweeps or of a published table.
 
@@ -296,7 +296,9 @@ def collect(
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
     regimes = [(name_of(sweep), regime_of(sweep)) for sweep in sweeps]
-    notes = [f"{named}: {lower(regime.sentence)}" for named, regime in regimes]
+    notes = [
+        f"{named}: {regime.sentence[0].lower()}{regime.sentence[1:]}" for named, regime in regimes
+    ]
     notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
     # Sweeps of before titles were recorded are named as the papers do.
     titles = published_titles()

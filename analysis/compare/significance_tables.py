@@ -23,8 +23,8 @@ from analysis.text import (
     number_cell,
     significant_cell,
     span_cell,
-    title,
 )
+from tune_calib.spec.metrics import METRICS
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _INTERVALS = {
@@ -54,13 +54,13 @@ def _spread(verdict: Verdict) -> Table:
         {
             "method": Cell(verdict.matched.label(row.method)),
             "n": cell(row.n),
-            title(metric): number_cell(metric, row.mean),
+            METRICS[metric].head: number_cell(metric, row.mean),
             "sd": number_cell(metric, row.sd),
             "95 % interval of the mean (t)": span_cell(metric, row.low, row.high),
         }
         for row in _rows(verdict.spreads)
     ]
-    caption = f"{title(metric)}: mean and spread of each method over the blocks."
+    caption = f"{METRICS[metric].head}: mean and spread of each method over the blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
 
 
@@ -98,7 +98,7 @@ def _ranks(verdict: Verdict, result: Friedman) -> Table:
 
 def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
     metric = verdict.matched.metric
-    caption = f"{title(metric)}. " + "\n".join(full_stops(_sentences(verdict)))
+    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
     label = label_of("significance", metric)
     return Table(key, caption, records, first=["p"], label=label, is_main=True)
 

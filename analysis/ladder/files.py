@@ -18,22 +18,21 @@ from analysis.ladder.options import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
-from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, list_files, render, write_folder
-from analysis.published import beside
+from analysis.page.page import Link, Section, environment, list_files, render, steps, write_folder
+from analysis.published import compare_with
 from analysis.tables.render import body, in_files
 from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
 from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.text import counted, nearest
+from tune_calib.text import format_count, nearest
 
 
-def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[str]]:
+def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, list[str]]:
     """Write the files of a report.
 
     Args:
@@ -49,7 +48,7 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
     """
     sweep = sweep_of(out, options)
     if sweep.trials.empty:
-        return Text([f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"]), []
+        return Text([f"{out}: no result yet, {format_count(sweep.missing, 'trial')} planned"]), []
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
     names, gallery = write_folder(
@@ -64,7 +63,7 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
     return Text([tables.ladder(sweep), *trained, *lines, *list_files(out, names)]), names
 
 
-def sweep_of(out: Place, options: Options) -> Sweep:
+def sweep_of(out: AnyPath, options: Options) -> Sweep:
     """Load what a folder holds, as a table that is asked for shows it.
 
     Raises:
@@ -77,7 +76,7 @@ def sweep_of(out: Place, options: Options) -> Sweep:
         shows_intervals=options.intervals,
     )
     if options.published is not None:
-        sweep = beside(sweep, options.published)
+        sweep = compare_with(sweep, options.published)
     if not sweep.trials.empty:
         _check_shown(sweep)
     return sweep

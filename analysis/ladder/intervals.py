@@ -5,8 +5,8 @@ import math
 import pandas as pd
 
 from analysis.load import Sweep
-from analysis.text import NOTHING, Cell, number, rounded
-from tune_calib.spec.metrics import AT_VALUE
+from analysis.text import NOTHING, Cell, rounded
+from tune_calib.spec.metrics import AT_VALUE, METRICS
 
 
 def ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:
@@ -24,9 +24,9 @@ def cell(sweep: Sweep, rung: int, metric: str, mean: float) -> Cell:
     if math.isnan(mean):
         return NOTHING
     low, high = ends(sweep, rung, metric)
-    text = number(metric, mean)
+    text = METRICS[metric].format(mean)
     if not math.isnan(low):
-        text += f" [{number(metric, low)}, {number(metric, high)}]"
+        text += f" [{METRICS[metric].format(low)}, {METRICS[metric].format(high)}]"
     return Cell(text, rounded(metric, mean))
 
 

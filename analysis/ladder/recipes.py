@@ -15,7 +15,7 @@ from tune_calib.spec.names import HEAD_BELOW
 from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
 # What a rung is, not how it was trained: its label and the table of settings tell these.
@@ -83,10 +83,10 @@ def of_heads_below(sweep: Sweep) -> list[str]:
         how = recipes.get(rung.index, {})
         told = [f"{head} {how[key].text}" for key, head in _HOW.items() if key in how]
         lines.append(
-            f"{rung.label}: {len(below)} of {counted(len(rows), 'head')} far below the network "
-            f"under it, {format_value('accuracy', own)} accurate on test where the network is "
-            f"{format_value('accuracy', base)}; trained by {', '.join(told)}; they may be trained "
-            "too briefly for a comparison of their calibration"
+            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far below the "
+            f"network under it, {format_value('accuracy', own)} accurate on test where the network "
+            f"is {format_value('accuracy', base)}; trained by {', '.join(told)}; they may be "
+            "trained too briefly for a comparison of their calibration"
         )
     return lines
 

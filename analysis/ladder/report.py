@@ -6,11 +6,11 @@ from pathlib import Path
 from analysis.ladder.options import Options
 from analysis.page.record import renew
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 
 
 def write_report(
-    out: Place,
+    out: AnyPath,
     published: str | None = None,
     test: str | None = None,
     regime: bool = False,

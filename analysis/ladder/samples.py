@@ -17,7 +17,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import NOTHING, Cell, Record, decimal_cell
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_files
 
 QUANTITIES = {
@@ -34,7 +34,7 @@ SHARES = ("over", "under", "flipped")
 LAST_EPOCH = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
 
 
-def sample_statistics(out: Place) -> pd.DataFrame:
+def sample_statistics(out: AnyPath) -> pd.DataFrame:
     """Summarise the per-sample records of a sweep, one network in memory at a time.
 
     Args:

@@ -12,7 +12,7 @@ from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, capital, number_cell, ranked, records_of, title
+from analysis.text import Cell, capital, number_cell, ranked, records_of
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import NOT_GENERATED, is_chance, legend
 
@@ -71,7 +71,7 @@ def _foreign(sweep: Sweep) -> ShiftTable:
     own = {"noise": "Gaussian noise", MEAN: "mean over the sets"}
     titles = {**published_titles(), **sweep.manifest.titles, **own}
     shown = [
-        Column(titles.get(name, name), title(metric), f"{OOD}/{name}", metric)
+        Column(titles.get(name, name), METRICS[metric].head, f"{OOD}/{name}", metric)
         for name in names
         for metric in OOD_SHOWN
     ]
@@ -85,7 +85,7 @@ def _foreign(sweep: Sweep) -> ShiftTable:
 
 def _by_severity(sweep: Sweep, family: str) -> ShiftTable:
     shown = [
-        Column(title(metric), head, f"{family}/{MEAN}{part}", metric)
+        Column(METRICS[metric].head, head, f"{family}/{MEAN}{part}", metric)
         for metric in CORRUPTION_SHOWN
         for head, part in [*((f"severity {n}", f"/{n}") for n in SEVERITIES), ("mean", "")]
     ]
@@ -100,7 +100,7 @@ def _by_kind(sweep: Sweep, family: str) -> list[ShiftTable]:
     tables = []
     for metric in CORRUPTION_SHOWN:
         columns = [
-            Column(title(metric), kind_title(kind), f"{family}/{kind}/{MEAN}", metric)
+            Column(METRICS[metric].head, kind_title(kind), f"{family}/{kind}/{MEAN}", metric)
             for kind in kinds
         ]
         there = _there(sweep, columns)

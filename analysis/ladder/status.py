@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import LOST, no_sweep, sweep_of
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import STATUSES
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 MISSING = "missing"
 
 
-def sweep_status(out: Place) -> str:
+def sweep_status(out: AnyPath) -> str:
     """Say what of a sweep is done.
 
     Raises:
@@ -23,7 +23,7 @@ def sweep_status(out: Place) -> str:
         raise no_sweep(out)
     ended = _ended(out)
     told = _told(ended, (entry.spec_hash for entry in manifest.planned))
-    lines = [f"{out}: {counted(len(manifest.planned), 'trial')} planned: {told}"]
+    lines = [f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {told}"]
     hashes: dict[int, list[str]] = {rung.index: [] for rung in manifest.rungs}
     for entry in manifest.planned:
         hashes.setdefault(entry.rung, []).append(entry.spec_hash)
@@ -33,7 +33,7 @@ def sweep_status(out: Place) -> str:
     return "\n".join([*lines, f"again or go on: {manifest.command}"])
 
 
-def _ended(out: Place) -> dict[str, str]:
+def _ended(out: AnyPath) -> dict[str, str]:
     """Status by spec hash; of a trial that stands in two files, since it was run again, done."""
     rows = read_table(out, "trials", keep=lambda name: name in ("spec_hash", "status"))
     found: dict[str, str] = {}

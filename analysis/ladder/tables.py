@@ -33,7 +33,6 @@ from analysis.text import (
     ranked,
     records_of,
     span_cell,
-    title,
 )
 from analysis.tidy import planned_trials
 from tune_calib.results.tables import is_metric_column
@@ -61,7 +60,7 @@ def ladder(sweep: Sweep) -> Table:
         f"{_caption(sweep)} {BEST}{note if manifest.published else ''}",
         records,
         rules=_blocks(sweep),
-        first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
+        first=[*(METRICS[name].head for name in sweep.shown or _FIRST), "ΔECE base", "trials"],
         groups=groups if papers else {},
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
         is_main=True,
@@ -98,7 +97,7 @@ def _records(sweep: Sweep, papers: dict[str, Any]) -> list[Record]:
             _mean(sweep, metric, row) if row.n else other
             for row, other in zip(rows, absent, strict=True)
         ]
-        columns[title(metric)] = ranked(cells, METRICS[metric].direction, may_win)
+        columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_regime:
         regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
         columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
@@ -125,7 +124,7 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
     gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
     return {
         "Network on train (%)": number_cell("accuracy", train),
-        title("confidence_gap"): number_cell(
+        METRICS["confidence_gap"].head: number_cell(
             "confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True
         ),
     }
@@ -198,7 +197,9 @@ def drawn_intervals(sweep: Sweep) -> list[Table]:
     records = []
     for rung in sweep.rungs:
         cells = {
-            title(metric): intervals_of.cell(sweep, rung.index, metric, means[rung.index, metric])
+            METRICS[metric].head: intervals_of.cell(
+                sweep, rung.index, metric, means[rung.index, metric]
+            )
             for metric in shown
         }
         if any("[" in own.text for own in cells.values()):
@@ -219,8 +220,8 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
         }
         for metric in ("accuracy", "ece"):
             ends = (row[f"{metric}_{end}"] for end in ("low", "high"))
-            cells[title(metric)] = number_cell(metric, row[metric])
-            cells[f"{title(metric)}, 95 %"] = span_cell(metric, *ends)
+            cells[METRICS[metric].head] = number_cell(metric, row[metric])
+            cells[f"{METRICS[metric].head}, 95 %"] = span_cell(metric, *ends)
         records.append(cells)
     note = (
         "95 % intervals over the test samples: how far the numbers would move with other test "
@@ -254,7 +255,7 @@ def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, Cell]:
     }
     for name in names:
         split, _, metric = name.rpartition("/")
-        head = title(metric)
+        head = METRICS[metric].head
         cells[head if split == "test" else f"{split}: {head}"] = number_cell(metric, row[name])
     wall = row.get("wall_s")
     seconds = NOTHING if wall is None or pd.isna(wall) else measured_cell(wall)

@@ -21,9 +21,9 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import Figure
 from analysis.svg import inline_svg
-from tune_calib.errors import DamagedFileError, UserError, traced
-from tune_calib.paths import Place
-from tune_calib.progress import activity
+from tune_calib.errors import DamagedFileError, UserError, locate_error
+from tune_calib.paths import AnyPath
+from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
 
 R = TypeVar("R")
@@ -90,7 +90,7 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
             with _closing():
                 is_drawn = drawn.get(number)
                 if is_drawn is None:
-                    activity("drawing figures", number, len(figures))
+                    report_progress("drawing figures", number, len(figures))
                     is_drawn = _draw(figure, results, folder)
                 if is_drawn:
                     picture = picture_of(figure, results, folder, "figures", figure.name)
@@ -133,7 +133,7 @@ def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, (draw,)) as pool:
         numbers = {pool.submit(_draw_in_copy, number): number for number in range(count)}
         for done, future in enumerate(as_completed(numbers)):
-            activity("drawing figures", done, count)
+            report_progress("drawing figures", done, count)
             with suppress(Exception):
                 found[numbers[future]] = future.result()
     return found
@@ -153,7 +153,7 @@ def _draw_in_copy(number: int) -> bool:
     return _draw_number(number)
 
 
-def picture_of(figure: Figure[R], results: R, folder: Place, of_page: str, key: str) -> Picture:
+def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key: str) -> Picture:
     """Return a figure that was drawn, as a page shows it.
 
     Args:
@@ -219,5 +219,7 @@ def _closing() -> Iterator[None]:
 
 def _describe(error: Exception) -> str:
     """Return an error in one line; of one that nobody meant to be read, where it arose too."""
-    found = traced(error, lambda path: "site-packages" not in path, lambda path: Path(path).name)
+    found = locate_error(
+        error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+    )
     return found.said if isinstance(error, UserError) else str(found)

@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.tables.render import from_plain, to_plain
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place, folder_to_fill
+from tune_calib.paths import AnyPath, folder_to_fill
 from tune_calib.results import contents
 from tune_calib.results.manifests import VERSION, ReportRecord
 
@@ -15,7 +15,7 @@ Write = Callable[[Path], tuple[Text, Sequence[str]]]
 """Writes a report into a folder; returns what to print, and the names of its files, if any."""
 
 
-def renew(out: Place, options: Sequence[str], write: Write) -> str:
+def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
     """Write the report of a folder unless the same report lies there.
 
     Args:

@@ -11,9 +11,8 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
-from analysis.page.environment import environment
 from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Link, Section, Step, render
+from analysis.page.page import Link, Section, Step, environment, render
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
@@ -23,7 +22,7 @@ from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.reproduction import Reproduction
 
@@ -76,7 +75,7 @@ def _where(sweeps: Sequence[Sweep]) -> str:
     return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
 
 
-def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
+def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Made:
     """Read the results of a table.
 
     Args:
@@ -93,7 +92,7 @@ def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
 
 
 def write_reproduction(
-    table: Reproduction, out: Place, runs: Mapping[str, str], command: str
+    table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str
 ) -> Text:
     """Write the tables, the verdicts and the page of a table that was made.
 

@@ -18,7 +18,7 @@ from analysis.reproduction.judged import RULE, Judged
 from analysis.tables.render import body
 from analysis.tables.table import table_of
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -44,7 +44,7 @@ class Stored:
     command: str
 
 
-def read_all(out: Place) -> list[Stored]:
+def read_all(out: AnyPath) -> list[Stored]:
     """Every table that was made in a folder, in the order of their names.
 
     Args:
@@ -69,7 +69,7 @@ def read_all(out: Place) -> list[Stored]:
     return found
 
 
-def write_overview(out: Place) -> Place:
+def write_overview(out: AnyPath) -> AnyPath:
     """Write ``claims.md`` into a folder of tables, its pictures those of their reports."""
 
     def pictured(made: Made, sweep: Sweep, name: str) -> str | None:

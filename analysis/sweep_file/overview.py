@@ -9,15 +9,16 @@ from analysis.page.page import PAGE, Section, Step, render
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, cell, number_cell, title
+from analysis.text import Cell, Record, cell, number_cell
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import is_search
 from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.results.tables import atomic_write
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 SHOWN = ("accuracy", "ece", "nll")
 
@@ -47,7 +48,7 @@ class _Found:
     is_whole: bool = True
 
 
-def write_overview(out: Place, entries: Sequence[Place]) -> Place:
+def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
     """Write ``report.html`` over the entries of a sweep file.
 
     Args:
@@ -88,7 +89,9 @@ def _take_sweep(sweep: Sweep, found: _Found) -> None:
         own = table[table["rung"] == rung.index].set_index("metric")
         cells = {"entry": Cell(name), "rung": Cell(sweep.label(rung))}
         for metric in SHOWN:
-            cells[title(metric)] = number_cell(metric, own["mean"][metric], own["sd"][metric])
+            cells[METRICS[metric].head] = number_cell(
+                metric, own["mean"][metric], own["sd"][metric]
+            )
         found.rungs.append({**cells, "trials": Cell(sweep.statuses(rung.index))})
 
 
@@ -107,7 +110,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
     evaluated = "not evaluated"
     if (search.out / SEARCH_EVALUATED).exists():
         evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
-    metric = title(search.metrics[0])
+    metric = METRICS[search.metrics[0]].head
     # Searches for other things cannot share a column: what was searched for stands in the row.
     for row in best(search, 1).records:
         found.choices.append(
@@ -116,7 +119,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
                 "suggestion": row["suggestion"],
                 "searched for": Cell(metric),
                 "value": row[metric],
-                title("accuracy"): row[title("accuracy")],
+                METRICS["accuracy"].head: row[METRICS["accuracy"].head],
                 "on test": Cell(evaluated),
             }
         )
@@ -130,12 +133,12 @@ def _entry(
         "entry": Cell(name),
         "what": Cell(what),
         "setting": Cell(setting),
-        "planned": Cell(counted(planned, unit.removesuffix("s")), float(planned)),
+        "planned": Cell(format_count(planned, unit.removesuffix("s")), float(planned)),
         "ended": cell(told or "none"),
     }
 
 
-def _page(out: Place, found: _Found) -> str:
+def _page(out: AnyPath, found: _Found) -> str:
     state = "Complete: every entry" if found.is_whole else "Not every entry"
     links = found.pages
     note = "Mean ± standard deviation over the trials of a rung, on test."

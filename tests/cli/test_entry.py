@@ -230,18 +230,18 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
 
 
 def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
-    from tune_calib.spec.asked import Asked
     from tune_calib.spec.ladder import LADDERS, expand
     from tune_calib.spec.metrics import format_value
-    from tune_calib.text import counted
+    from tune_calib.spec.resolved import ResolvedRequest
+    from tune_calib.text import format_count
     from tune_calib.tuning.caption import conditions
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = conditions(expand(ladder, Asked(given)), ladder, Asked(given))
+    told = conditions(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
-    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")
 
 

@@ -11,13 +11,13 @@ from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.cli.request import complete, option_of
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import WHERE, LadderRequest, SearchRequest
-from tune_calib.text import command_line, counted
+from tune_calib.text import command_line, format_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,9 +45,9 @@ GpuModel = Annotated[
 
 def published_tables() -> Iterable[str]:
     """Return the names of the tables that papers print, for completion."""
-    from analysis.printed import overview
+    from analysis.published import describe_published
 
-    return overview()
+    return describe_published()
 
 
 def format_typed() -> str:
@@ -80,7 +80,10 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
 def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Exit with code 1 if trials crashed, and print the command that runs them again."""
     if crashed:
-        echo(f"{counted(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}", err=True)
+        echo(
+            f"{format_count(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}",
+            err=True,
+        )
         echo(f"run them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
 
@@ -117,7 +120,7 @@ def print_plan(job: Any) -> None:
     echo(dry_run(job))
 
 
-def open_folder(out: str, runs_plugins: bool = False) -> Place:
+def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
     """Return a folder of results.
 
     Args:
@@ -127,7 +130,7 @@ def open_folder(out: str, runs_plugins: bool = False) -> Place:
     Raises:
         UserError: The folder holds no results, or one of its plug-ins has changed.
     """
-    folder = place(out)
+    folder = parse_path(out)
     if not entries(folder):
         refuse_empty(folder)
     if runs_plugins:
@@ -137,19 +140,19 @@ def open_folder(out: str, runs_plugins: bool = False) -> Place:
     return folder
 
 
-def _note_unloaded(folder: Place) -> None:
+def _note_unloaded(folder: AnyPath) -> None:
     if note := describe_unloaded(folder):
         echo(f"note: {as_option(note)}", err=True)
 
 
-def print_each(folder: Place, describe: Callable[[Place], str]) -> None:
+def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print a description of a folder, or of each entry of an experiment file.
 
     Raises:
         typer.Exit: An entry could not be described; the others were printed.
     """
 
-    def described(one: Place) -> str:
+    def described(one: AnyPath) -> str:
         with damage_in_one_line(str(one)):
             if one is folder:
                 refuse_empty(one)
@@ -171,7 +174,7 @@ def print_each(folder: Place, describe: Callable[[Place], str]) -> None:
         raise typer.Exit(1)
 
 
-def write_overview(folder: Place) -> list[str]:
+def write_overview(folder: AnyPath) -> list[str]:
     """Write the page over the entries of an experiment file, if the folder holds some.
 
     Returns:

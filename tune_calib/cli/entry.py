@@ -18,8 +18,8 @@ from typer.exceptions import TyperException
 from tune_calib.cli import defaults
 from tune_calib.cli.added_options import EVERY
 from tune_calib.console import echo
-from tune_calib.errors import UserError, as_option, told, traced
-from tune_calib.progress import activity
+from tune_calib.errors import UserError, as_option, describe_os_error, locate_error
+from tune_calib.progress import report_progress
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
@@ -46,7 +46,7 @@ def one_line() -> Iterator[None]:
     except typer.Abort:
         sys.exit(130)  # as shells report an interrupt: 128 and the number of the signal
     except OSError as error:
-        line = told(error)
+        line = describe_os_error(error)
         if line is None:
             raise
         _refuse(line)
@@ -62,10 +62,10 @@ def damage_in_one_line(where: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        is_of_system = isinstance(error, OSError) and told(error) is not None
+        is_of_system = isinstance(error, OSError) and describe_os_error(error) is not None
         if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
             raise
-        cause = traced(
+        cause = locate_error(
             error, lambda path: "site-packages" not in path, lambda path: Path(path).name
         )
         raise UserError(
@@ -163,7 +163,7 @@ class LongCommand(Command):
         with screen(
             " ".join([str(ctx.info_name), *(str(word) for each in lists for word in each)])
         ):
-            activity("loading the program")
+            report_progress("loading the program")
             yield
 
 

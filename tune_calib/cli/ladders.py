@@ -11,10 +11,10 @@ from tune_calib.cli.common import (
 from tune_calib.cli.request import with_request
 from tune_calib.cli.results import print_report
 from tune_calib.console import echo
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.folders import is_finished
 from tune_calib.spec.request import AblateRequest, CompareRequest
-from tune_calib.spec.resolve import folder_of, resolve_ladder
+from tune_calib.spec.resolve import default_folder, resolve_ladder
 from tune_calib.tuning.loggers.known import names_for
 
 
@@ -45,7 +45,7 @@ def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
 def _run(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     """Run a request and report it; with ``--dry-run``, print what would be done."""
     if not (is_dry or request.profile or request.shift or request.bootstrap):
-        out = place(folder_of(request))
+        out = parse_path(default_folder(request))
         # Neither torch nor the data are needed to see it.
         if not names_for(out) and is_finished(out, format_typed()):
             echo(f"nothing is left to do in {out}", err=True)

@@ -113,9 +113,9 @@ def describe_entries(what: str, name: str | None = None) -> list[Entry]:
         UserError: There is no entry of that name.
     """
     if what == "published":
-        from analysis.printed import overview
+        from analysis.published import describe_published
 
-        tables = overview()
+        tables = describe_published()
         if name is not None and name not in tables:
             raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
         return [{"name": each, **tables[each]} for each in tables if name in (None, each)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tune_calib.experiments.entries import Work
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import Ask
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
     from tune_calib.spec.reproduction import Reproduction
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.search.job import SearchJob
@@ -70,9 +70,9 @@ def reproduce(
     asked = dict.fromkeys(request.tables or _every(request.scale))
 
     from tune_calib.experiments.reproduced import Ask, refuse_lacking
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
 
-    folder = place(request.out or f"runs/reproduce-{request.scale}")
+    folder = parse_path(request.out or f"runs/reproduce-{request.scale}")
     how = request.model_dump(include={"scale", "seeds", "data_root", "weights", "address"})
     asks = [Ask(REPRODUCTIONS[name], out=folder, gpu_model=gpu_model, **how) for name in asked]
     refuse_lacking(asks, is_dry=dry_run)
@@ -116,7 +116,7 @@ class _Plan:
     command: str
 
     @property
-    def out(self) -> "Place":
+    def out(self) -> "AnyPath":
         """Folder of the table."""
         return self.file.out
 
@@ -172,7 +172,7 @@ def _run(plan: _Plan) -> list[str]:
     return failures
 
 
-def _report(plan: _Plan, done: "list[Place]") -> None:
+def _report(plan: _Plan, done: "list[AnyPath]") -> None:
     """Write the table beside the published one with its claims, and print it."""
     from analysis.reproduction.files import write_reproduction
     from tune_calib.experiments.reproduced import keep_lock

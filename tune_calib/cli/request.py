@@ -10,7 +10,7 @@ import yaml
 
 from tune_calib.errors import UserError
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.request import Part, build_request, names_of, parse_share, shown_as
+from tune_calib.spec.request import Part, build_request, field_names, option_help, parse_share
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 
 R = TypeVar("R", bound=Part)
@@ -50,7 +50,7 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
         )
         # Typer reads the options of a command from its signature.
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [*(_parameter(model, name) for name in names_of(model)), *own]
+            [*(_parameter(model, name) for name in field_names(model)), *own]
         )
         return run
 
@@ -59,7 +59,7 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
 
 def option_of(model: type[Part], name: str) -> Any:
     """Return the annotation by which Typer makes an option of a field."""
-    shown, field = shown_as(model, name), model.model_fields[name]
+    shown, field = option_help(model, name), model.model_fields[name]
     kind = _type_of(name, field.annotation, is_required=field.is_required())
     further: dict[str, Any] = {"help": field.description}
     if shown.names is not None:

@@ -26,7 +26,7 @@ from tune_calib.cli.request import complete
 from tune_calib.console import echo
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import entries, is_search, search_of
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import metrics_of_trials, rankable_metrics
@@ -110,7 +110,7 @@ def print_report(
 ) -> None:
     """Write the report of a folder and print its table; the options are those of ``report``."""
 
-    def written(folder: Place) -> str:
+    def written(folder: AnyPath) -> str:
         if not is_search(folder):
             from analysis.ladder.report import write_report
 
@@ -126,14 +126,14 @@ def print_report(
         return searches.write_report(folder, study_storage)
 
     try:
-        print_each(place(out), written)
+        print_each(parse_path(out), written)
     finally:  # also where an entry cannot be reported
-        for line in write_overview(place(out)):
+        for line in write_overview(parse_path(out)):
             echo(line)
 
 
 def as_trials_ran(
-    folder: Place,
+    folder: AnyPath,
     command: list[str],
     store: str | None,
     data_root: Path | None,
@@ -195,7 +195,7 @@ def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None
 
     from tune_calib.tuning.pictures import take_pictures
 
-    artifacts = place(store) if store else folder / "store"
+    artifacts = parse_path(store) if store else folder / "store"
     echo("\n".join(take_pictures(folder, artifacts, data_root)))
 
 
@@ -234,7 +234,7 @@ def export(
     from tune_calib.library.export import export as write
 
     named = search_of(folder).store if is_search(folder) and store is None else store
-    artifacts = place(named) if named else folder / "store"
+    artifacts = parse_path(named) if named else folder / "store"
     echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
 
 
@@ -249,10 +249,10 @@ def status(
         tune-calib status runs/demo
         tune-calib status runs/demo --watch
     """
-    from tune_calib.tuning.progress.watch import told_of_driver
+    from tune_calib.tuning.progress.watch import describe_driver
     from tune_calib.tuning.progress.watch import watch as watched
 
-    def described(folder: Place) -> str:
+    def described(folder: AnyPath) -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
             from analysis.ladder.status import sweep_status
@@ -262,10 +262,10 @@ def status(
 
         return of_search(folder, study_storage)
 
-    folder = place(out)
+    folder = parse_path(out)
     has_ended = not watch or watched(folder)
     print_each(folder, described)
-    if driver := told_of_driver(folder):
+    if driver := describe_driver(folder):
         echo(driver)
     elif watch:
         echo("no driver is running")

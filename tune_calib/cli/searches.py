@@ -16,7 +16,7 @@ from tune_calib.cli.common import (
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import search_of
 from tune_calib.spec import plugins
 from tune_calib.spec.request import EvaluateRequest, ResumeRequest, SearchRequest, format_command
@@ -97,14 +97,14 @@ def resume_command(request: EvaluateRequest) -> str:
     return format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
 
 
-def _open_search(out: str) -> Place:
+def _open_search(out: str) -> AnyPath:
     """Return the folder of a search; another one is refused before slow imports."""
-    folder = place(out)
+    folder = parse_path(out)
     search_of(folder)
     return folder
 
 
-def write_report(out: Place, study_storage: str | None = None) -> str:
+def write_report(out: AnyPath, study_storage: str | None = None) -> str:
     """Write the report of a search; of an unfinished one, from its finished trials."""
     from analysis.search.load import is_complete
     from analysis.search.report import write_search_report
@@ -116,14 +116,14 @@ def write_report(out: Place, study_storage: str | None = None) -> str:
     return write_search_report(out)
 
 
-def rewrite_page(out: Place, study_storage: str | None = None) -> str:
+def rewrite_page(out: AnyPath, study_storage: str | None = None) -> str:
     """Rewrite the page of a search, and that of its experiment file; return where they are."""
     write_report(out, study_storage)
     above = write_overview(out.parent) if (out.parent / "report.html").exists() else []
     return "\n".join([f"page of the search: {out / 'report.html'}", *above])
 
 
-def refuse_storage(out: Place, study_storage: str | None) -> None:
+def refuse_storage(out: AnyPath, study_storage: str | None) -> None:
     """Refuse ``--study-storage`` for a folder that holds no search."""
     if study_storage is not None:
         raise UserError(f"--study-storage applies to a search, and {out} holds none")

@@ -13,7 +13,7 @@ from tune_calib.cli.common import one_format, open_folder, published_tables
 from tune_calib.cli.request import complete
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec.metrics import rankable_metrics
 
 Metric = Annotated[
@@ -198,10 +198,10 @@ def significance(
     return view(verdict)
 
 
-def _opened(dirs: list[str] | None, published: str | None) -> list[Place]:
+def _opened(dirs: list[str] | None, published: str | None) -> list[AnyPath]:
     """Return folders of runs; another folder is refused before slow imports."""
     # Folders beside a published table are another mistake.
-    return [open_folder(each) if published is None else place(each) for each in dirs or []]
+    return [open_folder(each) if published is None else parse_path(each) for each in dirs or []]
 
 
 @_in_formats

@@ -11,7 +11,7 @@ from tune_calib.cli.common import DryRun, GpuModel, print_settings, run_stoppabl
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_key, as_option
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec import plugins
 from tune_calib.spec.request import RunRequest, format_command
 
@@ -91,7 +91,7 @@ def _in_keys() -> Iterator[None]:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: Place, ended: Iterable["Ended"]) -> None:
+def _report(out: AnyPath, ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and write it to ``OUT/report.txt``."""
     from tune_calib.results.tables import atomic_write
 
@@ -125,10 +125,10 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    from tune_calib.spec.experiment import SweepFile
+    from tune_calib.spec.experiment import ExperimentFile
 
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))
+    echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
 
 
 def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:

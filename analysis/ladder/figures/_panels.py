@@ -7,8 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from analysis.load import Sweep
-from analysis.text import number, number_cell
+from analysis.text import number_cell
 from tune_calib.results.manifests import RungRecord
+from tune_calib.spec.metrics import METRICS
 
 FEW = 12  # so many panels stand four in a row; more of them six, so that a page holds them
 
@@ -50,7 +51,7 @@ def _numbers(sweep: Sweep, rung: int) -> str:
         return f"{sweep.failures(rung) or 'no ECE recorded'}\n"
     values = rows["test/ece"].dropna()
     ece = number_cell("ece", values.mean(), values.std(ddof=1)).text
-    accuracy = number("accuracy", rows["test/accuracy"].mean())
+    accuracy = METRICS["accuracy"].format(rows["test/accuracy"].mean())
     # Statuses are longer than a panel is wide, so they have a line of their own.
     ended = sweep.ended(rung)
     separator = ", " if sweep.is_done(rung) else "\n"

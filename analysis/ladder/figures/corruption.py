@@ -17,9 +17,9 @@ from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.shifts import FAMILIES, MEAN, TITLES, kind_title
 from analysis.svg import label_points
-from analysis.text import number, title
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import read_table
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import CORRUPTION_KINDS
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
@@ -141,7 +141,10 @@ def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
 
 
 def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[int, float]]) -> None:
-    texts = (f"severity {s}\n{title(metric)}: {number(metric, value)}" for s, value in cells)
+    texts = (
+        f"severity {s}\n{METRICS[metric].head}: {METRICS[metric].format(value)}"
+        for s, value in cells
+    )
     label_points(line, [f"{rung.label}\n{text}" for text in texts])
 
 

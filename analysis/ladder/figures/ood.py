@@ -13,8 +13,9 @@ from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FOREIGN_MEAN
 from analysis.svg import label_points
-from analysis.text import number_cell, title
-from tune_calib.text import counted
+from analysis.text import number_cell
+from tune_calib.spec.metrics import METRICS
+from tune_calib.text import format_count
 
 SHOWN = ("auroc", "fpr95")
 
@@ -39,7 +40,7 @@ def draw_ood(results: LadderResults) -> Drawing | None:
         for axis, metric in zip(row, SHOWN, strict=True):
             _panel(axis, sweep, table, group, metric)
             axis.set_title(group, fontsize=8)
-            axis.set_xlabel(title(metric))
+            axis.set_xlabel(METRICS[metric].head)
     return figure
 
 
@@ -57,8 +58,8 @@ def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str)
                 elinewidth=0.8,
             )  # fmt: skip
             value = number_cell(metric, row["mean"], row["sd"]).text
-            told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{title(metric)}: {value}"
-            label_points(mark.lines[0], [f"{told}\n{counted(row['n'], 'trial')}"])
+            told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{METRICS[metric].head}: {value}"
+            label_points(mark.lines[0], [f"{told}\n{format_count(row['n'], 'trial')}"])
     axis.set_yticks(places, [rung.label for rung in sweep.rungs], fontsize=7)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.grid(axis="y", color="0.9", linewidth=0.6)

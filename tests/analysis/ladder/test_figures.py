@@ -24,9 +24,9 @@ from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.pareto import unbeaten
 from analysis.reliability import consistency_band
 from analysis.shifts import FAMILIES
+from analysis.tidy import unbeaten
 from tests import fake_results
 from tune_calib.results.tables import SCHEMAS, write_results, write_table
 

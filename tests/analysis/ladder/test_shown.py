@@ -11,7 +11,6 @@ from analysis.ladder.means import ladder_table, usual_metrics
 from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.tables.render import markdown
-from analysis.text import title
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
@@ -34,7 +33,7 @@ def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9, aurc=0.02)
     write_report(tmp_path)
     usual = usual_metrics(load(tmp_path).trials)
-    assert [title(name) in heads(tmp_path) for name in metrics_of_trials()] == [
+    assert [METRICS[name].head in heads(tmp_path) for name in metrics_of_trials()] == [
         name in usual for name in metrics_of_trials()
     ]
     text = write_report(tmp_path, metrics=["ks_error", "conformal_coverage", "ks_error"])

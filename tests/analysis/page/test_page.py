@@ -18,8 +18,8 @@ from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page import figures
-from analysis.page.environment import environment
 from analysis.page.figures import Gallery, draw_all
+from analysis.page.page import environment
 from analysis.settings import by_rung, settings
 from analysis.tables import table
 from analysis.tables.render import html
@@ -28,7 +28,6 @@ from analysis.text import (
     cell,
     decimal_cell,
     measured_cell,
-    number,
     number_cell,
     rounded,
     significant_cell,
@@ -39,6 +38,7 @@ from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
 from tests.support import Reader, each, here
 from tune_calib.results.tables import SCHEMAS, read_table, write_results
+from tune_calib.spec.metrics import METRICS
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
 
@@ -236,7 +236,7 @@ def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
 @each("chance", range(20))
 def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
     for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
-        assert rounded(metric, value) == float(number(metric, value))
+        assert rounded(metric, value) == float(METRICS[metric].format(value))
 
 
 def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():

@@ -63,7 +63,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
 def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
     job = job_of(searches, "search", *FIXED[name], "--out", tmp_path / "out")
     line = before(job).partition("\n  set  ")[2].partition("\n  searched")[0]
-    for slot, own in job.question.asked.given.items():
+    for slot, own in job.question.asked.overrides.items():
         for key in own.keys() - {"dataset"}:
             assert f"{slot}.{key}=" in line
 

@@ -9,16 +9,15 @@ heads, and sees no number of test.
 import contextlib
 import json
 import math
-import queue
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, files
-from tune_calib.progress import activity
+from tune_calib.paths import AnyPath, files
+from tune_calib.progress import report_progress
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -80,34 +79,31 @@ class Follower:
         self._out = group.out
         self._targets = [_Target(name, kind, group) for name, kind in loggers(names).items()]
         self._read: set[str] = set()
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="loggers", daemon=True)
-        self._thread.start()
+        self._sender = ThreadPoolExecutor(1, "loggers")
 
     def send_rows(self, name: str | None = None) -> None:
         """Send the rows of a file; of all files that were not sent yet unless one is named."""
-        self._queue.put(lambda: self._send_files(name))
+        self._submit(self._send_files, name)
 
     def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
         """Send an epoch of a network in training."""
-        self._queue.put(lambda: self._each(lambda target: target.epoch(run, epoch, values)))
+        self._submit(self._each, lambda target: target.epoch(run, epoch, values))
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
         """Send the end of a network that no row tells."""
-        self._queue.put(lambda: self._each(lambda target: target.end_network(run, epoch, status)))
+        self._submit(self._each, lambda target: target.end_network(run, epoch, status))
 
     def close(self) -> None:
         """Send what is left, and close the loggers."""
         self.send_rows()
-        self._queue.put(None)
-        if self._targets and self._thread.is_alive():
-            activity(f"sending to {', '.join(target.name for target in self._targets)}")
-        self._thread.join()
+        self._submit(self._each, lambda target: target.logger.close())
+        if self._targets:
+            report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
+        self._sender.shutdown()
 
-    def _run(self) -> None:
-        while (send := self._queue.get()) is not None:
-            send()
-        self._each(lambda target: target.logger.close())
+    def _submit(self, send: Callable[..., None], *arguments: Any) -> None:
+        # The callback raises an unexpected error once more, so that it is logged with a traceback.
+        self._sender.submit(send, *arguments).add_done_callback(Future.result)
 
     def _send_files(self, name: str | None) -> None:
         found = files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
@@ -169,7 +165,7 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def followed(out: Place, sweep: str) -> Iterator[None]:
+def followed(out: AnyPath, sweep: str) -> Iterator[None]:
     """Let the loggers that are asked for follow a folder while the block runs.
 
     They are sent all that it holds.
@@ -195,7 +191,7 @@ def followed(out: Place, sweep: str) -> Iterator[None]:
         follower.close()
 
 
-def _curves(out: Place, name: str) -> dict[str, dict[int, dict[str, float]]]:
+def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
     """Values by spec hash, epoch and name."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     for row in read_table(out, "curves", name).to_pylist():

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
 from tune_calib.spec.space import Point
-from tune_calib.tuning.progress.screen import working
+from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
@@ -44,7 +44,7 @@ class Ledger:
         ended: Ray trials that ended in this session, by name.
     """
 
-    out: Place
+    out: AnyPath
     candidates: Candidates
     objective: Objective
     study: SearchStudy
@@ -174,7 +174,7 @@ class Ledger:
 
     def show(self) -> None:
         """Put on the screen how the suggestions ended, and the best so far."""
-        if (shown := working()) is None:
+        if (shown := current_tracker()) is None:
             return
         ended: Counter[str] = Counter(standing.status for standing in self.standings.values())
         metrics = ("accuracy", *self.objective.metrics)
@@ -187,7 +187,7 @@ class Ledger:
             f"so far: {self.best()}",
             f"baseline: {told}; guard: a trial may lose {guard}",
         ]
-        shown.show_search(ended, notes)
+        shown.set_search(ended, notes)
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.
