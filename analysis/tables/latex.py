@@ -40,13 +40,16 @@ def latex(*tables: Table) -> str:
 
 def _rendered(table: Table) -> str:
     """Return a table as one float, or as several where it is too long for a page."""
-    columns, notes = _with_notes([_Column.of(table, head) for head in table.heads])
+    heads = _that_fit(table) if table.is_one_tabular else table.heads
+    columns, notes = _with_notes([_Column.of(table, head) for head in heads])
+    notes += [rf"{escape(note)}\par" for note in table.notes]
+    left_out = [head for head in table.heads if head not in heads]
     blocks = _even_blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     # About so many letters stand in a line of the caption.
-    floats = list(_floats(blocks, table.rules, _LINES - len(table.text) // 100))
-    lines = []
+    floats = list(_floats(blocks, table.rules, _LINES - len(table.told) // 100))
+    lines = [f"% columns left out of this width: {escape(', '.join(left_out))}"] * bool(left_out)
     for index, bodies in enumerate(floats):
         caption = escape(table.text) if index == 0 else "Continued."
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
@@ -61,6 +64,19 @@ def _rendered(table: Table) -> str:
             lines += ["", r"\medskip", r"\raggedright", *notes]
         lines += [rf"\end{{{kind}}}"]
     return "\n".join(lines)
+
+
+def _that_fit(table: Table) -> list[str]:
+    """Return the heads of the columns that fit a page, those of ``first`` preferred."""
+    ranks = {head: rank for rank, head in enumerate([table.heads[0], *table.first])}
+    room = _PAGE_PT
+    chosen: set[str] = set()
+    for head in sorted(table.heads, key=lambda head: ranks.get(head, len(ranks))):
+        width = _Column.of(table, head).width
+        if width <= room or not chosen:
+            chosen.add(head)
+            room -= width
+    return [head for head in table.heads if head in chosen]
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ _PARTS: TypeAdapter[list[Any]] = TypeAdapter(list[Table | Prose | str])
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, its caption below."""
-    return "\n\n".join(filter(None, [body(table), table.text]))
+    """Return the table in Markdown, its caption and notes below."""
+    return "\n\n".join(filter(None, [body(table), table.text, *table.notes]))
 
 
 def body(table: Table) -> str:

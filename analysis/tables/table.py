@@ -31,6 +31,9 @@ class Table:
             show both lines.
         label: words of the key by which LaTeX refers to it.
         is_main: whether ``--columns`` chooses columns of this table.
+        notes: sentences below the caption, a line each, e.g. what is missing.
+        is_one_tabular: LaTeX leaves columns out where a page is too narrow, those of ``first``
+            last, instead of splitting the table.
         total: how many rows there are, where ``records`` are the first ``MAX_ROWS`` alone.
     """
 
@@ -44,6 +47,8 @@ class Table:
     groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     label: str = ""
     is_main: bool = False
+    notes: Sequence[str] = ()
+    is_one_tabular: bool = False
     total: int = 0
 
     @property
@@ -58,10 +63,10 @@ class Table:
 
     @property
     def told(self) -> str:
-        """The caption, with a note if a page leaves rows out."""
+        """The caption with its notes, one of them if a page leaves rows out."""
         total = max(len(self.records), self.total)
-        more = f" The first {MAX_ROWS} of {total}; the Parquet files hold all."
-        return f"{self.text}{more if total > MAX_ROWS else ''}"
+        more = [f"The first {MAX_ROWS} of {total}; the Parquet files hold all."]
+        return " ".join([self.text, *self.notes, *(more if total > MAX_ROWS else [])])
 
     @property
     def rows(self) -> list[list[Cell]]:
@@ -90,8 +95,8 @@ class Table:
 
     @property
     def bare(self) -> "Table":
-        """Return the table without its caption."""
-        return replace(self, caption="")
+        """Return the table without its caption and notes."""
+        return replace(self, caption="", notes=())
 
     def without_blank(self) -> "Table":
         """Return the table without columns that say nothing."""
@@ -109,7 +114,7 @@ class Table:
             UserError: a column that was asked for is not there.
         """
         lines = self.caption.replace(BEST, "* best, ' second.").splitlines()
-        told = [Prose(line).on(screen) for line in lines]
+        told = [Prose(line).on(screen) for line in [*lines, *self.notes]]
         if not self.records:
             return "\n".join(told)
         columns = [[record[head] for record in self.records] for head in self.heads]
