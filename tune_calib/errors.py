@@ -105,7 +105,7 @@ def way_out(error: OSError) -> str:
     return _WAYS_OUT.get(error.errno or 0, "mend it or name another place")
 
 
-def told(error: OSError) -> str | None:
+def describe_os_error(error: OSError) -> str | None:
     """What the system refuses of a path or a disk, in one line with a way out.
 
     Returns:
@@ -120,7 +120,7 @@ def told(error: OSError) -> str | None:
     return f"cannot use {shown}: {error.strerror}; {way_out(error)}"
 
 
-class Traced(NamedTuple):
+class LocatedError(NamedTuple):
     """Where an error of a user's own code arose.
 
     Attributes:
@@ -136,9 +136,9 @@ class Traced(NamedTuple):
         return f"{self.place}: {self.said}" if self.place else self.said
 
 
-def traced(
+def locate_error(
     error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
-) -> Traced:
+) -> LocatedError:
     """Find the line to mend: the deepest of the user's own.
 
     Args:
@@ -157,4 +157,4 @@ def traced(
         frames, said = [(error.filename, error.lineno)], error.msg
     if not isinstance(error, UserError):
         said = ": ".join(filter(None, (type(error).__name__, said)))
-    return Traced(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", said)
+    return LocatedError(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", said)

@@ -1,7 +1,7 @@
 """Where results and artifacts lie: a folder of this machine, or one of an object store by URL.
 
 A local folder is a ``pathlib.Path``. A URL that pyarrow or fsspec knows (``s3://bucket/prefix``,
-``gs://``, ``abfs://`` ...) is a ``RemotePlace``, with those methods of ``Path`` that are needed.
+``gs://``, ``abfs://`` ...) is a ``RemotePath``, with those methods of ``Path`` that are needed.
 What is read from one is kept in a folder of this machine, which may be deleted at any time.
 """
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tune_calib.caches import cache_folder
-from tune_calib.errors import UserError, told
+from tune_calib.errors import UserError, describe_os_error
 
 READERS = 16
 """Files that are fetched side by side: a store answers late and can do many things at once."""
@@ -37,7 +37,7 @@ _ENVIRONMENT = (
 
 
 @dataclass(frozen=True, order=True)
-class RemotePlace:
+class RemotePath:
     """A file or folder of an object store. Its errors are one line, as the user's they mostly are.
 
     Attributes:
@@ -50,9 +50,9 @@ class RemotePlace:
         """The URL."""
         return self.url
 
-    def __truediv__(self, name: str) -> "RemotePlace":
+    def __truediv__(self, name: str) -> "RemotePath":
         """What lies below."""
-        return RemotePlace(f"{self.url}/{name}")
+        return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
@@ -60,11 +60,11 @@ class RemotePlace:
         return self.url.rpartition("/")[2]
 
     @property
-    def parent(self) -> "RemotePlace":
+    def parent(self) -> "RemotePath":
         """The folder that it lies in."""
-        return RemotePlace(self.url.rpartition("/")[0])
+        return RemotePath(self.url.rpartition("/")[0])
 
-    def resolve(self) -> "RemotePlace":
+    def resolve(self) -> "RemotePath":
         """Itself: a URL is absolute."""
         return self
 
@@ -72,12 +72,12 @@ class RemotePlace:
         """Whether a file or a folder with something in it lies here."""
         return bool(self._info().type != fs.FileType.NotFound)
 
-    def iterdir(self) -> Iterator["RemotePlace"]:
+    def iterdir(self) -> Iterator["RemotePath"]:
         """What lies directly below."""
         for info in self._listed():
             yield self / info.base_name
 
-    def glob(self, pattern: str) -> Iterator["RemotePlace"]:
+    def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """What lies below and matches; ``*`` stands for a part of a name, as in ``Path.glob``."""
         first, _, rest = pattern.partition("/")
         for place in self.iterdir():
@@ -150,7 +150,7 @@ class RemotePlace:
         with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
             system.delete_dir(path)
 
-    def fetched(self, pattern: str) -> list[tuple["RemotePlace", Path]]:
+    def fetched(self, pattern: str) -> list[tuple["RemotePath", Path]]:
         """Matching files of this folder by name, each with its copy on this machine."""
         if "*" in pattern:
             infos = [info for info in self._listed() if fnmatchcase(info.base_name, pattern)]
@@ -194,10 +194,10 @@ class RemotePlace:
             raise UserError(f"cannot {what} {self.url}: {reason}") from None
 
 
-Place = Path | RemotePlace
+AnyPath = Path | RemotePath
 
 
-def own_path(text: str | Path) -> Path:
+def expand_path(text: str | Path) -> Path:
     """A path on this machine, with the home directory in place of ``~``.
 
     Raises:
@@ -209,13 +209,13 @@ def own_path(text: str | Path) -> Path:
         raise UserError(f"{text}: nobody is named so on this machine; is the path right?") from None
 
 
-def place(text: str) -> Place:
+def parse_path(text: str) -> AnyPath:
     """A path, or a URL.
 
     Raises:
         UserError: it is no path; the URL names no bucket, or has a query.
     """
-    refuse_no_path(text)
+    check_path(text)
     if "://" not in text:
         return Path(text)
     url = urlsplit(text)
@@ -225,7 +225,7 @@ def place(text: str) -> Place:
         raise UserError(f"{text} names no bucket; write {url.scheme}://BUCKET/FOLDER")
     if url.query or "@" in url.netloc:
         raise UserError(f"{text}: leave endpoint and credentials to the environment (AWS_...)")
-    return RemotePlace(text.rstrip("/"))
+    return RemotePath(text.rstrip("/"))
 
 
 def is_file_name(name: str) -> bool:
@@ -238,7 +238,7 @@ def is_file_name(name: str) -> bool:
     )
 
 
-def refuse_no_path(text: str) -> None:
+def check_path(text: str) -> None:
     """Refuse what no system takes for the name of a file or folder.
 
     Raises:
@@ -252,7 +252,7 @@ def refuse_no_path(text: str) -> None:
         raise UserError(f"{text!a} is no path; name a file or folder")
 
 
-def require_writable(folder: Place, lacks: str) -> None:
+def require_writable(folder: AnyPath, lacks: str) -> None:
     """Try whether a folder can be written, before hours of work find out.
 
     Args:
@@ -263,7 +263,7 @@ def require_writable(folder: Place, lacks: str) -> None:
         UserError: it cannot: a file in the way, no permission; of a remote one, no bucket or no
             connection.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         # An object store tells what is allowed only when it is tried.
         (folder / ".writable").write_bytes(b"")
         return
@@ -283,13 +283,13 @@ def is_writable(folder: Path) -> bool:
     return all(os.access(path, os.W_OK | os.X_OK) for path in (there, *inside))
 
 
-def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
+def files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
     """Matching files of a folder by name, each with where it can be read on this machine.
 
     Raises:
         UserError: the folder is there and cannot be listed.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         return list(folder.fetched(pattern))
     refuse_unlisted(folder)
     found = sorted(folder.glob(pattern))
@@ -298,7 +298,7 @@ def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
     return [(path, path) for path in found]
 
 
-def refuse_special(path: Place) -> None:
+def refuse_special(path: AnyPath) -> None:
     """Refuse a pipe or a device in the place of a file: to read it might never end.
 
     Raises:
@@ -308,7 +308,7 @@ def refuse_special(path: Place) -> None:
         raise UserError(f"{path} is a pipe or a device and no file; remove it")
 
 
-def refuse_link(path: Place) -> None:
+def refuse_link(path: AnyPath) -> None:
     """Refuse a link where the program writes: it may lead out of the folder of results.
 
     Raises:
@@ -318,29 +318,29 @@ def refuse_link(path: Place) -> None:
         raise UserError(f"{path} is a link, and what it leads to might be overwritten; remove it")
 
 
-def refuse_unlisted(folder: Place) -> None:
+def refuse_unlisted(folder: AnyPath) -> None:
     """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty.
 
     Raises:
         UserError: a file or a link that leads nowhere has its name, or it cannot be read.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         return
     try:
         os.scandir(folder).close()
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not is_absent or os.path.lexists(folder):
-            raise UserError(told(error)) from None
+            raise UserError(describe_os_error(error)) from None
 
 
-def lock_file(folder: Place, name: str) -> Path:
+def lock_file(folder: AnyPath, name: str) -> Path:
     """Where the file of a lock lies: in the folder, or for a remote one on this machine.
 
     Object stores have no locks that end with their holder. Two nodes may so do the same work;
     since it is the same, whoever is last changes nothing.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
     else:
         path = folder / name
@@ -350,7 +350,7 @@ def lock_file(folder: Place, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def folder_to_fill(folder: Place) -> Iterator[Path]:
+def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
     """A folder of this machine for programs that write to paths.
 
     Yields:
@@ -376,17 +376,17 @@ def scratch_folder() -> Iterator[Path]:
         yield Path(scratch)
 
 
-def remove_folder(folder: Place) -> None:
+def remove_folder(folder: AnyPath) -> None:
     """Remove a folder and what is in it, if it is there."""
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         folder.remove()
     else:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def environment(*places: Place) -> dict[str, str]:
+def environment(*places: AnyPath) -> dict[str, str]:
     """The variables by which S3 is reached, for processes elsewhere; none for local places."""
-    if not any(isinstance(each, RemotePlace) for each in places):
+    if not any(isinstance(each, RemotePath) for each in places):
         return {}
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 

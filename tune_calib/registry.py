@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from tune_calib.errors import UserError
-from tune_calib.text import nearest, shown
+from tune_calib.text import nearest, short_repr
 
 
 class Record(Protocol):
@@ -66,10 +66,10 @@ class Registry(Generic[T]):
         caller = sys._getframe(1).f_globals
         origin = self._origin_of_caller(caller)
         if not isinstance(record, self._record):
-            raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {shown(record)}")
+            raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {short_repr(record)}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(
-                f"{shown(record.name)} names no {self.kind}: take letters, digits, _.-"
+                f"{short_repr(record.name)} names no {self.kind}: take letters, digits, _.-"
             )
         if self._is_taken(record.name, is_own=origin is None):
             raise ValueError(f"{self.kind} {record.name!r} is registered already")
@@ -177,7 +177,7 @@ class Registry(Generic[T]):
             raise self._unknown(name)
 
     def _unknown(self, name: str) -> UserError:
-        return UserError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self))}")
+        return UserError(f"unknown {self.kind} {short_repr(name)}{nearest(name, list(self))}")
 
     def _is_of_family(self, name: str) -> bool:
         if self._index:

@@ -17,7 +17,7 @@ from analysis.text import Cell, number_cell, ranked, records_of
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 _PARTS = ("o_ece", "u_ece")  # together the ECE
 _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
@@ -94,7 +94,7 @@ def view(averages: Averages) -> View:
         columns[record.head] = ranked(cells, record.direction, may_win)
     kind = "printed in" if averages.is_published else "each the mean over the trials of sweep"
     lines = [
-        f"Mean over {counted(len(averages.columns), 'column')} ({', '.join(averages.columns)}), "
+        f"Mean over {format_count(len(averages.columns), 'column')} ({', '.join(averages.columns)}), "
         f"{kind} {averages.source}. {BEST}",
         *(f"{note}." for note in averages.notes),
     ]
@@ -127,7 +127,7 @@ def draw(averages: Averages) -> Drawing | None:
               hatch="////", edgecolor="white", linewidth=0)  # fmt: skip
     axis.invert_yaxis()  # the first at the top, as in a table
     axis.tick_params(axis="y", length=0)
-    axis.set_xlabel(f"ECE (%), mean over {counted(len(averages.columns), 'column')}")
+    axis.set_xlabel(f"ECE (%), mean over {format_count(len(averages.columns), 'column')}")
     figure.legend(loc="outside upper left", frameon=False, ncols=2, fontsize=6.5,
                   handlelength=1.2, columnspacing=1.0)  # fmt: skip
     axis.spines[["top", "right"]].set_visible(False)

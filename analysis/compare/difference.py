@@ -19,7 +19,7 @@ from analysis.text import Cell, cell, full_stops, number_cell, span_cell
 from analysis.tidy import check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 USUAL = ("accuracy", "ece", "nll")
 
@@ -158,7 +158,9 @@ def _same(first: Sweep, second: Sweep) -> list[str]:
     both = len(hashes[0] & hashes[1])
     if not both:
         return []
-    return [f"{counted(both, 'trial')} of both have equal settings and seeds: one and the same"]
+    return [
+        f"{format_count(both, 'trial')} of both have equal settings and seeds: one and the same"
+    ]
 
 
 def _changed(first: Sweep, second: Sweep, shared: Sequence[str]) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from analysis.tidy import (
     tidy,
 )
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE, signed
 
@@ -37,7 +37,7 @@ class Collected(NamedTuple):
 
 
 def collect(
-    folders: Sequence[Place], table: str | None, metric: str, split: str | None = None
+    folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
     """Read the results of sweeps or of a published table.
 

@@ -19,7 +19,7 @@ from analysis.tidy import check_metric
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 TIES: dict[str, Literal["min", "average"]] = {"competition": "min", "average": "average"}
 _TIED = {"competition": "smallest", "average": "mean"}
@@ -145,7 +145,7 @@ def _describe(table: RankTable) -> str:
     kind = "printed in" if table.is_published else f"mean over trials ({n} a cell) of sweep"
     return (
         f"{METRICS[table.metric].head}, {kind} {table.source}; ranks of the values as printed.\n"
-        f"Mean rank over {counted(table.counted.shape[1], 'column')}, ties share the "
+        f"Mean rank over {format_count(table.counted.shape[1], 'column')}, ties share the "
         f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}"
     )
 

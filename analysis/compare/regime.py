@@ -13,7 +13,7 @@ import pandas as pd
 from analysis.compare.intervals import over_both
 from analysis.load import Sweep
 from tune_calib.spec.metrics import BASE, METRICS, column
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 PLAIN = "ce"  # the networks that all papers begin with
 _NOT_RECORDED = "The regime of the base network was not recorded"
@@ -72,7 +72,9 @@ class Regime:
             f"fits train to {_percent(self.train)} %, " if not is_unknown else "(train not known) "
         )
         images = "images" if self.networks == 1 else "images and networks"
-        interval = f"{counted(self.networks, 'network')}; 95 % bootstrap interval over {images}"
+        interval = (
+            f"{format_count(self.networks, 'network')}; 95 % bootstrap interval over {images}"
+        )
         told = f"Base network{name} {fit}is {self._confidence} on {self.split} ({interval})"
         return f"{told}: {_NO_CARRY}" if self.withheld else told
 

@@ -26,7 +26,7 @@ from analysis.tables.render import markdown
 from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.selection import (
     BASELINE,
@@ -37,10 +37,10 @@ from tune_calib.results.selection import (
     of_reads,
 )
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import as_setting
+from tune_calib.text import format_setting
 
 
-def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
+def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     """Write the files of a report.
 
     Args:
@@ -125,7 +125,7 @@ def _setting(search: SearchResults) -> str:
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     given = question.given.items()
     fixed = [
-        f"{slot}.{key} {as_setting(value)}"
+        f"{slot}.{key} {format_setting(value)}"
         for slot, own in given
         for key, value in own.items()
         if key not in ("dataset", "imported", "found")

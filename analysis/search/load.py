@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.search.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import search_of
 from tune_calib.results.manifests import Look, SearchEvaluated, SearchManifest, SearchOutcome
 from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
@@ -37,7 +37,7 @@ class SearchResults:
         only_metric: the metric that figures show; those searched for if None.
     """
 
-    out: Place
+    out: AnyPath
     manifest: SearchManifest
     outcome: SearchOutcome
     trials: pd.DataFrame
@@ -252,7 +252,7 @@ def _plain(point: Point) -> Point:
     return {name: "null" if value is None else value for name, value in point.items()}
 
 
-def is_complete(out: Place) -> bool:
+def is_complete(out: AnyPath) -> bool:
     """Whether what a search found is stored, of all the suggestions that it plans.
 
     Raises:
@@ -267,7 +267,7 @@ def is_complete(out: Place) -> bool:
     return asked == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 
-def load_search(out: Place) -> SearchResults:
+def load_search(out: AnyPath) -> SearchResults:
     """Read a search.
 
     Args:

@@ -15,7 +15,7 @@ from analysis.load import with_flags
 from analysis.settings import settings
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.text import nearest
@@ -25,7 +25,7 @@ _ROUNDING = 1e-9  # a filling at the margin is within it, whatever its last bits
 _LOG_FROM = 100  # largest over smallest value from which an axis is logarithmic
 
 
-def trials_of(out: Place) -> pd.DataFrame:
+def trials_of(out: AnyPath) -> pd.DataFrame:
     """The ``trials`` table of a sweep or a search, one row a trial.
 
     Raises:

@@ -34,7 +34,7 @@ from pathlib import Path
 from tests.support import drive, run_of
 from tune_calib.spec import plugins
 from tune_calib.engine.store import Store
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.results.tables import read_table
@@ -44,7 +44,7 @@ names = ("ladder", "metric", "dataset", "backbone")
 plugins.load(*(f"docs/examples/plugin_{name}.py" for name in names))
 
 asked = {"data": {"dataset": "digits5"}, "network": {"backbone": "perceptron", "epochs": 2}}
-trials = expand(LADDERS["smoothing"], Asked(asked, controls=True).suited())
+trials = expand(LADDERS["smoothing"], ResolvedRequest(asked, controls=True).with_recipe())
 out = Path(sys.argv[1])
 drive(trainable("ce")({**asked, "run": run_of(out, Store(out / "store"))}))
 (row,) = read_table(out, "trials").to_pylist()

@@ -14,7 +14,7 @@ from tune_calib.engine.store import Store
 from tune_calib.engine.weights import FILE, KIND, keep
 from tune_calib.errors import UserError
 from tune_calib.models.build import build_network
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.taken_in import taken_in
 
@@ -31,7 +31,7 @@ def saved(path: Path, network, rename=lambda name: name, how=lambda tensor: tens
 
 def spec_from(file: Path, store: Path, **network) -> TrialSpec:
     given = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
-    return taken_in(Asked(given), None, store).spec()
+    return taken_in(ResolvedRequest(given), None, store).spec()
 
 
 STYLES = {

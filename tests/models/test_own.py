@@ -14,8 +14,8 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.forecast.timed import made
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.taken_in import taken_in
@@ -122,9 +122,9 @@ def file(tmp_path) -> Path:
     return path
 
 
-def given_with(backbone: str, weights: Path) -> Asked:
+def given_with(backbone: str, weights: Path) -> ResolvedRequest:
     network = {"backbone": backbone, "weights": str(weights), "epochs": 0}
-    return Asked({"data": {"norm": "dataset"}, "network": network}).suited()
+    return ResolvedRequest({"data": {"norm": "dataset"}, "network": network}).with_recipe()
 
 
 def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
@@ -220,7 +220,9 @@ def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
     run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
     bound = trainable("retrain").bound({"data": data, "network": network, "run": run})
     spec = TrialSpec.build(**bound["spec"])
-    asked = taken_in(Asked({"data": data, "network": network}).suited(), None, tmp_path / "s")
+    asked = taken_in(
+        ResolvedRequest({"data": data, "network": network}).with_recipe(), None, tmp_path / "s"
+    )
     assert spec.network_id == asked.spec().network_id
     assert spec.head is not None
 

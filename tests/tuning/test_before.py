@@ -23,10 +23,10 @@ from tune_calib.experiments.forecast.needs import needs_of
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.told import _sums, before, duration
 from tune_calib.results.tables import write_results
-from tune_calib.spec.describe import describe, shown
+from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.ray.rows import Circumstances, TrialResult, trial_row
@@ -93,7 +93,7 @@ def finished(job) -> None:
 
 def job_of(tmp_path, methods, look=None, seeds=1):
     job = job_in(tmp_path / "out", seeds=seeds)
-    return replace(job, ladder=side_by_side(methods), look=look or CloserLook())
+    return replace(job, ladder=build_comparison(methods), look=look or CloserLook())
 
 
 @pytest.mark.parametrize("behind", [1, 3])
@@ -180,7 +180,7 @@ def test_every_method_and_ladder_is_explained(name, width):
     if name in METHODS:
         method = METHODS[name]
         assert method.url in "".join(text.split())  # one longer than the line is broken
-        assert all(f"{method.kind}.{key} = " in text for key in shown(method.params))
+        assert all(f"{method.kind}.{key} = " in text for key in list_settings(method.params))
         assert method.bibtex.strip()[:20] in text
     if name in LADDERS:
         assert all(rung.label in text for rung in LADDERS[name].rungs)

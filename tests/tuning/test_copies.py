@@ -12,9 +12,9 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.copies import Copies
@@ -25,11 +25,11 @@ from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.shared import take
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
-ASKED = Asked(
+ASKED = ResolvedRequest(
     {"data": {"dataset": "cifar10", "train_fraction": 1.0}, "network": QUICK},
     Seeds((0, 1), (0, 1), is_paired=True),
-).suited("quick")
-PLANNED = expand(side_by_side(("ce",)), ASKED)
+).with_recipe("quick")
+PLANNED = expand(build_comparison(("ce",)), ASKED)
 SLOT = PLANNED[0].spec.data
 KEY = canonical_json(SLOT)
 

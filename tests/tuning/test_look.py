@@ -22,7 +22,7 @@ from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
-from tune_calib.spec.settings import effective
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.look import CloserLook, lacking
 from tune_calib.tuning.ray.look import LookTrainable
@@ -202,7 +202,7 @@ def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said,
 def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
     keep("mine", checked(**splits_of(tmp_path)), store, replaces=False)
-    spec = effective({**asked_of("mine", store).given, **posthoc})
+    spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
     found = Looker(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1

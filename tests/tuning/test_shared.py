@@ -8,16 +8,18 @@ import pytest
 from tests import fake_results
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_table
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.shared import elsewhere, take
 
-ASKED = Asked({"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)).suited()
-FIRST = expand(side_by_side(("ce", "ce+mac_cal")), ASKED)
-SECOND = expand(side_by_side(("ls", "ce+temperature", "ce+mac_cal")), ASKED)
+ASKED = ResolvedRequest(
+    {"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)
+).with_recipe()
+FIRST = expand(build_comparison(("ce", "ce+mac_cal")), ASKED)
+SECOND = expand(build_comparison(("ls", "ce+temperature", "ce+mac_cal")), ASKED)
 COMMON = {t.spec.hash for t in FIRST} & {t.spec.hash for t in SECOND}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tune_calib.data.arrays import Array, arrays_in
 from tune_calib.errors import UserError
-from tune_calib.paths import own_path
+from tune_calib.paths import expand_path
 
 ROLES: Mapping[str, tuple[str, ...]] = {
     "logits": ("logits", "logit"),
@@ -57,14 +57,14 @@ def _named(
 ) -> Iterator[tuple[str, Array]]:
     role, equals, rest = text.partition("=")
     if not equals or role not in roles:
-        arrays = arrays_in(own_path(text))
+        arrays = arrays_in(expand_path(text))
         for known, names in roles.items():
             yield from ((known, arrays[name]) for name in names if name in arrays)
         return
     path, colon, key = rest.rpartition(":")
-    if not colon or own_path(rest).exists():
+    if not colon or expand_path(rest).exists():
         path, key = rest, ""
-    arrays = arrays_in(own_path(path))
+    arrays = arrays_in(expand_path(path))
     if not key and len(arrays) == 1:
         key = next(iter(arrays))
     if key not in arrays:

@@ -25,7 +25,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
-from tune_calib.paths import Place, remove_folder
+from tune_calib.paths import AnyPath, remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.spec.trial import TrialSpec
 
@@ -269,7 +269,7 @@ def has_network(spec: TrialSpec, store: Store) -> bool:
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
-def _whole(folder: Place) -> dict[str, Any] | None:
+def _whole(folder: AnyPath) -> dict[str, Any] | None:
     """The manifest of an artifact that is whole: who only reads it needs no lock."""
     try:
         return artifact_manifest(folder)
@@ -278,7 +278,7 @@ def _whole(folder: Place) -> dict[str, Any] | None:
 
 
 def _build(
-    folder: Place,
+    folder: AnyPath,
     spec: TrialSpec,
     key: BankKey,
     store: Store,

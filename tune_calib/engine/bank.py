@@ -25,7 +25,7 @@ from tune_calib.engine.store import opened, write_folder
 from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
@@ -83,7 +83,7 @@ class DevelopmentBank:
         DamagedFileError: it is not whole.
     """
 
-    def __init__(self, folder: Place) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
 
     @property
@@ -134,7 +134,7 @@ class FeatureBank(DevelopmentBank):
 
 
 def build_bank(
-    folder: Place,
+    folder: AnyPath,
     key: BankKey,
     method: NetworkMethod,
     network: Network,

@@ -30,7 +30,7 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     if network.weights is not None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
         TrialSpec.build(data=data.model_dump(), network=own)  # which may be known themselves
-    if network.is_given or not _is_same(made.data, data) or _cut(made.data) == _cut(data):
+    if network.is_frozen or not _is_same(made.data, data) or _cut(made.data) == _cut(data):
         return
     if data.holds_out_train:
         raise UserError(
@@ -74,7 +74,7 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
         RefusedError: it is.
     """
     network = spec.network
-    if not network.is_given or not spec.data.holds_out_train or "test" not in logits:
+    if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:
         return
     if network.weights is None:  # imported: of what its test samples are, nobody here can know
         return

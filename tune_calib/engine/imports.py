@@ -25,7 +25,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
 from tune_calib.paths import require_writable
 from tune_calib.spec.slots.data import ImportedData
-from tune_calib.text import shown
+from tune_calib.text import short_repr
 
 KIND, NAMES = "imports", "import_names"
 
@@ -116,7 +116,7 @@ def refuse_name(name: str) -> None:
         UserError: it is none.
     """
     if not _NAME.fullmatch(name):
-        raise UserError(f"{shown(name)} names no import: take letters, digits, _.-")
+        raise UserError(f"{short_repr(name)} names no import: take letters, digits, _.-")
 
 
 def record_of(name: str, store: Store) -> ImportedData:
@@ -161,7 +161,9 @@ def manifest_of_import(imported: ImportedData | str, store: Store) -> dict[str, 
 
 def _digest_of(imported: ImportedData | str) -> str:
     if isinstance(imported, str):  # only what is planned is looked up by its name
-        raise UserError(f"data.imported: {shown(imported)} is a name, and its record is needed")
+        raise UserError(
+            f"data.imported: {short_repr(imported)} is a name, and its record is needed"
+        )
     return imported.digest
 
 

@@ -5,10 +5,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError, as_key, told
+from tune_calib.errors import UserError, as_key, describe_os_error
 from tune_calib.experiments.entries import Work, works_of
 from tune_calib.experiments.file import ReadFile
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.yaml_text import Position
@@ -43,7 +43,7 @@ class Ended:
     """
 
     name: str
-    folder: Place
+    folder: AnyPath
     failures: list[str]
     found: Found | None = None
     is_refused: bool = False
@@ -66,7 +66,7 @@ def planned_works(file: ReadFile, needs_data: bool = True, is_dry: bool = False)
             Resources(1, work.gpus)
         with at(("data_root",)):
             if needs_data:
-                DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
+                DATASETS[work.asked.overrides["data"]["dataset"]].locate(file.content.data_root)
         with at(work.position):
             asked = taken_in(work.asked, file.content.data_root, file.store, is_dry)
         works[index] = replace(work, asked=asked)
@@ -116,7 +116,7 @@ def run_sweep(
             except UserError as error:
                 yield Ended(work.name, out / work.name, [as_key(error)], is_refused=True)
             except Exception as error:
-                if isinstance(error, OSError) and (line := told(error)) is not None:
+                if isinstance(error, OSError) and (line := describe_os_error(error)) is not None:
                     yield Ended(work.name, out / work.name, [line])
                     continue
                 # A defect of one entry; hours of the others must not end with it.
@@ -125,7 +125,7 @@ def run_sweep(
                 yield Ended(work.name, out / work.name, [reason])
 
 
-def _resources(work: Work, out: Place) -> list[Resources]:
+def _resources(work: Work, out: AnyPath) -> list[Resources]:
     """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
     if work.search is None:
         plan = make_plan(work.planned(), done(out))

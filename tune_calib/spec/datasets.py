@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.text import counted, nearest, shown
+from tune_calib.text import format_count, nearest, short_repr
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Settings by slot; those of a method beside those of its slot: ``{"head": {"gamma": 0.9}}``."""
@@ -134,7 +134,7 @@ class DatasetInfo:
         mean, std = self.test_constants
         return replace(self, mean=mean, std=std)
 
-    def as_asked(self, slot: Any) -> "DatasetInfo":
+    def with_options(self, slot: Any) -> "DatasetInfo":
         """The data set as the options of a data slot make it.
 
         Raises:
@@ -203,7 +203,7 @@ class DatasetInfo:
         if not isinstance(name, str):
             if len(name[0]) != self.channels:
                 raise UserError(
-                    f"data.{key}: {self.name} has {counted(self.channels, 'channel')}, and "
+                    f"data.{key}: {self.name} has {format_count(self.channels, 'channel')}, and "
                     f"constants of {len(name[0])} are given"
                 )
             return name
@@ -216,7 +216,7 @@ class DatasetInfo:
         if name not in known:
             names = sorted({*known, DEFAULT_RULE} if key == "split" else known)
             near = nearest(name, names) or f"; known: {', '.join(names)}"
-            raise UserError(f"data.{key}: {self.name} has no {shown(name)}{near}")
+            raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{near}")
 
 
 class General(Protocol):
@@ -226,7 +226,7 @@ class General(Protocol):
         """Fields of the record that a slot with ``found`` gives; none of one without."""
 
     def describe(self, slot: Any, root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """What the files say: the fields of ``FoundData``.
+        """What the files say: the fields of ``ScannedData``.
 
         Raises:
             UserError: the root does not hold such a data set, or a file of it is damaged.

@@ -17,8 +17,8 @@ from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
-from tune_calib.text import as_setting, counted, nearest
-from tune_calib.text import shown as quoted
+from tune_calib.text import format_count, format_setting, nearest
+from tune_calib.text import short_repr as quoted
 
 READINGS = Path(__file__).parents[1] / "methods/readings.md"
 """What was found in the papers; sources name its sections as ``docs/pages/readings.md#...``."""
@@ -74,7 +74,7 @@ def clauses(formula: str) -> list[str]:
 def _settings(method: MethodInfo) -> Iterator[str]:
     space = SPACES[method.name].settings if method.name in SPACES else {}
     searched = {key.partition(".")[2]: str(setting) for key, setting in space.items()}
-    settings = shown(method.params)
+    settings = list_settings(method.params)
     if not settings:
         yield "None of its own."
     for key, field in settings.items():
@@ -115,7 +115,7 @@ def _on(place: str) -> str:
 
 
 def _values(own: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in own.items())
+    return ", ".join(f"`{key}` = `{format_setting(value)}`" for key, value in own.items())
 
 
 def _readings(text: str) -> str:
@@ -133,8 +133,8 @@ def _readings(text: str) -> str:
 def describe_ladder(ladder: Ladder) -> str:
     """Describe a ladder and each of its rungs."""
     controls = sum(rung.kind == "control" for rung in ladder.rungs)
-    rungs = counted(len(ladder.rungs) - controls, "rung")
-    more = f", and {counted(controls, 'control')}" if controls else ""
+    rungs = format_count(len(ladder.rungs) - controls, "rung")
+    more = f", and {format_count(controls, 'control')}" if controls else ""
     command = f"`tune-calib ablate {ladder.name}{' --controls' if controls else ''}`"
     parts = [
         f"# `{ladder.name}` (ladder): {ladder.title}",
@@ -195,7 +195,7 @@ def options_of(field: FieldInfo) -> str:
     return (field.description or "").partition("\n\n")[2]
 
 
-def shown(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def list_settings(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields that are settings: all but those that hold others, or that nobody sets."""
     return {
         name: field

@@ -1,4 +1,4 @@
-"""What an experiment file may say; ``tune-calib schema`` prints these models as a JSON schema."""
+"""Models of an experiment file; ``tune-calib run --schema`` prints them as a JSON schema."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,14 +14,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import UserError
-from tune_calib.paths import refuse_no_path
+from tune_calib.paths import check_path
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
-from tune_calib.spec.pipelines import all_of, side_by_side
+from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import Name, Part, Sampling, Share, Words
 from tune_calib.spec.slots.data import DataSlot
@@ -239,13 +239,13 @@ class Entry(Where):
             ladder: Ladder = LADDERS[self.ladder]
             return ladder
         if self.all is not None:
-            return all_of(self.all)
+            return build_kind_comparison(self.all)
         methods = self.methods or ()
         settings = [method.set.by_slot() for method in methods]
-        return side_by_side([method.method for method in methods], settings)
+        return build_comparison([method.method for method in methods], settings)
 
 
-class SweepFile(Where):
+class ExperimentFile(Where):
     """A sweep of tune-calib: its entries, and what they have in common."""
 
     out: str | None = None
@@ -272,7 +272,7 @@ class SweepFile(Where):
     def _can_be_paths(cls, value: Any) -> Any:
         if isinstance(value, str):
             try:
-                refuse_no_path(value)
+                check_path(value)
             except UserError as error:
                 raise ValueError(str(error)) from None
         return value

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.spec.asked import Asked, refuse_large
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.settings import effective, known_keys, method_of, own_recipe
+from tune_calib.spec.resolved import ResolvedRequest, refuse_large
+from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
 from tune_calib.spec.trial import SLOTS, TrialSpec
 from tune_calib.text import nearest
 
@@ -74,7 +74,7 @@ class PlannedTrial:
     label: str
 
 
-def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
+def expand(ladder: Ladder, asked: ResolvedRequest) -> list[PlannedTrial]:
     """Write a ladder out as trial specs.
 
     Args:
@@ -89,20 +89,22 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
             makes two rungs the same; or the trials are too many; or the network is given, and
             every rung trains it.
     """
-    given, pairs = asked.given, asked.seeds.pairs()
-    rungs = [rung for rung in rungs_of(ladder, asked) if asked.controls or rung.kind != "control"]
+    given, pairs = asked.overrides, asked.seeds.pairs()
+    rungs = [
+        rung for rung in select_rungs(ladder, asked) if asked.controls or rung.kind != "control"
+    ]
     refuse_unknown(rungs, given)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
     heads_given = {**_head_recipe(ladder, given), **given.get("head", {})}
-    asked = replace(asked, given={**given, "head": heads_given})
+    asked = replace(asked, overrides={**given, "head": heads_given})
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for pair in pairs:
-            spec = spec_of(rung, asked, pair)
+            spec = build_spec(rung, asked, pair)
             if rung.adds_head_epochs:
-                head = spec_of(heads[0], asked, pair).head
+                head = build_spec(heads[0], asked, pair).head
                 # As many epochs as the first head has: all heads of such a ladder have one recipe.
                 spec = _longer(spec, head.epochs) if head else spec
             # A rung without a head is one trial for all head seeds, and kept once.
@@ -112,13 +114,13 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
     return list(trials.values())
 
 
-def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
-    """Rungs of a ladder, controls last, without those that ``left_out`` names.
+def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
+    """Rungs of a ladder, controls last, without those that ``find_left_out`` names.
 
     Raises:
         UserError: one that trains a given network was named, or nothing is left.
     """
-    absent = [rung for rungs in left_out(ladder, asked).values() for rung in rungs]
+    absent = [rung for rungs in find_left_out(ladder, asked).values() for rung in rungs]
     if absent and ladder.is_named:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
@@ -134,7 +136,7 @@ def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
     return rungs
 
 
-def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
+def find_left_out(ladder: Ladder, asked: ResolvedRequest) -> dict[str, list[Rung]]:
     """Rungs of a ladder that cannot be run as it is asked for, by why.
 
     One that trains the network, where that is given and stays as it is; of imported data, which
@@ -142,7 +144,7 @@ def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
     number of classes, unless it was named: then its spec is refused.
     """
     found: dict[str, list[Rung]] = {}
-    if asked.is_given:
+    if asked.is_frozen:
         what = "they need the network itself" if asked.is_imported else "they train the network"
         found[what] = [
             rung
@@ -151,7 +153,7 @@ def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
         ]
     if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
         data = asked.spec().data
-        classes = DATASETS[data.dataset].as_asked(data).classes
+        classes = DATASETS[data.dataset].with_options(data).classes
         found[f"they do not take {classes} classes"] = [
             rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
         ]
@@ -196,7 +198,7 @@ def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
     return rung.slots.get(slot, {})
 
 
-def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
+def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
     """The trial spec of a rung: what it sets stands above what was given.
 
     Args:
@@ -213,12 +215,14 @@ def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
         own = rung.slots.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
             known = set(known_keys(slot, method_of(slot, own)))
-            below = {key: value for key, value in asked.given.get(slot, {}).items() if key in known}
+            below = {
+                key: value for key, value in asked.overrides.get(slot, {}).items() if key in known
+            }
             slots[slot] = {**below, **own}
             if slot in seed_of:
                 # Above all else: a seed is an axis of the design and no setting.
                 slots[slot]["seed"] = seed_of[slot]
-    return effective(slots, asked.recipe, asked.own_recipes)
+    return resolve_spec(slots, asked.recipe, asked.own_recipes)
 
 
 def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:

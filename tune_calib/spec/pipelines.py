@@ -7,10 +7,10 @@ from tune_calib.errors import UserError
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.ladder import Kind, Ladder, Rung, refuse_unknown
 from tune_calib.spec.methods import METHODS
-from tune_calib.text import nearest, shown
+from tune_calib.text import nearest, short_repr
 
 
-def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
+def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
     """A ladder of variants: methods alone, or several joined as ``ls+mac_cal+temperature``.
 
     Args:
@@ -25,7 +25,7 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
     require_methods(pipelines)
     given = list(settings) or [{}] * len(pipelines)
     rungs = tuple(
-        pipeline(name, own, "variant" if index else "base")
+        build_rung(name, own, "variant" if index else "base")
         for index, (name, own) in enumerate(zip(pipelines, given, strict=True))
     )
     labels = [rung.label for rung in rungs]
@@ -55,14 +55,14 @@ def require_kind(kind: str) -> None:
     """
     kinds = sorted({_kind_of(name) for name in METHODS})
     if kind not in kinds:
-        raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+        raise UserError(f"no method is of kind {short_repr(kind)}{nearest(kind, kinds)}")
 
 
 def _kind_of(method: str) -> str:
     return METHODS.facts(method).get("kind") or METHODS[method].kind
 
 
-def all_of(kind: str) -> Ladder:
+def build_kind_comparison(kind: str) -> Ladder:
     """Every method of a kind at its defaults, beside the network as it is.
 
     Raises:
@@ -72,14 +72,14 @@ def all_of(kind: str) -> Ladder:
     # Plain cross entropy is the network as it is.
     names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")
-    rungs = (vanilla, *(pipeline(name, {}, "variant") for name in names))
+    rungs = (vanilla, *(build_rung(name, {}, "variant") for name in names))
     labels = " ".join(rung.label for rung in rungs)
     printed = "post-hoc" if kind == "posthoc" else kind
     return Ladder(f"compare {labels}", f"Every {printed} method side by side", rungs)
 
 
-def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
-    """One rung of ``side_by_side``; its label tells the settings too."""
+def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
+    """One rung of ``build_comparison``; its label tells the settings too."""
     methods = [METHODS[part] for part in _parts(name)]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:

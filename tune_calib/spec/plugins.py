@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tune_calib.errors import UserError, traced
+from tune_calib.errors import UserError, locate_error
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
@@ -242,7 +242,7 @@ def _register(plugin: Plugin) -> None:
         _refuse_incomplete(plugin)
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
-        found = traced(error, files.__contains__)
+        found = locate_error(error, files.__contains__)
         raise UserError(f"plug-in {found.place or plugin.where}: {found.said}") from None
     _kept[plugin.content] = list(_registered(plugin.content))
     _in_use[plugin.content] = _run_before[plugin.content] = plugin

@@ -4,12 +4,17 @@ from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, Ladder, refuse_unused
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
-from tune_calib.spec.pipelines import all_of, require_kind, require_methods, side_by_side
+from tune_calib.spec.pipelines import (
+    build_comparison,
+    build_kind_comparison,
+    require_kind,
+    require_methods,
+)
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest, TrialsRequest
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import refuse_unknown_names
 
 
@@ -65,7 +70,7 @@ def _slot_and_key(name: str) -> tuple[str, str]:
     return slot, key
 
 
-def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Asked]:
+def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
     """Return the rungs that a request runs, and their settings, seeds and recipe.
 
     Raises:
@@ -81,14 +86,22 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Ask
     settings, seeds = resolve_settings(request), _seeds(request)
     if isinstance(request, AblateRequest):
         refuse_unused(ladder.rungs, settings)
-        return ladder, Asked(settings, seeds, controls=request.controls).suited(request.recipe)
-    asked = Asked(settings, seeds, own_recipes=request.own_recipes).suited(request.recipe)
-    ladder = side_by_side(request.methods) if request.methods else all_of(str(request.all))
+        return ladder, ResolvedRequest(settings, seeds, controls=request.controls).with_recipe(
+            request.recipe
+        )
+    asked = ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(
+        request.recipe
+    )
+    ladder = (
+        build_comparison(request.methods)
+        if request.methods
+        else build_kind_comparison(str(request.all))
+    )
     refuse_unused(ladder.rungs, settings)
     return ladder, asked
 
 
-def resolve_search(request: SearchRequest) -> Asked:
+def resolve_search(request: SearchRequest) -> ResolvedRequest:
     """Return the settings that a search does not vary, its seeds and its recipe.
 
     Raises:
@@ -96,14 +109,16 @@ def resolve_search(request: SearchRequest) -> Asked:
     """
     METHODS.require(request.method)
     settings, seeds = resolve_settings(request), _seeds(request)
-    return Asked(settings, seeds, own_recipes=request.own_recipes).suited(request.recipe)
+    return ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(
+        request.recipe
+    )
 
 
 def _seeds(request: TrialsRequest) -> Seeds:
     return Seeds.count(request.seeds, request.network_seeds, request.head_seeds)
 
 
-def folder_of(request: AblateRequest | CompareRequest | SearchRequest) -> str:
+def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:
     """Return where results go: ``out``, or a folder in ``runs`` that names what is requested."""
     match request:
         case AblateRequest():

@@ -26,18 +26,18 @@ from tune_calib.spec.recipe import (
 )
 from tune_calib.spec.slots.network import refuse_training
 from tune_calib.spec.trial import SLOTS, TrialSpec
-from tune_calib.text import as_setting, nearest
+from tune_calib.text import format_setting, nearest
 
 _SIZES = ("resize", "crop")
 
 
-def is_given(asked: Settings) -> bool:
-    """Whether some settings ask for a network that others trained (``NetworkSlot.is_given``)."""
+def is_frozen(asked: Settings) -> bool:
+    """Whether some settings ask for a network that others trained (``NetworkSlot.is_frozen``)."""
     epochs = asked.get("network", {}).get("epochs")
     return epochs == 0 and epochs is not False
 
 
-def with_import(asked: Settings) -> Settings:
+def add_import(asked: Settings) -> Settings:
     """The same where imported data are asked for: with their data set, and a network that is none.
 
     Raises:
@@ -58,7 +58,7 @@ def with_import(asked: Settings) -> Settings:
     return {**asked, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
 
 
-def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
+def find_recipe(asked: Settings, name: str | None = None) -> Recipe | None:
     """The recipe of a name, or the quick one, for the data set that some settings name.
 
     None for a given network on a data set without a quick setting: heads alone are trained, and
@@ -69,7 +69,7 @@ def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
     """
     dataset = _named("data", "dataset", asked)
     refuse_misfit(asked, name)
-    if name is None and is_given(asked) and DATASETS[dataset].quick is None:
+    if name is None and is_frozen(asked) and DATASETS[dataset].quick is None:
         return None
     return recipe_for(name, dataset)
 
@@ -84,12 +84,12 @@ def refuse_misfit(asked: Settings, name: str | None = None) -> None:
     Raises:
         UserError: it does not fit the data set or the backbone, or one of the three is unknown.
     """
-    if not is_given(asked):
+    if not is_frozen(asked):
         backbone = asked.get("network", {}).get("backbone")
         refuse_unfit(name, _named("data", "dataset", asked), backbone)
 
 
-def as_begun(
+def restore_recipe(
     asked: Settings, defaults: Settings, record: Mapping[str, Any] | None
 ) -> Recipe | None:
     """The recipe by which a search began; this program's may be another one by now.
@@ -118,7 +118,7 @@ def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
     return optimiser_of(RECIPES[method.recipe], method.kind, method.name, dataset)
 
 
-def effective(
+def resolve_spec(
     asked: Settings, recipe: Recipe | None = None, own_recipes: bool = False
 ) -> TrialSpec:
     """The trial that some settings ask for.
@@ -132,7 +132,7 @@ def effective(
     Args:
         asked: settings by slot; a slot ``head`` or ``posthoc`` is filled if it is there. A
             method's own settings stand beside the slot's or in ``params``.
-        recipe: for the data set (``suited_to``); what a method does not know of it is not for
+        recipe: for the data set (``find_recipe``); what a method does not know of it is not for
             it. None: as the program has it.
         own_recipes: train each method by the recipe of its authors.
 
@@ -143,7 +143,7 @@ def effective(
     dataset = _named("data", "dataset", asked)
     defaults = _of_recipe(recipe, asked) if recipe else {}
     places = dataset, _named("network", "backbone", asked, defaults)
-    has_training = not is_given(asked)
+    has_training = not is_frozen(asked)
     if recipe is not None and has_training:
         refuse_backbone(recipe, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
@@ -167,7 +167,7 @@ def _of_recipe(recipe: Recipe, asked: Settings) -> dict[str, dict[str, Any]]:
     """What a recipe sets, by slot; of a given network nothing that its training would read."""
     dataset = _named("data", "dataset", asked)
     settings = recipe.at(dataset, asked.get("network", {}).get("backbone"))
-    if not is_given(asked):
+    if not is_frozen(asked):
         return settings
     # Shares, rules and constants of a recipe go with the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
@@ -188,11 +188,11 @@ def _given_network(asked: Mapping[str, Any]) -> dict[str, Any]:
     return dict(asked)
 
 
-def changes_of(recipe: Recipe, asked: Settings) -> list[str]:
+def list_changes(recipe: Recipe, asked: Settings) -> list[str]:
     """What was asked for instead of what a recipe sets, e.g. ``["network.epochs 10"]``."""
     own = _of_recipe(recipe, asked)
     return [
-        f"{slot}.{key} {as_setting(value)}"
+        f"{slot}.{key} {format_setting(value)}"
         for slot, given in asked.items()
         for key, value in given.items()
         if key in own.get(slot, {}) and not _is_of(recipe, own[slot][key], key, value)
@@ -203,7 +203,7 @@ def _is_of(recipe: Recipe, own: Any, key: str, value: Any) -> bool:
     """Whether a value is the recipe's; of a backbone, whether the recipe was made for it."""
     if key == "backbone" and recipe.backbones:
         return value in recipe.backbones
-    return as_setting(own) == as_setting(value)
+    return format_setting(own) == format_setting(value)
 
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.registry import Registry
-from tune_calib.text import as_setting
+from tune_calib.text import format_setting
 
 # Optuna takes a third of a second, which no command spends that only names spaces.
 if TYPE_CHECKING:
@@ -86,13 +86,15 @@ class Setting:
 
         match self.distribution:
             case distributions.CategoricalDistribution(choices=choices):
-                text = " | ".join(map(as_setting, choices))
+                text = " | ".join(map(format_setting, choices))
             case (
                 distributions.IntDistribution(low=low, high=high, log=log)
                 | distributions.FloatDistribution(low=low, high=high, log=log)
             ):
                 text = f"{low:g} to {high:g}" + (", log" if log else "")
-        conditions = (f"{k} is {' or '.join(map(as_setting, v))}" for k, v in self.only_if.items())
+        conditions = (
+            f"{k} is {' or '.join(map(format_setting, v))}" for k, v in self.only_if.items()
+        )
         return "; only if ".join([text, *conditions])
 
 

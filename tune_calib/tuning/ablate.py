@@ -8,7 +8,7 @@ from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, require_writable
+from tune_calib.paths import AnyPath, require_writable
 from tune_calib.progress import report_progress
 from tune_calib.results import contents
 from tune_calib.results.folders import sweep_of
@@ -21,11 +21,11 @@ from tune_calib.results.manifests import (
 )
 from tune_calib.results.plugin_folders import joined, keep, records, require_loaded
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, Rung, expand, rungs_of
+from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, Rung, expand, select_rungs
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.caption import (
     conditions,
     recipe_record,
@@ -69,7 +69,7 @@ class LadderJob:
     """
 
     ladder: Ladder
-    asked: Asked
+    asked: ResolvedRequest
     site: Site
     look: CloserLook = field(default_factory=CloserLook)
 
@@ -171,7 +171,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
                 return []
             with executing(site, needs, everywhere) as executor:
                 circumstances = site.circumstances(
-                    manifest.sweep, job.ladder.name, job.asked.recipe_told, used,
+                    manifest.sweep, job.ladder.name, job.asked.recipe_label, used,
                     digests=copies.digests,
                 )  # fmt: skip
                 title = "networks and heads"
@@ -202,7 +202,7 @@ def new_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
         "is_paired": job.asked.seeds.is_paired,
     }
     ladder, seeds = job.ladder, job.asked.seeds
-    rungs = rungs_of(ladder, job.asked)
+    rungs = select_rungs(ladder, job.asked)
     # Controls that were not asked for are rungs of the ladder, and none of this sweep.
     used = sorted({trial.rung for trial in planned})
     needs = _plugins(job, planned)
@@ -256,7 +256,7 @@ def _planned(trial: PlannedTrial) -> PlannedRecord:
     )
 
 
-def extended(new: SweepManifest, out: Place) -> SweepManifest:
+def extended(new: SweepManifest, out: AnyPath) -> SweepManifest:
     """The manifest with what a folder holds already, which must be the same question.
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
@@ -286,7 +286,7 @@ def extended(new: SweepManifest, out: Place) -> SweepManifest:
     return new.model_copy(update=both).over(old)
 
 
-def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: Place) -> None:
+def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath) -> None:
     """Refuse to mix trials of one rung and seed that are not the same trial any more.
 
     Raises:

@@ -16,7 +16,7 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.imports import manifest_of_import
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import NUMBERS, read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
@@ -83,7 +83,7 @@ class Copies:
         """The digest of each data slot, for the rows of its trials."""
         return {key: copy.digest for key, copy in self.known.items()}
 
-    def refuse_other(self, out: Place, left: Iterable[PlannedTrial]) -> None:
+    def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
         """Refuse to add rows to a folder whose rows are of another copy or of another version.
 
         Args:
@@ -120,7 +120,7 @@ class Copies:
                 err=True,
             )
 
-    def is_same(self, row: Mapping[str, Any], out: Place) -> bool | None:
+    def is_same(self, row: Mapping[str, Any], out: AnyPath) -> bool | None:
         """Return whether a row is of the copy that is read now; None where nobody can know.
 
         Rows of earlier versions hold no digest. The network behind them does, if the store still

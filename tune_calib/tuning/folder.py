@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, lock_file
+from tune_calib.paths import AnyPath, lock_file
 from tune_calib.results import plugin_folders
 from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
@@ -20,7 +20,7 @@ LOCK = ".driver.lock"
 
 
 @contextlib.contextmanager
-def only_driver(out: Place) -> Iterator[None]:
+def only_driver(out: AnyPath) -> Iterator[None]:
     """Be the only driver of a folder.
 
     Raises:
@@ -33,20 +33,20 @@ def only_driver(out: Place) -> Iterator[None]:
         raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
 
 
-def done(out: Place) -> set[str]:
+def done(out: AnyPath) -> set[str]:
     """Spec hashes of which a result row is on disk."""
     rows = read_table(out, "trials", keep={"spec_hash"}.__contains__)
     return set(rows["spec_hash"].to_pylist())
 
 
-def spent_s(out: Place) -> float:
+def spent_s(out: AnyPath) -> float:
     """Seconds that the Ray trials of a folder took, one after the other."""
     # Each row of a population has the seconds of all of it.
     rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
-def refuse_mended(out: Place) -> None:
+def refuse_mended(out: AnyPath) -> None:
     """Refuse to mix heads with those that an earlier version evaluated otherwise.
 
     It reported another head than the one that ``select`` had chosen where masks are part of it,
@@ -87,7 +87,7 @@ def identity_of(question: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def refuse_foreign(out: Place, *own: str) -> None:
+def refuse_foreign(out: AnyPath, *own: str) -> None:
     """Refuse a folder that holds something else than artifacts.
 
     Args:
@@ -122,6 +122,6 @@ def other_recipe(old: SweepManifest, new: SweepManifest) -> str:
     return ""
 
 
-def holds_another(out: Place, what: str, command: str, why: str = "") -> UserError:
+def holds_another(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
     """The error of a folder in which another question was asked, by some command."""
     return UserError(f"`out` {out} holds another {what} ({command}){why}; name another folder")

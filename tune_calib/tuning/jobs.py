@@ -1,9 +1,9 @@
 """From a request to the job that a driver carries out; the files that it names are read here."""
 
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.ladder import Ladder
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest, SearchRequest
-from tune_calib.spec.resolve import folder_of
+from tune_calib.spec.resolve import default_folder
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ablate import LadderJob
 from tune_calib.tuning.look import CloserLook
 from tune_calib.tuning.search.job import Question, SearchJob
@@ -15,7 +15,7 @@ from tune_calib.tuning.taken_in import taken_in
 def build_ladder_job(
     request: AblateRequest | CompareRequest,
     ladder: Ladder,
-    asked: Asked,
+    asked: ResolvedRequest,
     command: str,
     is_dry: bool = False,
 ) -> LadderJob:
@@ -37,7 +37,7 @@ def build_ladder_job(
 
 
 def build_search_job(
-    request: SearchRequest, asked: Asked, command: str, is_dry: bool = False
+    request: SearchRequest, asked: ResolvedRequest, command: str, is_dry: bool = False
 ) -> SearchJob:
     """Build the job of a search; arguments and errors as of ``build_ladder_job``."""
     site = _site(request, command)
@@ -61,7 +61,7 @@ def build_search_job(
 
 def _site(request: AblateRequest | CompareRequest | SearchRequest, command: str) -> Site:
     return Site.of(
-        folder_of(request),
+        default_folder(request),
         request.store,
         request.data_root,
         request.address,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
@@ -56,7 +56,7 @@ class CloserLook:
 
 
 def lacking(
-    asked: CloserLook, sets: Sequence[str], planned: Sequence[PlannedTrial], out: Place
+    asked: CloserLook, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
 ) -> "list[Look]":
     """What of a closer look is left to do: of trials that are done, and have no such rows.
 
@@ -95,7 +95,7 @@ def needs(looks: "Sequence[Look]", gpus: float) -> "list[Resources]":
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 
-def _done(out: Place) -> dict[str, Mapping[str, float]]:
+def _done(out: AnyPath) -> dict[str, Mapping[str, float]]:
     """What the rows of finished trials say of test, by spec hash."""
     names = {"spec_hash", "status", *_TOLD}
     rows: list[dict[str, Any]] = read_table(out, "trials", keep=names.__contains__).to_pylist()
@@ -106,7 +106,7 @@ def _done(out: Place) -> dict[str, Mapping[str, float]]:
     }
 
 
-def _looked(out: Place, resamples: int = 0) -> set[tuple[str, str]]:
+def _looked(out: AnyPath, resamples: int = 0) -> set[tuple[str, str]]:
     """Spec hash and name of every shift set that a trial was looked at on, with so many draws."""
     table = read_table(out, "shifts", keep={"spec_hash", "set", "resamples"}.__contains__)
     drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), resamples)
@@ -114,7 +114,7 @@ def _looked(out: Place, resamples: int = 0) -> set[tuple[str, str]]:
     return {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
 
 
-def _drawn(out: Place, resamples: int) -> set[str]:
+def _drawn(out: AnyPath, resamples: int) -> set[str]:
     """Spec hashes of trials that have intervals of so many draws."""
     table = read_table(out, "intervals")
     return set(table.filter(pc.equal(table["resamples"], resamples))["spec_hash"].to_pylist())

@@ -15,7 +15,7 @@ from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -26,8 +26,8 @@ _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same 
 
 
 def take_pictures(
-    out: Place,
-    store: Place,
+    out: AnyPath,
+    store: AnyPath,
     data_root: Path | None,
     device: str = "cpu",
 ) -> list[str]:
@@ -61,7 +61,7 @@ def take_pictures(
 
 def _picture(
     row: dict[str, Any],
-    out: Place,
+    out: AnyPath,
     store: Store,
     data_root: Path | None,
     device: str,

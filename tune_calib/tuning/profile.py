@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.tables.table import table_of
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.trial import TrialSpec
 
@@ -18,7 +18,7 @@ def profiled_epoch(epochs: int) -> int:
     return min(1, epochs - 1)
 
 
-def write_profile(out: Place, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
+def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
     """Write where the watched epoch of a network went.
 
     Args:
@@ -40,7 +40,7 @@ def write_profile(out: Place, spec: TrialSpec, samples: int, seconds: dict[str, 
     atomic_write(out / FOLDER / f"{spec.network_id}.json", json.dumps(about, indent=2).encode())
 
 
-def profiles_told(out: Place) -> str:
+def profiles_told(out: AnyPath) -> str:
     """A table for the networks that were profiled: a phase a row, shares of the epoch."""
     texts = {str(path): path.read_bytes() for path in (out / FOLDER).glob("*.json")}
     found = [json.loads(texts[name]) for name in sorted(texts)]

@@ -6,14 +6,14 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import machine
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS
 
 READ = ("processor", "instruction_set", "threads", "device", "network", "head_method")
 
 
-def tell_other_machine(out: Place, address: str | None) -> None:
+def tell_other_machine(out: AnyPath, address: str | None) -> None:
     """Say on stderr if the rows of a folder were computed on another kind of machine.
 
     Args:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.columns import TableName
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.tables import NUMBERS, read_files, read_table, write_results, write_table
@@ -25,10 +25,10 @@ _TOLD = {"spec_hash", "status", "plugins", "head", "processor", *COLUMNS}
 
 def elsewhere(
     planned: Iterable[PlannedTrial],
-    out: Place,
-    among: Place | None,
+    out: AnyPath,
+    among: AnyPath | None,
     copies: Copies | None = None,
-) -> dict[str, Place]:
+) -> dict[str, AnyPath]:
     """Where the finished rows of trials lie that a folder lacks.
 
     Args:
@@ -48,7 +48,7 @@ def elsewhere(
         return {}
     finished = done(out)
     wanted = {t.spec.hash: plugins_of(t.spec) for t in planned if t.spec.hash not in finished}
-    found: dict[str, Place] = {}
+    found: dict[str, AnyPath] = {}
     for folder in _folders(among, out) if wanted else ():
         try:
             rows = read_table(folder, "trials", keep=_TOLD.__contains__).to_pylist()
@@ -68,8 +68,8 @@ def elsewhere(
 
 def take(
     planned: Sequence[PlannedTrial],
-    out: Place,
-    among: Place | None,
+    out: AnyPath,
+    among: AnyPath | None,
     sweep: str,
     ladder: str,
     sets: Collection[str],
@@ -93,7 +93,7 @@ def take(
         UserError: as ``elsewhere``.
     """
     trials = {trial.spec.hash: trial for trial in planned}
-    folders: dict[Place, list[str]] = {}
+    folders: dict[AnyPath, list[str]] = {}
     for spec_hash, folder in elsewhere(planned, out, among, copies).items():
         folders.setdefault(folder, []).append(spec_hash)
     for folder, hashes in folders.items():
@@ -113,14 +113,14 @@ def take(
     return bool(folders)
 
 
-def _folders(among: Place, out: Place) -> list[Place]:
+def _folders(among: AnyPath, out: AnyPath) -> list[AnyPath]:
     """Folders of results, in the order of their names, without the own one."""
-    found: list[Place] = [path.parent for path in among.glob(f"*/*/{SWEEP_MANIFEST}")]
+    found: list[AnyPath] = [path.parent for path in among.glob(f"*/*/{SWEEP_MANIFEST}")]
     return sorted((f for f in found if f.resolve() != out.resolve()), key=str)
 
 
 def _take_looks(
-    folder: Place, out: Place, name: str, hashes: Sequence[str], sets: Collection[str]
+    folder: AnyPath, out: AnyPath, name: str, hashes: Sequence[str], sets: Collection[str]
 ) -> None:
     intervals = _of(folder, "intervals", hashes)
     # Earlier versions kept no draws, which verdicts need: then they are made here.
@@ -139,7 +139,7 @@ def _take_looks(
         write_table(out, "shifts", name, shifts)
 
 
-def _of(folder: Place, table: TableName, hashes: Sequence[str]) -> pa.Table:
+def _of(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:
     """The rows of some trials; file by file, since samples of all may not fit into memory."""
     wanted = pa.array(hashes, pa.string())
     parts = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.ray.rows import Circumstances
@@ -30,14 +30,14 @@ class Site:
             None makes all of them.
     """
 
-    out: Place
-    store: Place
+    out: AnyPath
+    store: AnyPath
     data_root: Path | None = None
     address: str | None = None
     gpus: float = 0.0
     command: str = ""
     profile: bool = False
-    among: Place | None = None
+    among: AnyPath | None = None
 
     @classmethod
     def of(cls, out: str, store: str | None, *where: Any, **further: Any) -> "Site":
@@ -52,8 +52,8 @@ class Site:
         Raises:
             UserError: one is no path and no URL.
         """
-        folder = place(out)
-        return cls(folder, place(store) if store else folder / "store", *where, **further)
+        folder = parse_path(out)
+        return cls(folder, parse_path(store) if store else folder / "store", *where, **further)
 
     @property
     def uses_ray(self) -> bool:
@@ -78,7 +78,7 @@ class Site:
         Args:
             sweep: identity of the question.
             ladder: its name.
-            recipe: its name, and what was asked for instead (``Asked.recipe_told``).
+            recipe: its name, and what was asked for instead (``ResolvedRequest.recipe_label``).
             used: plug-ins that its trials need.
             is_search: the test split stays shut.
             digests: of its images (``Copies.digests``).

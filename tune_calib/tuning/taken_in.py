@@ -16,16 +16,18 @@ from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.paths import Place, own_path
-from tune_calib.spec.asked import Asked
+from tune_calib.paths import AnyPath, expand_path
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import NORMS, Constants
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import OWN_NORM, DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
-def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = False) -> Asked:
+def taken_in(
+    asked: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
+) -> ResolvedRequest:
     """The same with what the files of its data set say, and with the hash of its weights.
 
     Of imported data, with what their name means in the store.
@@ -41,21 +43,21 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = Fal
             images that are held out, or nobody knows by what its pixels are normalised.
     """
     store = Store(at)
-    data: Mapping[str, Any] = asked.given.get("data", {})
+    data: Mapping[str, Any] = asked.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
         found = record_of(name, store).model_dump()
-        return replace(asked, given={**asked.given, "data": {**data, "imported": found}})
-    asked = asked.described(data_root, store.images)
-    network: Mapping[str, Any] = asked.given.get("network", {})
+        return replace(asked, overrides={**asked.overrides, "data": {**data, "imported": found}})
+    asked = asked.with_scanned_data(data_root, store.images)
+    network: Mapping[str, Any] = asked.overrides.get("network", {})
     path = network.get("weights")
     if not isinstance(path, str) or weights.is_hash(path):
         return asked
-    file = own_path(path)
+    file = expand_path(path)
     tensors = weights.read(file)
     made = weights.trained_by(file)
     network = {**network, "weights": weights.hash_of(file)}
-    asked = replace(asked, given={**asked.given, "network": network})
-    if asked.is_given:
+    asked = replace(asked, overrides={**asked.overrides, "network": network})
+    if asked.is_frozen:
         asked = _normalised(asked, made)
         _refuse_other_logits(file, tensors, made)
     spec = asked.spec()
@@ -63,7 +65,7 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = Fal
         refuse_seen(made, spec.data)
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(spec, samples=2)
-    if told := fit(untrained, tensors, str(file), asked.is_given)[1]:
+    if told := fit(untrained, tensors, str(file), asked.is_frozen)[1]:
         echo(f"{file}: {told}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
         echo(f"{file}: of this export the network is taken, with its own head", err=True)
@@ -84,10 +86,10 @@ def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialS
         )
 
 
-def _normalised(asked: Asked, made: TrialSpec | None) -> Asked:
+def _normalised(asked: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
     """With the constants of a given network, which are told in one way, whatever was written."""
     plain = _with_norm(asked, None)
-    norm = asked.given.get("data", {}).get("norm")
+    norm = asked.overrides.get("data", {}).get("norm")
     if norm is None:
         norm = _constants(made.data) if made else _norm_of_backbone(plain)
     wanted, own = (_constants(each.spec().data) for each in (_with_norm(asked, norm), plain))
@@ -97,10 +99,10 @@ def _normalised(asked: Asked, made: TrialSpec | None) -> Asked:
     return _with_norm(asked, name or wanted)
 
 
-def _with_norm(asked: Asked, norm: str | Constants | None) -> Asked:
-    data = {key: value for key, value in asked.given.get("data", {}).items() if key != "norm"}
+def _with_norm(asked: ResolvedRequest, norm: str | Constants | None) -> ResolvedRequest:
+    data = {key: value for key, value in asked.overrides.get("data", {}).items() if key != "norm"}
     told = {} if norm is None else {"norm": norm}
-    return replace(asked, given={**asked.given, "data": {**data, **told}})
+    return replace(asked, overrides={**asked.overrides, "data": {**data, **told}})
 
 
 def _constants(data: DataSlot) -> Constants:
@@ -108,7 +110,7 @@ def _constants(data: DataSlot) -> Constants:
     return info.mean, info.std
 
 
-def _norm_of_backbone(asked: Asked) -> str | Constants:
+def _norm_of_backbone(asked: ResolvedRequest) -> str | Constants:
     """What weights of others for a backbone expect, as far as that is known."""
     spec = asked.spec()
     info, backbone = spec.data.info, spec.network.backbone

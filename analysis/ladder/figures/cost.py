@@ -18,7 +18,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
 from analysis.text import measured_cell
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 PANELS = {
     "seconds": "time of a trial (s)",
@@ -108,9 +108,8 @@ def _describe_bar(row: Mapping[Hashable, Any], quantity: str) -> str:
         f"\n{title}: {measured_cell(row[part]).text} s" for part, title in PARTS.items()
     )
     apart = apart if quantity == "total_s" else ""
-    return (
-        f"{row['label']}\n{PANELS[quantity]}: {median}{apart}{span}\n{counted(row['n'], 'trial')}"
-    )
+    trials = format_count(row["n"], "trial")
+    return f"{row['label']}\n{PANELS[quantity]}: {median}{apart}{span}\n{trials}"
 
 
 def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> None:

@@ -15,7 +15,7 @@ from analysis.shifts import FOREIGN_MEAN
 from analysis.svg import label_points
 from analysis.text import number_cell
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 SHOWN = ("auroc", "fpr95")
 
@@ -59,7 +59,7 @@ def _panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str)
             )  # fmt: skip
             value = number_cell(metric, row["mean"], row["sd"]).text
             told = f"{sweep.labels[int(row['rung'])]}\n{group}\n{METRICS[metric].head}: {value}"
-            label_points(mark.lines[0], [f"{told}\n{counted(row['n'], 'trial')}"])
+            label_points(mark.lines[0], [f"{told}\n{format_count(row['n'], 'trial')}"])
     axis.set_yticks(places, [rung.label for rung in sweep.rungs], fontsize=7)
     axis.set_ylim(len(places) - 0.5, -0.5)
     axis.grid(axis="y", color="0.9", linewidth=0.6)

@@ -18,7 +18,7 @@ from analysis.text import number_cell
 from analysis.tidy import seeds_of, unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 _METRICS = ("accuracy", "ece")
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
@@ -105,7 +105,7 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     )  # fmt: skip
     cells = {m: number_cell(m, rows[m].mean(), rows[m].std(ddof=1)) for m in _METRICS}
     values = (f"{METRICS[m].head}: {cell.text}" for m, cell in cells.items())
-    count = f"mean over {counted(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
+    count = f"mean over {format_count(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
     label_points(mean.lines[0], ["\n".join([rung.label, count, *values])])
 
 

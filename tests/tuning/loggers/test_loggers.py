@@ -11,9 +11,9 @@ from tests.support import here
 from tests.tuning.loggers.readers import READERS
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.names import SLOTS
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.loggers.base import name_of, settings_of
 from tune_calib.tuning.loggers.follow import followed, report_network, report_rows
 from tune_calib.tuning.loggers.known import LOGGERS, loggers, wanted
@@ -38,7 +38,7 @@ def logger(request, tmp_path, monkeypatch):
 
 def plan_of(seeds=1):
     given = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
-    asked = Asked(given, Seeds.count(seeds, None, None)).suited()
+    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
     return make_plan(expand(LADDERS["mac_cal"], asked), set())
 
 

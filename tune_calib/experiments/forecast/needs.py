@@ -8,7 +8,7 @@ from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.run import ladder_job, search_job
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
@@ -158,7 +158,7 @@ def _looks(
     job: LadderJob,
     planned: Sequence[PlannedTrial],
     left: Sequence[PlannedTrial],
-    taken: Mapping[str, Place],
+    taken: Mapping[str, AnyPath],
 ) -> list[Look] | None:
     """Closer looks at trials that are done, here or elsewhere, and at those that are left.
 

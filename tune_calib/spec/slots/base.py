@@ -8,7 +8,7 @@ from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 from tune_calib.spec.strict import StrictModel
-from tune_calib.text import nearest, one_line, shown
+from tune_calib.text import format_validation_error, nearest, short_repr
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 
@@ -28,7 +28,7 @@ class Slot(StrictModel):
         try:
             return cls(**settings)
         except ValidationError as error:
-            raise UserError(one_line(error, cls)) from None
+            raise UserError(format_validation_error(error, cls)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -42,7 +42,7 @@ class Slot(StrictModel):
         now = "+".join(origin for origin in origins if origin is not None) or None
         if given.get("plugin", now) != now:
             raise UserError(
-                f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
+                f"the {cls.kind} slot is of plug-in {short_repr(given['plugin'])}, and "
                 f"{' + '.join(known.values())} is of {now or 'none'} now; give `plugin` the file "
                 "as it was"
             )
@@ -115,4 +115,6 @@ def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
     try:
         return info.params(**given)
     except ValidationError as error:
-        raise UserError(f"method {info.name!r}: {one_line(error, info.params)}") from None
+        raise UserError(
+            f"method {info.name!r}: {format_validation_error(error, info.params)}"
+        ) from None

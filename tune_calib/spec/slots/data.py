@@ -10,7 +10,7 @@ from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.strict import StrictModel
 
 
-class FoundData(StrictModel):
+class ScannedData(StrictModel):
     """What only its files say of a data set that has no record of its own."""
 
     classes: int = Field(ge=2)
@@ -120,7 +120,7 @@ class DataSlot(Slot):
     """Column of the images of a Parquet file; it is found if absent."""
     label_column: str | None = Field(None, exclude_if=lambda column: column is None)
     """Column of the labels of a Parquet file; it is found if absent."""
-    found: FoundData | None = Field(None, exclude_if=lambda found: found is None)
+    found: ScannedData | None = Field(None, exclude_if=lambda found: found is None)
     """What the files of `imagefolder` and `parquet` say; filled in when a run is planned."""
     imported: str | ImportedData | None = Field(None, exclude_if=lambda imported: imported is None)
     """Name of features and logits that `tune-calib import` took in, with the data set `imported`;
@@ -191,4 +191,4 @@ class DataSlot(Slot):
     @property
     def info(self) -> DatasetInfo:
         """The data set, as the options of this slot make it."""
-        return DATASETS[self.dataset].as_asked(self)
+        return DATASETS[self.dataset].with_options(self)

@@ -10,7 +10,7 @@ from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.slots.base import OptimisedSlot
-from tune_calib.text import shown
+from tune_calib.text import short_repr
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Schedule = Literal["steps", "cosine", "one_cycle"]
@@ -69,14 +69,14 @@ class NetworkSlot(OptimisedSlot):
     too."""
 
     @property
-    def is_given(self) -> bool:
+    def is_frozen(self) -> bool:
         """Whether it is taken as ``weights`` give it, and not trained."""
         return self.epochs == 0
 
     @model_validator(mode="after")
     def _given(self) -> Self:
         """One network is one spec: what only a training reads stays as it is."""
-        if not self.is_given:
+        if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:
             raise UserError(
@@ -140,7 +140,7 @@ def refuse_training(asked: Mapping[str, Any]) -> None:
     for key, value in asked.items():
         if key == "method" and value != "ce":
             raise UserError(
-                f"network method {shown(value)} trains the network, and one that is given "
+                f"network method {short_repr(value)} trains the network, and one that is given "
                 "(network.epochs=0) is not trained; leave it out"
             )
         if key == "seed" and value:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.names import SLOTS
 
 Values = Mapping[str, float]
@@ -38,12 +38,12 @@ class Group:
         sweep: identity of the question, which is part of the identity of a run.
     """
 
-    out: Place
+    out: AnyPath
     name: str
     sweep: str
 
     @classmethod
-    def of(cls, out: Place, sweep: str) -> "Group":
+    def of(cls, out: AnyPath, sweep: str) -> "Group":
         """The group of a folder."""
         whole = out.resolve()
         return cls(out, f"{whole.parent.name}/{whole.name}", sweep)

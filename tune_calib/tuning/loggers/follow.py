@@ -16,7 +16,7 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, files
+from tune_calib.paths import AnyPath, files
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
@@ -165,7 +165,7 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def followed(out: Place, sweep: str) -> Iterator[None]:
+def followed(out: AnyPath, sweep: str) -> Iterator[None]:
     """Let the loggers that are asked for follow a folder while the block runs.
 
     They are sent all that it holds.
@@ -191,7 +191,7 @@ def followed(out: Place, sweep: str) -> Iterator[None]:
         follower.close()
 
 
-def _curves(out: Place, name: str) -> dict[str, dict[int, dict[str, float]]]:
+def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
     """Values by spec hash, epoch and name."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     for row in read_table(out, "curves", name).to_pylist():

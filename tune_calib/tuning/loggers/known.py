@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.text import nearest
 from tune_calib.tuning.loggers.base import Logger
 
@@ -38,17 +38,17 @@ def loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
     return found
 
 
-_wanted: list[tuple[tuple[str, ...], list[Place]]] = []
+_wanted: list[tuple[tuple[str, ...], list[AnyPath]]] = []
 
 
 @contextlib.contextmanager
-def wanted(names: Sequence[str]) -> Iterator[list[Place]]:
+def wanted(names: Sequence[str]) -> Iterator[list[AnyPath]]:
     """Ask for loggers while the block runs.
 
     Yields:
         The folders that they are told of, in their order.
     """
-    folders: list[Place] = []
+    folders: list[AnyPath] = []
     _wanted.append((tuple(dict.fromkeys(names)), folders))
     try:
         yield folders
@@ -56,7 +56,7 @@ def wanted(names: Sequence[str]) -> Iterator[list[Place]]:
         _wanted.pop()
 
 
-def names_for(out: Place) -> tuple[str, ...]:
+def names_for(out: AnyPath) -> tuple[str, ...]:
     """The loggers that are asked for; notes that they are told of a folder."""
     if not _wanted:
         return ()

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Sequence
 
 from tune_calib.console import echo
-from tune_calib.paths import Place, files
+from tune_calib.paths import AnyPath, files
 from tune_calib.results.folders import identity_of_rows
 from tune_calib.tuning.loggers.base import Group
 from tune_calib.tuning.loggers.known import loggers
@@ -13,7 +13,7 @@ from tune_calib.tuning.loggers.sent import Sent, content_of
 _REPORT = "report"
 
 
-def send_figures(names: Sequence[str], out: Place) -> None:
+def send_figures(names: Sequence[str], out: AnyPath) -> None:
     """Send the figures that lie in a folder to loggers; those that they have are not sent again.
 
     A logger that fails is told, and costs nothing else.

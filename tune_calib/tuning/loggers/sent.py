@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 
 FOLDER = "logs"
@@ -14,7 +14,7 @@ FOLDER = "logs"
 class Sent:
     """The file of one logger; one that is lost or damaged costs that all is sent again."""
 
-    def __init__(self, out: Place, name: str) -> None:
+    def __init__(self, out: AnyPath, name: str) -> None:
         self._path = out / FOLDER / f"{name}.json"
         self._keys: dict[str, str] = {}
         try:

@@ -17,7 +17,7 @@ from tune_calib.tuning.progress.display import open_display
 from tune_calib.tuning.progress.tracker import Tracker
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 FILE_EVERY_S = 2.0
 REMOTE_EVERY_S = 20.0
@@ -61,7 +61,7 @@ class Screen:
         self._display.draw(self.tracker.record(), at_once)
 
     @contextlib.contextmanager
-    def written_to(self, folder: "Place") -> Iterator[None]:
+    def written_to(self, folder: "AnyPath") -> Iterator[None]:
         """Write the record for watchers of a folder while the block runs."""
         every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
 
@@ -136,7 +136,7 @@ def screen(title: str = "") -> Iterator[Screen]:
 
 
 @contextlib.contextmanager
-def show_driver(folder: "Place") -> Iterator[None]:
+def show_driver(folder: "AnyPath") -> Iterator[None]:
     """Show the driver of a folder, which this process has locked, here and to watchers."""
     with screen() as own, own.written_to(folder):
         yield

@@ -14,7 +14,7 @@ from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import PROGRESS
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 TRIALS = "trials"
 """The unit of a phase whose bar counts result rows."""
@@ -101,7 +101,7 @@ class Progress:
     notes: list[str] = field(default_factory=list)
     running: dict[str, Running] = field(default_factory=dict)
 
-    def write(self, folder: "Place") -> None:
+    def write(self, folder: "AnyPath") -> None:
         """Replace the file of a folder; raise UserError where it cannot be written."""
         from tune_calib.results.tables import atomic_write
 

@@ -7,7 +7,7 @@ import time
 from pydantic import TypeAdapter, ValidationError
 
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import Place, refuse_special
+from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.progress.display import open_display
 from tune_calib.tuning.progress.tracker import Progress
@@ -27,7 +27,7 @@ _GONE_S = 10.0
 READ_EVERY_S = 1.0
 
 
-def read_progress(folder: Place) -> Progress | None:
+def read_progress(folder: AnyPath) -> Progress | None:
     """Return the last record of a folder's driver, or None if there is no driver.
 
     Raises:
@@ -64,7 +64,7 @@ def _is_running(process: int) -> bool:
     return True
 
 
-def describe_driver(folder: Place) -> str:
+def describe_driver(folder: AnyPath) -> str:
     """Return a line on what the driver of a folder does, or that it died; empty without one."""
     record = read_progress(folder)
     if record is None:
@@ -76,7 +76,7 @@ def describe_driver(folder: Place) -> str:
     return f"at work ({where}): {format_line(record)}"
 
 
-def watch(folder: Place) -> bool:
+def watch(folder: AnyPath) -> bool:
     """Show the driver of a folder until it ends; return False if it died."""
     display, is_first = open_display(), True
     try:

@@ -17,7 +17,7 @@ import torch
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
@@ -228,7 +228,7 @@ def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
     """Write what trials died of to ``CRASHES``; nothing is written if none did."""
     if errors:
         with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
-            atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
+            atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
 
 
 def last_line(error: BaseException) -> str:

@@ -81,7 +81,7 @@ class HeadTrainable(SpecTrainable):
         else:
             splits = lambda: (self.development(), self.test_split())  # noqa: E731
             bank = ensure_bank(self.spec, key, self.store, splits, self.device)
-        if self.spec.network.is_given:
+        if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
         self.base = regime_of_bank(bank, key)

@@ -16,7 +16,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from tune_calib.errors import RefusedError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.folders import refuse_moved
 from tune_calib.spec import plugins
@@ -118,7 +118,7 @@ class InProcess:
         return result, None
 
     def _to_the_end(self, config: dict[str, Any]) -> dict[str, Any]:
-        out, sweep = place(config["run"]["out"]), config["run"]["sweep"]
+        out, sweep = parse_path(config["run"]["out"]), config["run"]["sweep"]
         looked, result = -math.inf, dict[str, Any]()
         self._worker.take_up(config)
         while not result.get(DONE):

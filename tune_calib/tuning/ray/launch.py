@@ -22,7 +22,7 @@ from ray.tune.search import Searcher
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.follow import report_network
@@ -275,7 +275,7 @@ class _Watcher(tune.Callback):
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         """Look at the folder once a second: Ray steps more often."""
         if time.monotonic() - self._last >= 1:
-            refuse_moved(place(self.run.out), self.run.sweep)
+            refuse_moved(parse_path(self.run.out), self.run.sweep)
             self._last = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:

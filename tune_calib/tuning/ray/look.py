@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tune_calib.engine.look import Looker
 from tune_calib.engine.shifts import shifted_bank_key
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
@@ -125,7 +125,7 @@ class LookTrainable(SpecTrainable):
                 rows += self.looker.rows_on(self.work["shift"], trial.spec, self.work["resamples"])
         table: TableName = "intervals" if self.work["shift"] is None else "shifts"
         if rows:
-            out = place(self.circumstances.out)
+            out = parse_path(self.circumstances.out)
             refuse_moved(out, self.circumstances.sweep)
             write_table(out, table, self.name, pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}

@@ -5,11 +5,11 @@ from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.results.selection import BASELINE
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
+from tune_calib.spec.ladder import PlannedTrial, Rung, build_spec, refuse_unknown
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES, Choice, Point, Space
 from tune_calib.spec.trial import TrialSpec
 
@@ -27,9 +27,9 @@ class Candidates:
         UserError: the method or a setting is unknown, or a setting is out of range.
     """
 
-    def __init__(self, method: str, asked: Asked) -> None:
+    def __init__(self, method: str, asked: ResolvedRequest) -> None:
         self.kind = METHODS[method].kind
-        if self.kind == "network" and asked.is_given:
+        if self.kind == "network" and asked.is_frozen:
             raise UserError(
                 f"a search of {method} trains networks, and a given one (network.epochs=0) is not "
                 "trained; search a head or post-hoc method"
@@ -38,8 +38,10 @@ class Candidates:
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.asked = asked
-        refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.given)
-        fixed = {f"{slot}.{key}": v for slot, own in asked.given.items() for key, v in own.items()}
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.overrides)
+        fixed = {
+            f"{slot}.{key}": v for slot, own in asked.overrides.items() for key, v in own.items()
+        }
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
@@ -99,7 +101,7 @@ class Candidates:
 
     def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
         return [
-            PlannedTrial(spec_of(rung, self.asked, pair), number, label)
+            PlannedTrial(build_spec(rung, self.asked, pair), number, label)
             for pair in self.asked.seeds.pairs()
         ]
 

@@ -9,11 +9,11 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, require_writable
+from tune_calib.paths import AnyPath, require_writable
 from tune_calib.results.plugin_folders import keep, require_loaded
-from tune_calib.spec.asked import refuse_large
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
+from tune_calib.spec.resolved import refuse_large
 from tune_calib.tuning.caption import tell_recipe
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
@@ -132,7 +132,7 @@ def search(
     return Found(ledger, counts, list(ledger.crashed.values()), command)
 
 
-def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
+def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
     """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
 
     Its driver may be at work: nothing else of the folder is touched, the study least of all.
@@ -189,7 +189,7 @@ def open_study(job: SearchJob, candidates: Candidates, is_read_only: bool) -> Se
     )
 
 
-def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
+def study_so_far(out: AnyPath, study_storage: str | None) -> SearchStudy | None:
     """The study of the search that a folder holds, to be read; None if it holds none.
 
     Raises:
@@ -209,7 +209,7 @@ def _run(
     circumstances = job.site.circumstances(
         identity,
         name,
-        question.asked.recipe_told,
+        question.asked.recipe_label,
         used,
         is_search=True,
         digests=copies.digests,

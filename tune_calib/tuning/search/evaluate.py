@@ -9,7 +9,7 @@ from analysis.tables.render import body
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.results.selection import (
@@ -22,10 +22,10 @@ from tune_calib.results.selection import (
     of_test,
 )
 from tune_calib.results.tables import atomic_write, read_table
-from tune_calib.spec.asked import Seeds
 from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import only_driver
@@ -49,7 +49,7 @@ class Evaluated:
         crashed: one line for each Ray trial that crashed.
     """
 
-    folder: Place
+    folder: AnyPath
     metrics: tuple[str, ...]
     reads: Sequence[Look]
     on_select: Mapping[str, Sequence[Row]]
@@ -57,7 +57,7 @@ class Evaluated:
 
 
 def evaluate_choice(
-    out: Place,
+    out: AnyPath,
     seeds: int,
     study_storage: str | None,
     command: str,
@@ -99,7 +99,7 @@ def evaluate_choice(
 
 
 def planned_evaluation(
-    out: Place,
+    out: AnyPath,
     seeds: int,
     study_storage: str | None,
     command: str,
@@ -138,14 +138,14 @@ def _choice(ledger: Ledger) -> SearchEvaluated:
     )
 
 
-def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
+def _record(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
     """Write down that test is read, before it is; gives every look at it, in their order."""
     record = _with_read(out, choice, look, extend)
     record.write(out)
     return record.reads
 
 
-def _with_read(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> SearchEvaluated:
+def _with_read(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) -> SearchEvaluated:
     """The record of every look at test, in their order, with one more.
 
     The same look may be repeated, e.g. after a kill. Another choice comes too late.
@@ -177,7 +177,7 @@ def _with_read(out: Place, choice: SearchEvaluated, look: Look, extend: bool) ->
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
-def _reads_before(out: Place) -> list[Look]:
+def _reads_before(out: AnyPath) -> list[Look]:
     """The look of an earlier version, which told no seeds, by what it left."""
     manifest = sweep_of(out / EVALUATION)
     if manifest is None:

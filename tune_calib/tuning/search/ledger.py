@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
@@ -44,7 +44,7 @@ class Ledger:
         ended: Ray trials that ended in this session, by name.
     """
 
-    out: Place
+    out: AnyPath
     candidates: Candidates
     objective: Objective
     study: SearchStudy

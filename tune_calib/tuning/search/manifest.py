@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import replace
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import identity_of_rows
 from tune_calib.results.manifests import (
     VERSION,
@@ -92,7 +92,7 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
     return manifest.model_copy(update=further)
 
 
-def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
+def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> None:
     """Refuse to go on with another search than the one that a folder holds.
 
     Raises:
@@ -154,7 +154,7 @@ def specs_of(candidates: Candidates) -> dict[str, list[str]]:
     return {name: [trial.spec.hash for trial in own] for name, own in trials.items()}
 
 
-def refuse_other_specs(out: Place, candidates: Candidates) -> None:
+def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     """Refuse to go on with a search whose trials would be others now.
 
     Raises:
@@ -172,14 +172,14 @@ def refuse_other_specs(out: Place, candidates: Candidates) -> None:
             )
 
 
-def _specs_of_rows(out: Place) -> dict[str, list[str]]:
+def _specs_of_rows(out: AnyPath) -> dict[str, list[str]]:
     """As ``specs_of``, of a search whose manifest does not tell: what was run."""
     rows = read_table(out, "trials").select(["rung", "spec_hash"]).to_pylist()
     rungs = {"baseline": NO_RUNG, "defaults": 0}
     return {n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()}
 
 
-def begun(out: Place) -> SearchManifest | None:
+def begun(out: AnyPath) -> SearchManifest | None:
     """The manifest of the search that a folder holds; None if there is none, or it is lost.
 
     Raises:

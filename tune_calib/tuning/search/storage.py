@@ -13,8 +13,8 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, own_path, refuse_link, refuse_special
-from tune_calib.text import STARS, mask_url, without_password
+from tune_calib.paths import AnyPath, expand_path, refuse_link, refuse_special
+from tune_calib.text import STARS, mask_url, mask_urls
 
 JOURNAL = "study.log"
 MOUNTS = Path("/proc/self/mounts")
@@ -23,7 +23,7 @@ NETWORK_FILE_SYSTEMS = re.compile(
 )
 
 
-def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> BaseStorage:
+def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
     """Open the storage of a study.
 
     Args:
@@ -60,7 +60,7 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
         ) from None
 
 
-def journal_file(out: Place) -> Path:
+def journal_file(out: AnyPath) -> Path:
     """Where a study lies that has no database.
 
     Raises:
@@ -108,10 +108,10 @@ def _reason(error: Exception, url: str) -> str:
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word of the message may be a part of the password
         return "in user name and password, write : as %3A, / as %2F, ? as %3F and @ as %40"
-    return without_password(str(error).strip().splitlines()[0].replace(url, masked))
+    return mask_urls(str(error).strip().splitlines()[0].replace(url, masked))
 
 
-def known_storage(out: Place, given: str | None, kept: str | None) -> str | None:
+def known_storage(out: AnyPath, given: str | None, kept: str | None) -> str | None:
     """URL of a study's database, or None for a journal file.
 
     Args:
@@ -130,7 +130,7 @@ def known_storage(out: Place, given: str | None, kept: str | None) -> str | None
         # Connecting would make a file, wherever the folder of somebody else says.
         scheme, _, rest = kept.partition(":///")
         file = rest.partition("?")[0]
-        if scheme.partition("+")[0] == "sqlite" and not own_path(file or ".").is_file():
+        if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
             raise UserError(
                 f"the study of {out} lies in {mask_url(kept)}, which is not there: name it with "
                 "`study_storage` URL"

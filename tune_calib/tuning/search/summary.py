@@ -9,7 +9,7 @@ from analysis.text import unit_cell
 from tune_calib.console import Part, Prose, Text
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import option_words, typed
+from tune_calib.text import format_yaml, option_words
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
 
@@ -64,4 +64,4 @@ def _told(found: Found, number: int) -> str:
         **found.ledger.candidates.asked.fixed,
         **found.ledger.study.suggestion(number).point,
     }
-    return " ".join(f"{name}={typed(value)}" for name, value in settings.items())
+    return " ".join(f"{name}={format_yaml(value)}" for name, value in settings.items())

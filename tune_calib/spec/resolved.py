@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.recipe import QUICK, Recipe
-from tune_calib.spec.settings import changes_of, effective, is_given, suited_to, with_import
+from tune_calib.spec.settings import add_import, find_recipe, is_frozen, list_changes, resolve_spec
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -54,19 +54,19 @@ ONE_SEED = Seeds((0,), (0,), is_paired=True)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedRequest:
     """What a ladder or a search is asked for, beside what it varies itself.
 
     Attributes:
-        given: settings by slot that were asked for; a search does not search them.
+        overrides: settings by slot that were asked for; a search does not search them.
         seeds: of networks and heads.
-        recipe: settings that hold unless others are given (``settings.suited_to``); None: those
+        recipe: settings that hold unless others are given (``settings.find_recipe``); None: those
             of the program.
         controls: add the ladder's controls.
         own_recipes: train each method by the recipe of its authors.
     """
 
-    given: Settings = field(default_factory=dict)
+    overrides: Settings = field(default_factory=dict)
     seeds: Seeds = ONE_SEED
     # Kept, and not looked up each time: a search goes on with the recipe that it began with.
     recipe: Recipe | None = None
@@ -81,8 +81,8 @@ class Asked:
         Raises:
             UserError: several networks are asked for, or one beside imported data.
         """
-        object.__setattr__(self, "given", with_import(self.given))
-        if not self.is_given:
+        object.__setattr__(self, "overrides", add_import(self.overrides))
+        if not self.is_frozen:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
             raise UserError(
@@ -93,22 +93,22 @@ class Asked:
         object.__setattr__(self, "seeds", heads)
 
     @property
-    def is_given(self) -> bool:
+    def is_frozen(self) -> bool:
         """Whether its network is one that others trained."""
-        return is_given(self.given)
+        return is_frozen(self.overrides)
 
     @property
     def is_imported(self) -> bool:
         """Whether there are features or logits alone, and no network."""
-        return self.given.get("data", {}).get("imported") is not None
+        return self.overrides.get("data", {}).get("imported") is not None
 
-    def suited(self, recipe: str | None = None) -> "Asked":
+    def with_recipe(self, recipe: str | None = None) -> "ResolvedRequest":
         """The same with a recipe for the data set that is asked for; its quick one unless named.
 
         Raises:
             UserError: the recipe or the data set is unknown, or they do not fit.
         """
-        return replace(self, recipe=suited_to(self.given, recipe))
+        return replace(self, recipe=find_recipe(self.overrides, recipe))
 
     def question(self) -> dict[str, Any]:
         """What of it makes a sweep or a search another one, beside its seeds; plain JSON values.
@@ -118,7 +118,7 @@ class Asked:
         recipe = self.recipe
         return {
             "defaults": recipe.settings if recipe else {},
-            "given": self.given,
+            "given": self.overrides,
             **({"own_recipes": True} if self.own_recipes else {}),
             **({"recipe": recipe.plain()} if recipe and recipe.name != QUICK else {}),
         }
@@ -135,33 +135,33 @@ class Asked:
             named["network"] = {"backbone", "epochs"}
         return {
             f"{slot}.{key}": value
-            for slot, own in self.given.items()
+            for slot, own in self.overrides.items()
             for key, value in own.items()
             if key not in named.get(slot, ())
         }
 
     @property
-    def recipe_told(self) -> str | None:
+    def recipe_label(self) -> str | None:
         """Name of the recipe, and what was asked for instead of what it sets; for rows."""
         if self.recipe is None:
             return None
-        name = f"heads by {self.recipe.name}" if self.is_given else self.recipe.name
+        name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
         told = ", ".join([name, *self._other_than_it()])
         return f"{told}; each method by its authors' recipe" if self.own_recipes else told
 
     @property
-    def recipe_described(self) -> str | None:
-        """As ``recipe_told``, with the title and the source; for captions."""
+    def recipe_caption(self) -> str | None:
+        """As ``recipe_label``, with the title and the source; for captions."""
         if self.recipe is None:
             return None
-        if self.is_given:
+        if self.is_frozen:
             return ", ".join([f"heads by recipe {self.recipe.name}", *self._other_than_it()])
         about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
         return ", ".join([f"recipe {self.recipe.name} ({about})", *self._other_than_it()])
 
     def _other_than_it(self) -> list[str]:
         assert self.recipe is not None
-        changes = changes_of(self.recipe, self.given)
+        changes = list_changes(self.recipe, self.overrides)
         return [f"but {', '.join(changes)}"] if changes else []
 
     def spec(self) -> TrialSpec:
@@ -170,11 +170,11 @@ class Asked:
         Raises:
             UserError: one is unknown or out of range.
         """
-        network = self.given.get("network", {})
+        network = self.overrides.get("network", {})
         known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
-        return effective({"data": self.given.get("data", {}), "network": known}, self.recipe)
+        return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
 
-    def described(self, data_root: Path | None, images: Path) -> "Asked":
+    def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
         """The same with what only the files of its data set say, where it has no record of it.
 
         Args:
@@ -184,13 +184,13 @@ class Asked:
         Raises:
             UserError: a setting of the data slot is wrong, or the data set is not there or damaged.
         """
-        data = self.given.get("data", {})
+        data = self.overrides.get("data", {})
         slot = self.spec().data
         general = DATASETS[slot.dataset].general
         if general is None or slot.found is not None:
             return self
         found = general.describe(slot, data_root, images)
-        return replace(self, given={**self.given, "data": {**data, "found": found}})
+        return replace(self, overrides={**self.overrides, "data": {**data, "found": found}})
 
 
 def refuse_large(trials: int) -> None:
