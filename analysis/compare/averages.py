@@ -94,8 +94,8 @@ def view(averages: Averages) -> View:
         columns[record.head] = ranked(cells, record.direction, may_win)
     kind = "printed in" if averages.is_published else "each the mean over the trials of sweep"
     lines = [
-        f"Mean over {format_count(len(averages.columns), 'column')} ({', '.join(averages.columns)}), "
-        f"{kind} {averages.source}. {BEST}",
+        f"Mean over {format_count(len(averages.columns), 'column')} "
+        f"({', '.join(averages.columns)}), {kind} {averages.source}. {BEST}",
         *(f"{note}." for note in averages.notes),
     ]
     table = Table(
