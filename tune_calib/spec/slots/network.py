@@ -70,7 +70,7 @@ class NetworkSlot(OptimisedSlot):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it is taken as ``weights`` give it, and not trained."""
+        """Return whether it is used as ``weights`` give it, and not trained."""
         return self.epochs == 0
 
     @model_validator(mode="after")
@@ -132,11 +132,7 @@ OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_GI
 
 
 def refuse_training(asked: Mapping[str, Any]) -> None:
-    """Refuse settings of a network slot that would train a given network, or mean nothing to it.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Refuse settings of a network slot that would train a given network, or mean nothing to it."""
     for key, value in asked.items():
         if key == "method" and value != "ce":
             raise UserError(
