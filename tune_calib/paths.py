@@ -93,7 +93,7 @@ class RemotePath:
 
     def read_bytes(self) -> bytes:
         """Return the content."""
-        with self._told("read") as (system, path), system.open_input_stream(path) as stream:
+        with self._connect("read") as (system, path), system.open_input_stream(path) as stream:
             content: bytes = stream.read()
         return content
 
@@ -103,12 +103,12 @@ class RemotePath:
 
     def write_bytes(self, content: bytes) -> None:
         """Write a file; a reader sees the whole of it or nothing."""
-        with self._told("write") as (system, path), system.open_output_stream(path) as stream:
+        with self._connect("write") as (system, path), system.open_output_stream(path) as stream:
             stream.write(content)
 
     def upload(self, source: Path) -> None:
         """Write a file of this machine; a reader sees the whole of it or nothing."""
-        with self._told("write") as (system, path):
+        with self._connect("write") as (system, path):
             fs.copy_files(
                 str(source),
                 path,
@@ -121,7 +121,7 @@ class RemotePath:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with self._told("read") as (system, path):
+            with self._connect("read") as (system, path):
                 fs.copy_files(
                     path,
                     str(temporary),
@@ -134,12 +134,12 @@ class RemotePath:
 
     def unlink(self) -> None:
         """Remove a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_file(path)
 
     def remove(self) -> None:
         """Remove a folder and what is in it, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
     def fetched(self, pattern: str) -> list[tuple["RemotePath", Path]]:
@@ -162,16 +162,16 @@ class RemotePath:
         return copy
 
     def _info(self) -> fs.FileInfo:
-        with self._told("reach") as (system, path):
+        with self._connect("reach") as (system, path):
             return system.get_file_info(path)
 
     def _listed(self) -> list[fs.FileInfo]:
-        with self._told("reach") as (system, path):
+        with self._connect("reach") as (system, path):
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(found, key=lambda info: info.path)
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
+    def _connect(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
         """Provide the file system and the path in it; turn its errors into one line."""
         scheme, _, rest = self.url.partition("://")
         host, _, path = rest.partition("/")

@@ -136,7 +136,7 @@ class DatasetInfo:
 
     def with_options(self, slot: Any) -> "DatasetInfo":
         """Return the record with the options of a data slot applied."""
-        changed = self._kept(slot)
+        changed = self._stored_as(slot)
         if slot.split != DEFAULT_RULE:
             self._refuse_unknown("split", slot.split, (*GENERAL_RULES, *self.rules))
             changed["rule"] = slot.split
@@ -172,7 +172,7 @@ class DatasetInfo:
         relabel = tuple(number.get(label, HELD_OUT) for label in stored)
         return {"relabel": relabel, "classes": len(kept)}
 
-    def _kept(self, slot: Any) -> dict[str, Any]:
+    def _stored_as(self, slot: Any) -> dict[str, Any]:
         """Return the stored size of the images, or what a scan of the files found."""
         if self.general is not None:
             return self.general.effective(slot)

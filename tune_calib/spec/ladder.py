@@ -115,13 +115,13 @@ def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
     if absent and ladder.is_named:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
-            f"{absent[0].label!r} {what}, and a given one (network.epochs=0) is not trained; leave "
-            "it out"
+            f"{absent[0].label!r} {what}, and a frozen one (network.epochs=0) is not trained; "
+            "leave it out"
         )
     rungs = [rung for rung in ladder.rungs if rung not in absent]
     if not any(rung.kind != "control" for rung in rungs):
         raise UserError(
-            f"every rung of {ladder.name} trains the network, and a given one (network.epochs=0) "
+            f"every rung of {ladder.name} trains the network, and a frozen one (network.epochs=0) "
             "is not trained: nothing is left to run"
         )
     return rungs

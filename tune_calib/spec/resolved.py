@@ -79,7 +79,7 @@ class ResolvedRequest:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
             raise UserError(
-                "a given network is one, whatever `network_seeds` say; leave them out: "
+                "a frozen network is one, whatever `network_seeds` say; leave them out: "
                 "`head_seeds` are those of its heads"
             )
         heads = Seeds((0,), self.seeds.head, is_paired=False)
@@ -99,7 +99,7 @@ class ResolvedRequest:
         """Add the named recipe for the data set; its quick one unless named."""
         return replace(self, recipe=find_recipe(self.overrides, recipe))
 
-    def question(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """Return what identifies a run besides its seeds, as plain JSON values.
 
         ``recipe`` and ``own_recipes`` only where asked for, as before there were any.

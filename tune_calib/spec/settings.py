@@ -57,7 +57,7 @@ def add_import(asked: Settings) -> Settings:
 def find_recipe(asked: Settings, name: str | None = None) -> Recipe | None:
     """Return the named recipe, or the quick one, for the data set of some settings.
 
-    None for a given network on a data set without a quick setting: heads alone are trained, and
+    None for a frozen network on a data set without a quick setting: heads alone are trained, and
     are as the program has them.
     """
     dataset = _named("data", "dataset", asked)
@@ -116,7 +116,7 @@ def resolve_spec(
     Settings stand above each other, the lowest first: those of the program; hyper-parameters that
     a method's paper sets for the data set and the backbone; those of the recipe, and what it sets
     otherwise for the method; the recipe of the method's authors, where that was asked for; those
-    that were asked for. A given network is not trained: of recipes it takes what heads are trained
+    that were asked for. A frozen network is not trained: of recipes it takes what heads are trained
     by, and sizes of images.
 
     Args:
@@ -135,7 +135,7 @@ def resolve_spec(
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
     for name in ("network", "head", "posthoc"):
         if name == "network" and not has_training:
-            slots[name] = _given_network(asked[name])
+            slots[name] = _frozen_network(asked[name])
         elif name == "network" or name in asked:
             own, below = dict(asked.get(name, {})), defaults.get(name, {})
             method = method_of(name, own)
@@ -160,17 +160,17 @@ def _of_recipe(recipe: Recipe, asked: Settings) -> dict[str, dict[str, Any]]:
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
 
 
-def _given_network(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _frozen_network(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot of a frozen network; refuse settings that would train it."""
     if "backbone" not in asked:
         raise UserError(
-            "a given network (network.epochs=0) needs the name of its backbone: network.backbone"
+            "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone"
         )
     refuse_training(asked)
     known = list(known_keys("network", "ce"))
     for key in asked:
         if key not in known:
-            raise UserError(f"a given network has no setting {key!r}{nearest(key, known)}")
+            raise UserError(f"a frozen network has no setting {key!r}{nearest(key, known)}")
     return dict(asked)
 
 
