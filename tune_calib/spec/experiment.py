@@ -1,4 +1,4 @@
-"""What an experiment file may say; ``tune-calib schema`` prints these models as a JSON schema."""
+"""Models of an experiment file; ``tune-calib run --schema`` prints them as a JSON schema."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -409,7 +409,7 @@ class RunRequest(Retry):
     """A sweep file."""
 
     file: Annotated[LocalPath, ARGUMENT]
-    """a sweep file; its format: tune-calib schema"""
+    """an experiment file; for its format see: tune-calib run --schema"""
     address: Annotated[str | None, OptionHelp(WHERE, "the file's")] = None
     """a Ray cluster (auto finds it); none: in this process, without Ray"""
 

@@ -116,7 +116,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
         raise UserError(
-            f"{path} is no {what}; it needs entries; tune-calib schema tells what it may say"
+            f"{path} is no {what}; it needs entries; for its format see: tune-calib run --schema"
         )
     return YamlFile(path, value, lines)
 
