@@ -31,6 +31,9 @@ class Table:
             show both lines.
         label: words of the key by which LaTeX refers to it.
         is_main: whether ``--columns`` chooses columns of this table.
+        notes: sentences below the caption, a line each, e.g. what is missing.
+        is_one_tabular: LaTeX leaves columns out where a page is too narrow, those of ``first``
+            last, instead of splitting the table.
         total: how many rows there are, where ``records`` are the first ``MAX_ROWS`` alone.
     """
 
@@ -44,41 +47,43 @@ class Table:
     groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     label: str = ""
     is_main: bool = False
+    notes: Sequence[str] = ()
+    is_one_tabular: bool = False
     total: int = 0
 
     @property
     def heads(self) -> list[str]:
-        """Heads of the columns."""
+        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """The caption in one line."""
+        """Return the caption in one line."""
         return self.caption.replace("\n", " ")
 
     @property
     def told(self) -> str:
-        """The caption, with a note if a page leaves rows out."""
+        """Return the caption with its notes, and a note if a page leaves rows out."""
         total = max(len(self.records), self.total)
-        more = f" The first {MAX_ROWS} of {total}; the Parquet files hold all."
-        return f"{self.text}{more if total > MAX_ROWS else ''}"
+        more = [f"The first {MAX_ROWS} of {total}; the Parquet files hold all."]
+        return " ".join([self.text, *self.notes, *(more if total > MAX_ROWS else [])])
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Cells of the rows that a page shows."""
+        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     @property
     def choices(self) -> list[int]:
-        """Indices of the columns that have a list to choose from."""
+        """Return the indices of the columns that a page filters by."""
         return [self.heads.index(head) for head in self.chosen_by]
 
     def options(self, index: int) -> list[str]:
-        """Values of a column in the order in which they appear."""
+        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(row[index].text for row in self.rows))
 
     def is_number(self, index: int) -> bool:
-        """Whether most cells of a column that have a value are numbers; a few say why not."""
+        """Return whether most cells of a column that have a value are numbers."""
         return index > 0 and self._numbers[index]
 
     # A page asks for each of its cells.
@@ -90,8 +95,8 @@ class Table:
 
     @property
     def bare(self) -> "Table":
-        """Return the table without its caption."""
-        return replace(self, caption="")
+        """Return the table without its caption and notes."""
+        return replace(self, caption="", notes=())
 
     def without_blank(self) -> "Table":
         """Return the table without columns that say nothing."""
@@ -109,7 +114,7 @@ class Table:
             UserError: a column that was asked for is not there.
         """
         lines = self.caption.replace(BEST, "* best, ' second.").splitlines()
-        told = [Prose(line).on(screen) for line in lines]
+        told = [Prose(line).on(screen) for line in [*lines, *self.notes]]
         if not self.records:
             return "\n".join(told)
         columns = [[record[head] for record in self.records] for head in self.heads]

@@ -12,10 +12,9 @@ import pandas as pd
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
-from analysis.ladder.files import sweep_of
-from analysis.ladder.options import Options
-from analysis.ladder.recipes import of_heads_below
-from analysis.ladder.report import write_report
+from analysis.ladder.files import load_sweep
+from analysis.ladder.recipes import weak_heads
+from analysis.ladder.report import Options, write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.figures import draw_in_notebook, png_image
@@ -65,7 +64,7 @@ class OpenSweep:
 
         The trials themselves have the flag ``head_below_network`` in ``rows["flags"]``.
         """
-        return of_heads_below(load(self.out))
+        return weak_heads(load(self.out))
 
     def table(
         self,
@@ -89,7 +88,7 @@ class OpenSweep:
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
         options = Options(published, None, regime, metrics, intervals)
         with _known(self.out):
-            return f"{markdown(tables.ladder(sweep_of(self.out, options)))}\n"
+            return f"{markdown(tables.ladder(load_sweep(self.out, options)))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """A figure of the report, for matplotlib.

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.ladder import tables
-from analysis.ladder.intervals import cell, ends
+from analysis.ladder.means import interval_cell as cell
+from analysis.ladder.means import interval_ends as ends
 from analysis.ladder.means import ladder_table, usual_metrics
 from analysis.ladder.report import write_report
 from analysis.load import load
@@ -61,7 +62,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
         (["--metric", "ks_error"], "no result here has KS error on test"),
-        (["--metric", "auroc"], "AUROC is not of the test split alone"),
+        (["--metric", "auroc"], "AUROC needs foreign images besides the test split"),
         (["--intervals"], "no result here has intervals; run the sweep's command again with"),
     ],
 )

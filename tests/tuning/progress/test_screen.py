@@ -183,7 +183,7 @@ def test_a_killed_driver_leaves_its_last_word_and_no_obstacle(tmp_path):
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 1
     assert f"its driver (process {driver.pid}" in ended.stdout
-    assert "again or go on: " in ended.stdout
+    assert "continue with: " in ended.stdout
     (tmp_path / "new").mkdir()
     last.write(tmp_path / "new")
     refuse_foreign(tmp_path / "new")
@@ -198,4 +198,4 @@ def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 0
     assert "epoch 7/60" in ended.stderr
-    assert ended.stdout.endswith("no driver is at work on it\n")
+    assert ended.stdout.endswith("no driver is running\n")
