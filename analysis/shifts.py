@@ -38,19 +38,12 @@ _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
 def kind_title(kind: str) -> str:
-    """A kind of corruption as it is printed, e.g. ``JPEG compression``."""
+    """Return a kind of corruption as it is printed, e.g. ``JPEG compression``."""
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
 def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
-    """What trials do on shifted images, a row each.
-
-    Args:
-        out: folder of a sweep.
-        metric: of this one alone; of all if None.
-
-    Returns:
-        Index ``spec_hash``, columns as above; fractions.
+    """Return the metrics on shifted images, of one metric or of all, a row a trial.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
@@ -72,12 +65,12 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
 
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
-    """Those of some shift sets that are foreign, no mean among them."""
+    """Return the foreign sets among some shift sets, without their mean."""
     return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
 def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the foreign sets, of trials that have all of them."""
+    """Return means over the foreign sets, of trials that have all of them."""
     sets = foreign_sets(rows["set"])
     groups = rows[rows["set"].isin(sets)].groupby(["spec_hash", "metric"], as_index=False)["value"]
     found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
@@ -86,7 +79,7 @@ def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
-    """Means over severities, over kinds and over both, each only where all are there."""
+    """Yield means over severities, over kinds and over both, each only where all exist."""
     of_kind = _mean(rows, "severity", {family: len(SEVERITIES) for family in FAMILIES})
     yield _named(of_kind, ["family", "kind"])
     kinds = {family: len(kinds) for family, kinds in FAMILIES.items()}
@@ -106,7 +99,7 @@ def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame
 
 
 def _named(rows: pd.DataFrame, parts: list[str], tail: str = f"/{MEAN}") -> pd.DataFrame:
-    """The rows with the name of their set."""
+    """Return the rows with the name of their set."""
     names = rows[parts[0]].astype(str)
     for part in parts[1:]:
         names = names + "/" + rows[part].astype(str)

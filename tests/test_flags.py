@@ -15,8 +15,7 @@ from analysis.ladder import tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.report import write_report
 from analysis.load import load
-from analysis.tables.latex import latex
-from analysis.tables.latex_text import escape
+from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results
 from tests.support import each, small_spec

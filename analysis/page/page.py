@@ -72,18 +72,9 @@ def render(
     files: Sequence[str],
     links: Sequence[Link] = (),
 ) -> str:
-    """Return the page as HTML; the same results give the same text, wherever they lie.
+    """Return the page as HTML; equal results give equal text, wherever the folder is.
 
-    Args:
-        title: its heading.
-        setting: under which the results were made, without a full stop.
-        regime: of the networks beneath the results, without a full stop.
-        state: whether they are complete.
-        troubles: a line for each way in which they are not.
-        sections: its parts; those with nothing in them are left out.
-        steps: how to reproduce the results.
-        files: paths of all files beside the page.
-        links: to the pages that belong to this one.
+    Sections with nothing in them are left out; paths in ``files`` are relative to the page.
     """
     environment = Environment(
         loader=PackageLoader("analysis.page"),
@@ -134,15 +125,8 @@ def write_folder(
 ) -> tuple[list[str], Gallery]:
     """Write ``tables/``, ``figures/`` and the page of a report.
 
-    Args:
-        folder: for all of it.
-        texts: files of tables by name.
-        figures: of which those are drawn that the results have.
-        results: what they are drawn from.
-        make_page: makes the page of its figures and the paths of every other file.
-
-    Returns:
-        Paths of the files in the folder, and the figures.
+    ``make_page`` gets the figures and the paths of all other files. Returns the paths of the files
+    in the folder, and the figures.
     """
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, text.encode())
@@ -156,12 +140,7 @@ def write_folder(
 
 
 def list_files(out: AnyPath, names: Sequence[str]) -> list[str]:
-    """Return a line for each folder of files, which are named once, whatever formats they are in.
-
-    Args:
-        out: folder of the results.
-        names: paths of the files in it.
-    """
+    """Return a line for each folder of files; a file in several formats is named once."""
     stems: dict[str, dict[str, None]] = {}
     for path in map(PurePosixPath, names):
         stems.setdefault(path.parent.name, {})[path.stem] = None
@@ -183,11 +162,7 @@ _RECORDED = {
 
 
 def environment(rows: pd.DataFrame) -> list[Table]:
-    """Return versions, devices and revisions as the trials recorded them; none if none did.
-
-    Args:
-        rows: one a trial.
-    """
+    """Return versions, devices and revisions as the trials recorded them, if they did."""
     found: Counter[tuple[str, Any]] = Counter()
     for name, head in _RECORDED.items():
         if name in rows:
@@ -206,13 +181,7 @@ def environment(rows: pd.DataFrame) -> list[Table]:
 
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
-    """Return how to reproduce results.
-
-    Args:
-        rows: one a trial, with ``git_revision`` where it was recorded.
-        command: that ran them.
-        options: of ``tune-calib report``, as given.
-    """
+    """Return how to reproduce results; ``options`` are those of ``tune-calib report``."""
     revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
     found = []
     if len(revisions):

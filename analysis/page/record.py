@@ -16,15 +16,10 @@ Write = Callable[[Path], tuple[Text, Sequence[str]]]
 
 
 def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
-    """Write the report of a folder unless the same report lies there.
+    """Write the report of a folder unless the same report exists, and return what to print.
 
-    Args:
-        out: folder of the results.
-        options: of the report, as words of the command line.
-        write: writes it; imports what the same report again does not need.
-
-    Returns:
-        What to print.
+    ``options`` are those of the report, as words of the command line; ``write`` imports what the
+    same report again does not need.
     """
     # Before anything is read: what is added meanwhile is then new to the next report.
     results, program = contents.of_folder(out), contents.of_program()

@@ -49,15 +49,7 @@ class _Found:
 
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
-    """Write ``report.html`` over the entries of a sweep file.
-
-    Args:
-        out: folder of the sweep file.
-        entries: folders of its entries; those with a page of their own are linked with it.
-
-    Returns:
-        Where it lies.
-    """
+    """Write the page over the entries of an experiment file, and return its path."""
     found = _Found()
     for entry in entries:
         if (entry / PAGE).exists():
@@ -173,12 +165,12 @@ def _page(out: AnyPath, found: _Found) -> str:
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """Return what the signs mean that stand in some rows."""
+    """Explain the signs that occur in some rows."""
     shown = " ".join(cell.text for record in records for cell in record.values())
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
 
 
 def _starts(records: Sequence[Record]) -> dict[int, str]:
-    """Rows at which another entry begins."""
+    """Return the rows at which another entry begins."""
     names = [record["entry"].text for record in records]
     return {i: "" for i in range(1, len(names)) if names[i] != names[i - 1]}

@@ -53,37 +53,37 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Heads of the columns."""
+        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """The caption in one line."""
+        """Return the caption in one line."""
         return self.caption.replace("\n", " ")
 
     @property
     def told(self) -> str:
-        """The caption with its notes, one of them if a page leaves rows out."""
+        """Return the caption with its notes, and a note if a page leaves rows out."""
         total = max(len(self.records), self.total)
         more = [f"The first {MAX_ROWS} of {total}; the Parquet files hold all."]
         return " ".join([self.text, *self.notes, *(more if total > MAX_ROWS else [])])
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Cells of the rows that a page shows."""
+        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     @property
     def choices(self) -> list[int]:
-        """Indices of the columns that have a list to choose from."""
+        """Return the indices of the columns that a page filters by."""
         return [self.heads.index(head) for head in self.chosen_by]
 
     def options(self, index: int) -> list[str]:
-        """Values of a column in the order in which they appear."""
+        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(row[index].text for row in self.rows))
 
     def is_number(self, index: int) -> bool:
-        """Whether most cells of a column that have a value are numbers; a few say why not."""
+        """Return whether most cells of a column that have a value are numbers."""
         return index > 0 and self._numbers[index]
 
     # A page asks for each of its cells.

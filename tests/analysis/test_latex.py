@@ -23,8 +23,7 @@ from analysis.load import load
 from analysis.published import published, published_tables
 from analysis.search import files as search_files
 from analysis.search.load import load_search
-from analysis.tables.latex import latex
-from analysis.tables.latex_text import escape
+from analysis.tables.latex import escape, latex
 from analysis.tables.table import table_of
 from tests import fake_results
 from tests.support import each
@@ -190,5 +189,5 @@ def test_caption_and_label_can_be_given_for_latex_alone():
 @each("label", ["a{b", "50%", "a\\b", "#1"])
 def test_a_label_that_latex_does_not_take_is_one_line(label):
     arguments = ["ranks", "--published", "fedlas/table1", "--latex", "--label", label]
-    with pytest.raises(UserError, match="LaTeX takes no"):
+    with pytest.raises(UserError, match="LaTeX allows no"):
         raise CliRunner().invoke(app, arguments).exception

@@ -59,7 +59,7 @@ COMMANDS = {
     "resume": (begun_search, ["resume", "OUT", "--trials", "9"]),
     "evaluate": (begun_search, ["evaluate", "OUT", "--seeds", "2"]),
     "run": (lambda out: None, ["run", "FILE"]),
-    "pictures": (fake_results.write, ["pictures", "OUT"]),
+    "pictures": (fake_results.write, ["report", "OUT", "--pictures"]),
 }
 
 

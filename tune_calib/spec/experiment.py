@@ -1,4 +1,4 @@
-"""What an experiment file may say; ``tune-calib schema`` prints these models as a JSON schema."""
+"""Models of an experiment file; ``tune-calib run --schema`` prints them as a JSON schema."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +34,7 @@ Backbone = Annotated[str, Name("backbone", BACKBONES)]
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
-    """Tell an editor the keys of every slot: its own, and those of the methods that fill it."""
+    """Add the keys of every slot to the schema: its own, and those of its methods."""
     slots: dict[str, type[BaseModel]] = {
         "data": DataSlot,
         "network": NetworkSlot,
@@ -80,7 +80,7 @@ class MethodSettings(Part):
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
-        """The settings of the slots that have any."""
+        """Return the settings of the slots that have any."""
         return {slot: asked for slot, asked in self.model_dump().items() if asked}
 
 
@@ -230,11 +230,7 @@ class Entry(Where):
         return self
 
     def build_ladder(self) -> Ladder:
-        """Return the ladder of an entry that is not a search.
-
-        Raises:
-            UserError: two methods of a pipeline are of one kind, or a setting is unknown.
-        """
+        """Return the ladder of an entry that is not a search."""
         if self.ladder is not None:
             ladder: Ladder = LADDERS[self.ladder]
             return ladder

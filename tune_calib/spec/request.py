@@ -75,7 +75,7 @@ class Part(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """What is empty, or a truth value for a number, was not meant."""
+        """Refuse empty texts, and booleans in place of numbers."""
         if isinstance(value, str) and not value.strip():
             raise ValueError("must not be empty; leave it out")
         if info.field_name is not None:
@@ -98,11 +98,11 @@ class Name:
     joint: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Checked behind what the type itself demands."""
+        """Check the name after the type itself."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """The names, so that an editor offers them; more where a registry knows more."""
+        """List the names for editors; open where a registry knows more than it lists."""
         names = {"enum": list(self.known)}
         is_open = self.joint is not None or self.known is BACKBONES
         return {"anyOf": [names, {"type": "string"}]} if is_open else names
@@ -160,11 +160,7 @@ def parse_share(value: Any) -> Any:
 
 
 def check_share(gpus: float) -> float:
-    """Refuse fractions that leave a part of a GPU unused.
-
-    Raises:
-        ValueError: it is neither 0 nor 1/k.
-    """
+    """Refuse fractions that leave a part of a GPU unused."""
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
     if gpus != 0 and not is_share:
         raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
@@ -172,11 +168,7 @@ def check_share(gpus: float) -> float:
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists.
-
-    Raises:
-        ValueError: no file can hold it.
-    """
+    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists."""
     try:
         return json.loads(json.dumps(value, default=lambda array: array.tolist()))
     except (TypeError, ValueError, AttributeError):
@@ -417,7 +409,7 @@ class RunRequest(Retry):
     """A sweep file."""
 
     file: Annotated[LocalPath, ARGUMENT]
-    """a sweep file; its format: tune-calib schema"""
+    """an experiment file; for its format see: tune-calib run --schema"""
     address: Annotated[str | None, OptionHelp(WHERE, "the file's")] = None
     """a Ray cluster (auto finds it); none: in this process, without Ray"""
 
@@ -431,7 +423,7 @@ def option_help(model: type[Part], name: str) -> OptionHelp:
 
 
 def is_argument(model: type[Part], name: str) -> bool:
-    """Whether a field is given without its name, as the first one of a command or call."""
+    """Return whether a field is a positional argument of the command or call."""
     return not option_help(model, name).panel
 
 
@@ -446,9 +438,6 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     Args:
         model: of the request.
         values: by field; strict, so that a text is no number.
-
-    Raises:
-        UserError: a field is wrong; the message names it in backticks.
     """
     # Nothing in place of several values is their default.
     given = {

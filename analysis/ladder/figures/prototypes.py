@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
     """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index.
 
-    Empty where none were kept (``tune-calib pictures``).
+    Empty where none were kept (``tune-calib report --pictures``).
 
     Raises:
         DamagedFileError: a file is half-written or foreign.

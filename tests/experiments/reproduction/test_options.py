@@ -213,7 +213,7 @@ def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp
     said = process.communicate()[1]
     if sign == signal.SIGINT:
         whole = shlex.join(["tune-calib", "reproduce", *tables, *rest])
-        assert f"go on with: {whole}" in said
+        assert f"continue with: {whole}" in said
     assert (first / "reproduction.html").exists()
     assert read_lock(first)["runs"] == {"methods-digits": "methods"}
     assert read_lock(first)["command"] == shlex.join(["tune-calib", "reproduce", tables[0], *rest])

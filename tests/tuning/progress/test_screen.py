@@ -198,4 +198,4 @@ def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 0
     assert "epoch 7/60" in ended.stderr
-    assert ended.stdout.endswith("no driver is at work on it\n")
+    assert ended.stdout.endswith("no driver is running\n")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
-from tune_calib.cli.searches import report
+from tune_calib.cli.searches import write_report
 from tune_calib.errors import UserError
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.resolved import ResolvedRequest
@@ -90,10 +90,10 @@ def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
     job = SearchJob(question, 8, Site(tmp_path, tmp_path / "store", command="it"))
     search_manifest(job).write(tmp_path)
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
-        report(tmp_path)
+        write_report(tmp_path)
 
 
 def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
     (tmp_path / SEARCH_MANIFEST).write_text("[]")
     with pytest.raises(UserError, match="not such a file as tune-calib writes"):
-        report(tmp_path)
+        write_report(tmp_path)

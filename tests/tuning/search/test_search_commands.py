@@ -34,7 +34,7 @@ FIXED = {
 
 def job_of(command, *words):
     """The job behind a command, which is not carried out."""
-    with mock.patch.object(command, "tell_plan") as told:
+    with mock.patch.object(command, "print_plan") as told:
         ended = here(*words, "--dry-run")
     assert ended.returncode == 0, ended.stderr
     return told.call_args.args[0]
