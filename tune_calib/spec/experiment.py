@@ -100,14 +100,6 @@ class Method(Part):
     """Values of this method alone."""
 
 
-def _as_method(value: Any) -> Any:
-    return {"method": value} if isinstance(value, str) else value
-
-
-def _as_counts(value: Any) -> Any:
-    return value if isinstance(value, dict) else {"both": value}
-
-
 class SeedCounts(Part):
     """How many seeds; a plain number varies network and head together."""
 
@@ -125,7 +117,13 @@ class SeedCounts(Part):
         return self
 
 
-Counts = Annotated[SeedCounts, BeforeValidator(_as_counts, json_schema_input_type=int | SeedCounts)]
+Counts = Annotated[
+    SeedCounts,
+    BeforeValidator(
+        lambda value: value if isinstance(value, dict) else {"both": value},
+        json_schema_input_type=int | SeedCounts,
+    ),
+]
 
 
 class TrialResources(Part):
@@ -192,7 +190,13 @@ class Entry(Where):
 
     methods: (
         tuple[
-            Annotated[Method, BeforeValidator(_as_method, json_schema_input_type=str | Method)],
+            Annotated[
+                Method,
+                BeforeValidator(
+                    lambda value: {"method": value} if isinstance(value, str) else value,
+                    json_schema_input_type=str | Method,
+                ),
+            ],
             ...,
         ]
         | None

@@ -91,17 +91,20 @@ def expand(ladder: Ladder, asked: ResolvedRequest) -> list[PlannedTrial]:
     refuse_unknown(rungs, given)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
-    heads_given = {**_head_recipe(ladder, given), **given.get("head", {})}
-    asked = replace(asked, overrides={**given, "head": heads_given})
+    head = given.get("head", {})
+    if ladder.head_recipe is not None:
+        dataset = given.get("data", {}).get("dataset", "")
+        head = {**own_recipe(METHODS[ladder.head_recipe], dataset), **head}
+    asked = replace(asked, overrides={**given, "head": head})
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for pair in pairs:
             spec = build_spec(rung, asked, pair)
             if rung.adds_head_epochs:
-                head = build_spec(heads[0], asked, pair).head
+                first_head = build_spec(heads[0], asked, pair).head
                 # As many epochs as the first head has: all heads of such a ladder have one recipe.
-                spec = _longer(spec, head.epochs) if head else spec
+                spec = _longer(spec, first_head.epochs) if first_head else spec
             # A rung without a head is one trial for all head seeds, and kept once.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
@@ -211,13 +214,6 @@ def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> Tr
                 # Above all else: a seed is an axis of the design and no setting.
                 slots[slot]["seed"] = seed_of[slot]
     return resolve_spec(slots, asked.recipe, asked.own_recipes)
-
-
-def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:
-    """Return the recipe of all heads of a ladder; empty where it names none."""
-    if ladder.head_recipe is None:
-        return {}
-    return own_recipe(METHODS[ladder.head_recipe], given.get("data", {}).get("dataset", ""))
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:

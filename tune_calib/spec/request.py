@@ -64,13 +64,13 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
+    def _known_keys(cls, values: Any) -> Any:
         known = list(cls.model_fields)
-        for key in given if isinstance(given, dict) else ():
+        for key in values if isinstance(values, dict) else ():
             if key not in known:
-                told = {"key": str(key), "hint": nearest(str(key), known)}
-                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
-        return given
+                context = {"key": str(key), "hint": nearest(str(key), known)}
+                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", context)
+        return values
 
     @field_validator("*", mode="before")
     @classmethod
@@ -145,14 +145,6 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _as_text(value: Any) -> Any:
-    return fspath(value) if isinstance(value, PathLike) else value
-
-
-def _as_path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str | PathLike) else value
-
-
 def parse_share(value: Any) -> Any:
     """Return ``1/3`` as the number that it means, and anything else as it is."""
     over = str(value).removeprefix("1/")
@@ -187,7 +179,8 @@ def _as_constants(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else plain("constants", value)
 
 
-TEXT, PATH = BeforeValidator(_as_text), BeforeValidator(_as_path)
+TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
+PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
 Words = Annotated[
@@ -449,10 +442,8 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
         return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-    is_told = "`" in first["msg"] or "unknown" in first["msg"]  # it names the field itself
-    if first["type"] == "value_error" and is_told:
-        raise UserError(format_mistake(first))
-    if not first["loc"]:
+    names_field = "`" in first["msg"] or "unknown" in first["msg"]
+    if not first["loc"] or (first["type"] == "value_error" and names_field):
         raise UserError(format_mistake(first))
     name = str(first["loc"][0])
     if first["type"] == "missing":

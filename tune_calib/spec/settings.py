@@ -196,13 +196,9 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Yield the settings of a slot and of the method that fills it."""
     yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
     if method is not None:
-        yield from _settings_of(method)
-
-
-def _settings_of(method: str) -> list[str]:
-    METHODS.require(method)
-    facts = METHODS.facts(method)
-    return list(facts["fields"] if facts else METHODS[method].params.model_fields)
+        METHODS.require(method)
+        facts = METHODS.facts(method)
+        yield from facts["fields"] if facts else METHODS[method].params.model_fields
 
 
 def refuse_unknown_names(asked: Settings) -> None:
@@ -235,7 +231,8 @@ def _filled(
     """Return a slot with its defaults, as a spec takes it."""
     name = method_of(slot, asked)
     if name is None:
-        raise UserError(f"the {slot} slot names no method; known: {', '.join(_of_kind(slot))}")
+        known = [each for each in METHODS if METHODS[each].kind == slot]
+        raise UserError(f"the {slot} slot names no method; known: {', '.join(known)}")
     method, known = METHODS[name], list(known_keys(slot, name))
     asked = _flat(slot, asked)
     for key in asked:
@@ -265,7 +262,3 @@ def _of_paper(method: MethodInfo, places: tuple[str, str]) -> dict[str, Any]:
     dataset, backbone = places
     given = method.dataset_defaults or {}
     return {**given.get(dataset, {}), **given.get(f"{dataset}/{backbone}", {})}
-
-
-def _of_kind(slot: str) -> list[str]:
-    return [name for name in METHODS if METHODS[name].kind == slot]
