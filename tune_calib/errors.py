@@ -91,22 +91,22 @@ class DivergedError(Exception):
 
 
 def as_option(message: object) -> str:
-    """A message as the command line says it: settings are options (``--guard``)."""
+    """Spell the settings in a message as options (``--guard``)."""
     return _NAMED.sub(lambda named: f"--{named[1].replace('_', '-')}", str(message))
 
 
 def as_key(message: object) -> str:
-    """A message on a sweep file: settings are its keys (``search.guard``)."""
+    """Spell the settings in a message as keys of an experiment file (``search.guard``)."""
     return _NAMED.sub(lambda named: SETTINGS[named[1]], str(message))
 
 
 def way_out(error: OSError) -> str:
-    """What helps against an error of the system."""
+    """Return a hint on how to fix an error of the operating system."""
     return _WAYS_OUT.get(error.errno or 0, "mend it or name another place")
 
 
 def describe_os_error(error: OSError) -> str | None:
-    """What the system refuses of a path or a disk, in one line with a way out.
+    """Describe an error of a path or a disk in one line, with a hint.
 
     Returns:
         None if the error is of neither, which is then a defect of the program.
@@ -132,7 +132,7 @@ class LocatedError(NamedTuple):
     said: str
 
     def __str__(self) -> str:
-        """For messages."""
+        """Format for messages."""
         return f"{self.place}: {self.said}" if self.place else self.said
 
 

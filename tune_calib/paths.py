@@ -47,38 +47,38 @@ class RemotePath:
     url: str
 
     def __str__(self) -> str:
-        """The URL."""
+        """Return the URL."""
         return self.url
 
     def __truediv__(self, name: str) -> "RemotePath":
-        """What lies below."""
+        """Return the path of a name in this folder."""
         return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """Return the last part."""
         return self.url.rpartition("/")[2]
 
     @property
     def parent(self) -> "RemotePath":
-        """The folder that it lies in."""
+        """Return the parent folder."""
         return RemotePath(self.url.rpartition("/")[0])
 
     def resolve(self) -> "RemotePath":
-        """Itself: a URL is absolute."""
+        """Return itself: a URL is absolute."""
         return self
 
     def exists(self) -> bool:
-        """Whether a file or a folder with something in it lies here."""
+        """Return whether it is a file or a folder that is not empty."""
         return bool(self._info().type != fs.FileType.NotFound)
 
     def iterdir(self) -> Iterator["RemotePath"]:
-        """What lies directly below."""
+        """Yield the files and folders in it."""
         for info in self._listed():
             yield self / info.base_name
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
-        """What lies below and matches; ``*`` stands for a part of a name, as in ``Path.glob``."""
+        """Yield the paths below it that match, as ``Path.glob`` does."""
         first, _, rest = pattern.partition("/")
         for place in self.iterdir():
             if not fnmatchcase(place.name, first):
@@ -92,27 +92,23 @@ class RemotePath:
                 yield place / rest
 
     def read_bytes(self) -> bytes:
-        """The content.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
-        with self._told("read") as (system, path), system.open_input_stream(path) as stream:
+        """Return the content."""
+        with self._connect("read") as (system, path), system.open_input_stream(path) as stream:
             content: bytes = stream.read()
         return content
 
     def read_text(self) -> str:
-        """The content as text."""
+        """Return the content as text."""
         return self.read_bytes().decode()
 
     def write_bytes(self, content: bytes) -> None:
         """Write a file; a reader sees the whole of it or nothing."""
-        with self._told("write") as (system, path), system.open_output_stream(path) as stream:
+        with self._connect("write") as (system, path), system.open_output_stream(path) as stream:
             stream.write(content)
 
     def upload(self, source: Path) -> None:
         """Write a file of this machine; a reader sees the whole of it or nothing."""
-        with self._told("write") as (system, path):
+        with self._connect("write") as (system, path):
             fs.copy_files(
                 str(source),
                 path,
@@ -121,15 +117,11 @@ class RemotePath:
             )
 
     def download(self, target: Path) -> None:
-        """Copy to a file of this machine, which appears whole.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Copy to a file of this machine, which appears whole."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with self._told("read") as (system, path):
+            with self._connect("read") as (system, path):
                 fs.copy_files(
                     path,
                     str(temporary),
@@ -142,16 +134,16 @@ class RemotePath:
 
     def unlink(self) -> None:
         """Remove a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_file(path)
 
     def remove(self) -> None:
         """Remove a folder and what is in it, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
     def fetched(self, pattern: str) -> list[tuple["RemotePath", Path]]:
-        """Matching files of this folder by name, each with its copy on this machine."""
+        """Return matching files of this folder by name, each with its local copy."""
         if "*" in pattern:
             infos = [info for info in self._listed() if fnmatchcase(info.base_name, pattern)]
         else:
@@ -161,7 +153,7 @@ class RemotePath:
             return list(pool.map(lambda file: (file[0], file[0]._copy(file[1])), files))
 
     def _copy(self, info: fs.FileInfo) -> Path:
-        """The copy on this machine of one version of a file."""
+        """Return the local copy of one version of a file."""
         # A file that was written anew has another size or time, and so another copy: none is ever
         # out of date.
         copy = cache_folder() / "files" / _digest(f"{self.url} {info.size} {info.mtime_ns}")
@@ -170,17 +162,17 @@ class RemotePath:
         return copy
 
     def _info(self) -> fs.FileInfo:
-        with self._told("reach") as (system, path):
+        with self._connect("reach") as (system, path):
             return system.get_file_info(path)
 
     def _listed(self) -> list[fs.FileInfo]:
-        with self._told("reach") as (system, path):
+        with self._connect("reach") as (system, path):
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(found, key=lambda info: info.path)
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
-        """The file system and the path in it; its errors become one line."""
+    def _connect(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
+        """Provide the file system and the path in it; turn its errors into one line."""
         scheme, _, rest = self.url.partition("://")
         host, _, path = rest.partition("/")
         try:
@@ -198,11 +190,7 @@ AnyPath = Path | RemotePath
 
 
 def expand_path(text: str | Path) -> Path:
-    """A path on this machine, with the home directory in place of ``~``.
-
-    Raises:
-        UserError: it starts with the name of nobody on this machine.
-    """
+    """Return a local path, with the home directory in place of ``~``."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -210,11 +198,7 @@ def expand_path(text: str | Path) -> Path:
 
 
 def parse_path(text: str) -> AnyPath:
-    """A path, or a URL.
-
-    Raises:
-        UserError: it is no path; the URL names no bucket, or has a query.
-    """
+    """Parse a local path or a URL."""
     check_path(text)
     if "://" not in text:
         return Path(text)
@@ -239,11 +223,7 @@ def is_file_name(name: str) -> bool:
 
 
 def check_path(text: str) -> None:
-    """Refuse what no system takes for the name of a file or folder.
-
-    Raises:
-        UserError: it is empty, or has a character that no path can have.
-    """
+    """Refuse what no system takes for the name of a file or folder."""
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -253,15 +233,11 @@ def check_path(text: str) -> None:
 
 
 def require_writable(folder: AnyPath, lacks: str) -> None:
-    """Try whether a folder can be written, before hours of work find out.
+    """Check that a folder can be written, before hours of work.
 
     Args:
         folder: the folder.
         lacks: what will be written, for the message.
-
-    Raises:
-        UserError: it cannot: a file in the way, no permission; of a remote one, no bucket or no
-            connection.
     """
     if isinstance(folder, RemotePath):
         # An object store tells what is allowed only when it is tried.
@@ -275,7 +251,7 @@ def require_writable(folder: AnyPath, lacks: str) -> None:
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files and folders can be made in a folder of this machine, and in those in it."""
+    """Return whether a local folder and the folders in it can be written."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     # Those in it as well: a store that somebody else filled may be writable where its networks are
     # not.
@@ -284,11 +260,7 @@ def is_writable(folder: Path) -> bool:
 
 
 def files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
-    """Matching files of a folder by name, each with where it can be read on this machine.
-
-    Raises:
-        UserError: the folder is there and cannot be listed.
-    """
+    """Return matching files of a folder by name, each with its local path."""
     if isinstance(folder, RemotePath):
         return list(folder.fetched(pattern))
     refuse_unlisted(folder)
@@ -299,31 +271,19 @@ def files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
 
 
 def refuse_special(path: AnyPath) -> None:
-    """Refuse a pipe or a device in the place of a file: to read it might never end.
-
-    Raises:
-        UserError: it is one.
-    """
+    """Refuse a pipe or a device in the place of a file: to read it might never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path} is a pipe or a device and no file; remove it")
 
 
 def refuse_link(path: AnyPath) -> None:
-    """Refuse a link where the program writes: it may lead out of the folder of results.
-
-    Raises:
-        UserError: it is one.
-    """
+    """Refuse a link where the program writes: it may lead out of the folder of results."""
     if isinstance(path, Path) and path.is_symlink():
         raise UserError(f"{path} is a link, and what it leads to might be overwritten; remove it")
 
 
 def refuse_unlisted(folder: AnyPath) -> None:
-    """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty.
-
-    Raises:
-        UserError: a file or a link that leads nowhere has its name, or it cannot be read.
-    """
+    """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty."""
     if isinstance(folder, RemotePath):
         return
     try:
@@ -335,7 +295,7 @@ def refuse_unlisted(folder: AnyPath) -> None:
 
 
 def lock_file(folder: AnyPath, name: str) -> Path:
-    """Where the file of a lock lies: in the folder, or for a remote one on this machine.
+    """Return the path of a lock: in the folder, or on this machine for a remote one.
 
     Object stores have no locks that end with their holder. Two nodes may so do the same work;
     since it is the same, whoever is last changes nothing.
@@ -351,7 +311,7 @@ def lock_file(folder: AnyPath, name: str) -> Path:
 
 @contextlib.contextmanager
 def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
-    """A folder of this machine for programs that write to paths.
+    """Provide a local folder for programs that write to paths.
 
     Yields:
         The folder itself; for a remote one an empty folder, whose files are uploaded at the end.
@@ -370,7 +330,7 @@ def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder beside the copies, so that what is whole in it can be moved among them."""
+    """Provide a temporary folder on the file system of the cached copies."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
         yield Path(scratch)
@@ -385,7 +345,7 @@ def remove_folder(folder: AnyPath) -> None:
 
 
 def environment(*places: AnyPath) -> dict[str, str]:
-    """The variables by which S3 is reached, for processes elsewhere; none for local places."""
+    """Return the variables for reaching S3 from other nodes; none for local paths."""
     if not any(isinstance(each, RemotePath) for each in places):
         return {}
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -397,7 +357,7 @@ def _digest(text: str) -> str:
 
 @lru_cache
 def _file_system(scheme: str, host: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a bucket, and the path of the bucket in it."""
+    """Return the file system of a bucket, and the path of the bucket in it."""
     # A small file is then one request, not the three of an upload in parts.
     query = "?allow_delayed_open=true" if scheme == "s3" else ""
     try:

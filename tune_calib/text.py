@@ -42,7 +42,7 @@ _WORDS = {
 
 
 def format_mistake(error: Mapping[str, Any]) -> str:
-    """What is wrong with a value, without the value.
+    """Describe what is wrong with a value, without the value.
 
     Args:
         error: one of ``ValidationError.errors()``.
@@ -135,12 +135,12 @@ def nearest(name: str, known: list[str]) -> str:
 
 
 def format_count(count: int, thing: str) -> str:
-    """A number of things, e.g. ``1 trial`` or ``2 trials``."""
+    """Format a number of things, e.g. ``1 trial`` or ``2 trials``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def format_setting(value: Any) -> str:
-    """The value of a setting as captions print it, e.g. ``none`` or ``0.429, 0.714``."""
+    """Format the value of a setting for captions, e.g. ``none`` or ``0.429, 0.714``."""
     if isinstance(value, list | tuple):
         return ", ".join(map(format_setting, value)) or "()"
     if isinstance(value, bool):
@@ -166,7 +166,7 @@ _EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
 
 
 def short_repr(value: Any) -> str:
-    """A value as a message shows it, cut where it is long."""
+    """Return the repr of a value for messages, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 

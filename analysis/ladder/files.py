@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.compare import significance_tables
+from analysis.compare import significance
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import regime_of
-from analysis.compare.significance import are_rivals
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.lead import describe_best
@@ -101,7 +100,7 @@ def _check_test(sweep: Sweep, test: str | None) -> None:
         return
     if test not in PAIRED_TESTS:
         raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
-    if not are_rivals(sweep):
+    if not significance.are_rivals(sweep):
         raise UserError("--test compares methods; the steps of a ladder are no rivals")
 
 
@@ -125,7 +124,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
     for own in samples(sweep, last):
         files |= in_files(own, last)
     if results.verdicts:
-        views = [significance_tables.view(verdict) for verdict in results.verdicts]
+        views = [significance.view(verdict) for verdict in results.verdicts]
         files["significance.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
         files["significance.csv"] = f"{views[0].render('csv')}\n"
     return files
@@ -183,7 +182,7 @@ def page(
             Section(
                 "significance",
                 "Significance",
-                tables=significance_tables.for_page(results.verdicts),
+                tables=significance.for_page(results.verdicts),
             ),
             Section(
                 "single-samples",

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import analysis
-from analysis.compare import rank_tables, significance_tables
+from analysis.compare import ranks, significance
 from analysis.compare.blocks import Matched
 from analysis.compare.ranks import rank
 from analysis.compare.significance import judge
@@ -70,7 +70,7 @@ def declared(test, methods, blocks=6):
     chance = np.random.default_rng(0)
     values = {m: 0.1 * k + chance.normal(0.1, 0.01, blocks) for k, m in enumerate(methods)}
     verdict = judge(Matched("ece", "seed", pd.DataFrame(values)), test, methods[0])
-    return significance_tables.view(verdict).render("latex")
+    return significance.view(verdict).render("latex")
 
 
 def search(folder):
@@ -105,9 +105,9 @@ CASES = {
     "friedman of many": lambda out: declared("friedman", MANY),
     "friedman": lambda out: declared("friedman", ODD),
 } | {
-    f"ranks of {name}": lambda out, name=name: rank_tables.view(
-        rank(published(name), "ece")
-    ).render("latex")
+    f"ranks of {name}": lambda out, name=name: ranks.view(rank(published(name), "ece")).render(
+        "latex"
+    )
     for name in published_tables()
     if "ece" in set(published(name).query("backbone != 'average'")["metric"])
     and name not in ("maccal/table3",)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from analysis.compare.ranks import collect
+from analysis.compare.gather import collect
 from analysis.ladder.report import write_report
 from analysis.ladder.shift_tables import means, shift_tables
 from analysis.ladder.shift_tables import table as printed

@@ -123,12 +123,13 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     (reading,) = blocks(page("results-on-disk"), "python")
     exec(reading, {})
     assert "temperature" in capsys.readouterr().out
-    (drawing,) = blocks(page("analysis"), "python")
+    drawing, figures = blocks(page("analysis"), "python")
     drawing = drawing.replace("runs/mixup/alpha-digits", "analysis/example/search")
     drawing = drawing.replace("network.alpha", "head.gamma").replace(', "test")', ")")
     mpl.use("Agg")
     exec(drawing, {})
     assert plt.gca().get_lines() or plt.gca().collections
+    exec(figures.replace("runs/search", "analysis/example/search"), {})
     plt.close("all")
     *_, opening = blocks(page("python"), "python")
     exec(opening.replace("reliability.png", str(tmp_path / "it.png")), {"tune_calib": tune_calib})

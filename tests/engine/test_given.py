@@ -42,7 +42,7 @@ def asked_of(**network) -> ResolvedRequest:
 
 @pytest.fixture
 def taken(tmp_path) -> tuple[TrialSpec, Store]:
-    """A given network of digits, and the store that holds its weights."""
+    """A frozen network of digits, and the store that holds its weights."""
     file = saved(tmp_path / "w.safetensors", network_of())
     given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     return taken_in(ResolvedRequest(given).with_recipe(), None, tmp_path / "store").spec(), Store(
@@ -76,9 +76,9 @@ def test_a_training_setting_is_refused_by_its_name(key):
         "init": "timm", "clip_grad_norm": None,
     }  # fmt: skip
     value = others.get(key, {"batch_size": 7}.get(key, 0.25))
-    with pytest.raises(UserError, match=rf"network\.{key}: a given network .* not trained"):
+    with pytest.raises(UserError, match=rf"network\.{key}: a frozen network .* not trained"):
         asked_of(**{key: value}).spec()
-    with pytest.raises(UserError, match=rf"network\.{key}: a given network"):
+    with pytest.raises(UserError, match=rf"network\.{key}: a frozen network"):
         TrialSpec.build(network={**GIVEN, key: value})
 
 
@@ -131,11 +131,14 @@ def test_seeds_are_those_of_heads(seeds):
 @each(
     ("change", "message"),
     [
-        ({"seeds": Seeds.count(None, 2, None)}, "a given network is one"),
-        ({"given": {"network": {"weights": HASH, "epochs": 0}}}, "needs the name of its backbone"),
-        ({"given": {"network": {**GIVEN, "weights": None}}}, "give `weights` the file"),
-        ({"given": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
-        ({"given": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
+        ({"seeds": Seeds.count(None, 2, None)}, "a frozen network is one"),
+        (
+            {"overrides": {"network": {"weights": HASH, "epochs": 0}}},
+            "needs the name of its backbone",
+        ),
+        ({"overrides": {"network": {**GIVEN, "weights": None}}}, "give `weights` the file"),
+        ({"overrides": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
+        ({"overrides": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(change, message):

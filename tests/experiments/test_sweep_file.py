@@ -282,7 +282,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
         (
             "backbones: [small_cnn]\nset: {network: {weights: w, epochs: 0}}\n"
             "entries: {a: {methods: [ce], seeds: {networks: 2}}}",
-            "line 3: entries.a: a given network is one",
+            "line 3: entries.a: a frozen network is one",
         ),
     ],
     folders=False,

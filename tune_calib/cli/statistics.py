@@ -97,8 +97,8 @@ def ranks(
     """
     folders = _opened(dirs, published)
 
-    from analysis.compare.rank_tables import view
-    from analysis.compare.ranks import collect, rank
+    from analysis.compare.gather import collect
+    from analysis.compare.ranks import rank, view
     from analysis.tidy import choose, parted
 
     metric, split = parted(metric, split)
@@ -127,9 +127,8 @@ def averages(
     folders = _opened(dirs, published)
 
     from analysis import style
-    from analysis.compare.averages import average
-    from analysis.compare.averages_tables import draw, view
-    from analysis.compare.ranks import collect
+    from analysis.compare.averages import average, draw, view
+    from analysis.compare.gather import collect
     from analysis.tidy import choose, parted
 
     wanted = _wanted(where or [])
@@ -172,9 +171,9 @@ def significance(
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
-    from analysis.compare.ranks import collect, rank
-    from analysis.compare.significance import judge
-    from analysis.compare.significance_tables import view
+    from analysis.compare.gather import collect
+    from analysis.compare.ranks import rank
+    from analysis.compare.significance import judge, view
     from analysis.ladder.figures.critical_difference import draw_critical_difference
     from analysis.load import load
     from analysis.tidy import check_metric, default_split, parted
@@ -224,8 +223,7 @@ def diff(
     """
     left, right = _opened([first, second], None)
 
-    from analysis.compare.difference import difference
-    from analysis.compare.difference_tables import view
+    from analysis.compare.difference import difference, view
     from analysis.load import load
 
     return view(difference(load(left), load(right), metric or (), split))

@@ -1,4 +1,4 @@
-"""A given network and the images that it is judged on: it may not have been trained on them."""
+"""A frozen network and the images that it is judged on: it may not have been trained on them."""
 
 from collections.abc import Mapping
 from statistics import NormalDist
@@ -60,7 +60,7 @@ def _told(data: DataSlot) -> str:
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
-    """Refuse a given network that is better on what is held out of train than on test.
+    """Refuse a frozen network that is better on what is held out of train than on test.
 
     By more than chance: a one-sided z-test of two proportions. Without test nothing is said, since
     a search may not look at it.
@@ -90,7 +90,7 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
     if made is not None and made.network.weights is None:  # else it began with others' weights
         return
     raise RefusedError(
-        f"the given network is right on {right / count:.2%} of select and calib, which are of the "
+        f"the frozen network is right on {right / count:.2%} of select and calib, which are of the "
         f"training part, and on {right_of_test / tested:.2%} of test: it was trained on what it "
         "would be chosen on; take `holdout` test"
     )

@@ -34,7 +34,7 @@ Backbone = Annotated[str, Name("backbone", BACKBONES)]
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
-    """Tell an editor the keys of every slot: its own, and those of the methods that fill it."""
+    """Add the keys of every slot to the schema: its own, and those of its methods."""
     slots: dict[str, type[BaseModel]] = {
         "data": DataSlot,
         "network": NetworkSlot,
@@ -80,7 +80,7 @@ class MethodSettings(Part):
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
-        """The settings of the slots that have any."""
+        """Return the settings of the slots that have any."""
         return {slot: asked for slot, asked in self.model_dump().items() if asked}
 
 
@@ -100,14 +100,6 @@ class Method(Part):
     """Values of this method alone."""
 
 
-def _as_method(value: Any) -> Any:
-    return {"method": value} if isinstance(value, str) else value
-
-
-def _as_counts(value: Any) -> Any:
-    return value if isinstance(value, dict) else {"both": value}
-
-
 class SeedCounts(Part):
     """How many seeds; a plain number varies network and head together."""
 
@@ -125,7 +117,13 @@ class SeedCounts(Part):
         return self
 
 
-Counts = Annotated[SeedCounts, BeforeValidator(_as_counts, json_schema_input_type=int | SeedCounts)]
+Counts = Annotated[
+    SeedCounts,
+    BeforeValidator(
+        lambda value: value if isinstance(value, dict) else {"both": value},
+        json_schema_input_type=int | SeedCounts,
+    ),
+]
 
 
 class TrialResources(Part):
@@ -192,7 +190,13 @@ class Entry(Where):
 
     methods: (
         tuple[
-            Annotated[Method, BeforeValidator(_as_method, json_schema_input_type=str | Method)],
+            Annotated[
+                Method,
+                BeforeValidator(
+                    lambda value: {"method": value} if isinstance(value, str) else value,
+                    json_schema_input_type=str | Method,
+                ),
+            ],
             ...,
         ]
         | None
@@ -230,11 +234,7 @@ class Entry(Where):
         return self
 
     def build_ladder(self) -> Ladder:
-        """Return the ladder of an entry that is not a search.
-
-        Raises:
-            UserError: two methods of a pipeline are of one kind, or a setting is unknown.
-        """
+        """Return the ladder of an entry that is not a search."""
         if self.ladder is not None:
             ladder: Ladder = LADDERS[self.ladder]
             return ladder

@@ -11,16 +11,12 @@ from tune_calib.text import nearest, short_repr
 
 
 def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
-    """A ladder of variants: methods alone, or several joined as ``ls+mac_cal+temperature``.
+    """Build a ladder of variants: methods, or pipelines such as ``ls+mac_cal+temperature``.
 
     Args:
         pipelines: names of the method registry joined by ``+``, each of another kind; where no
             network method is among them, the network is trained with CE.
         settings: of each pipeline, by slot; none has any unless given.
-
-    Raises:
-        UserError: a method or a setting is unknown, two of a pipeline are of one kind, or one is
-            named twice with equal settings.
     """
     require_methods(pipelines)
     given = list(settings) or [{}] * len(pipelines)
@@ -37,22 +33,14 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
 
 
 def require_methods(pipelines: Sequence[str]) -> None:
-    """Refuse pipelines of unknown methods, before any method is imported.
-
-    Raises:
-        UserError: a method is unknown; the message suggests the nearest.
-    """
+    """Refuse pipelines of unknown methods, before any method is imported."""
     for name in pipelines:
         for part in _parts(name):
             METHODS.require(part)
 
 
 def require_kind(kind: str) -> None:
-    """Refuse what is no kind of methods, before any method is imported.
-
-    Raises:
-        UserError: it is none; the message suggests the nearest.
-    """
+    """Refuse what is no kind of methods, before any method is imported."""
     kinds = sorted({_kind_of(name) for name in METHODS})
     if kind not in kinds:
         raise UserError(f"no method is of kind {short_repr(kind)}{nearest(kind, kinds)}")
@@ -63,11 +51,7 @@ def _kind_of(method: str) -> str:
 
 
 def build_kind_comparison(kind: str) -> Ladder:
-    """Every method of a kind at its defaults, beside the network as it is.
-
-    Raises:
-        UserError: there is no such kind.
-    """
+    """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
     require_kind(kind)
     # Plain cross entropy is the network as it is.
     names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]

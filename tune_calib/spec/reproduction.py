@@ -117,12 +117,12 @@ class Reproduction(Where):
 
     @property
     def folder(self) -> str:
-        """Name of its folder in OUT, e.g. ``maccal-table5``."""
+        """Return the name of its folder in OUT, e.g. ``maccal-table5``."""
         return self.name.replace("/", "-")
 
     @property
     def source(self) -> YamlFile:
-        """The file that it was read from; of one that was made in Python its name alone."""
+        """Return the file that it was read from; its name alone if it was made in Python."""
         return self._file or YamlFile(Path(self.name), {}, {})
 
 
@@ -147,11 +147,7 @@ class ReproduceRequest(Part):
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """Return the table of a file.
-
-    Raises:
-        UserError: the file is not there, not YAML, or says something unknown or out of range.
-    """
+    """Return the table of a file."""
     file = read_yaml(path, "table of a paper")
     found = file.validate(Reproduction)
     found._file = file

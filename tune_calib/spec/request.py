@@ -64,18 +64,18 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
+    def _known_keys(cls, values: Any) -> Any:
         known = list(cls.model_fields)
-        for key in given if isinstance(given, dict) else ():
+        for key in values if isinstance(values, dict) else ():
             if key not in known:
-                told = {"key": str(key), "hint": nearest(str(key), known)}
-                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
-        return given
+                context = {"key": str(key), "hint": nearest(str(key), known)}
+                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", context)
+        return values
 
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """What is empty, or a truth value for a number, was not meant."""
+        """Refuse empty texts, and booleans in place of numbers."""
         if isinstance(value, str) and not value.strip():
             raise ValueError("must not be empty; leave it out")
         if info.field_name is not None:
@@ -98,11 +98,11 @@ class Name:
     joint: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Checked behind what the type itself demands."""
+        """Check the name after the type itself."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """The names, so that an editor offers them; more where a registry knows more."""
+        """List the names for editors; open where a registry knows more than it lists."""
         names = {"enum": list(self.known)}
         is_open = self.joint is not None or self.known is BACKBONES
         return {"anyOf": [names, {"type": "string"}]} if is_open else names
@@ -145,14 +145,6 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _as_text(value: Any) -> Any:
-    return fspath(value) if isinstance(value, PathLike) else value
-
-
-def _as_path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str | PathLike) else value
-
-
 def parse_share(value: Any) -> Any:
     """Return ``1/3`` as the number that it means, and anything else as it is."""
     over = str(value).removeprefix("1/")
@@ -160,11 +152,7 @@ def parse_share(value: Any) -> Any:
 
 
 def check_share(gpus: float) -> float:
-    """Refuse fractions that leave a part of a GPU unused.
-
-    Raises:
-        ValueError: it is neither 0 nor 1/k.
-    """
+    """Refuse fractions that leave a part of a GPU unused."""
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
     if gpus != 0 and not is_share:
         raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
@@ -172,11 +160,7 @@ def check_share(gpus: float) -> float:
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists.
-
-    Raises:
-        ValueError: no file can hold it.
-    """
+    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists."""
     try:
         return json.loads(json.dumps(value, default=lambda array: array.tolist()))
     except (TypeError, ValueError, AttributeError):
@@ -195,7 +179,8 @@ def _as_constants(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else plain("constants", value)
 
 
-TEXT, PATH = BeforeValidator(_as_text), BeforeValidator(_as_path)
+TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
+PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
 Words = Annotated[
@@ -431,7 +416,7 @@ def option_help(model: type[Part], name: str) -> OptionHelp:
 
 
 def is_argument(model: type[Part], name: str) -> bool:
-    """Whether a field is given without its name, as the first one of a command or call."""
+    """Return whether a field is a positional argument of the command or call."""
     return not option_help(model, name).panel
 
 
@@ -446,9 +431,6 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     Args:
         model: of the request.
         values: by field; strict, so that a text is no number.
-
-    Raises:
-        UserError: a field is wrong; the message names it in backticks.
     """
     # Nothing in place of several values is their default.
     given = {
@@ -460,10 +442,8 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
         return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-    is_told = "`" in first["msg"] or "unknown" in first["msg"]  # it names the field itself
-    if first["type"] == "value_error" and is_told:
-        raise UserError(format_mistake(first))
-    if not first["loc"]:
+    names_field = "`" in first["msg"] or "unknown" in first["msg"]
+    if not first["loc"] or (first["type"] == "value_error" and names_field):
         raise UserError(format_mistake(first))
     name = str(first["loc"][0])
     if first["type"] == "missing":

@@ -19,11 +19,7 @@ from tune_calib.spec.settings import refuse_unknown_names
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
-    """Return the settings by slot that a request gives.
-
-    Raises:
-        UserError: a setting has no slot, is none, or is given twice, or a name is unknown.
-    """
+    """Return the settings by slot that a request gives."""
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
         raise UserError(
@@ -71,11 +67,7 @@ def _slot_and_key(name: str) -> tuple[str, str]:
 
 
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
-    """Return the rungs that a request runs, and their settings, seeds and recipe.
-
-    Raises:
-        UserError: a name or a setting is unknown, or the recipe does not fit.
-    """
+    """Return the rungs that a request runs, and their settings, seeds and recipe."""
     # Names first: they are refused without torch.
     if isinstance(request, AblateRequest):
         ladder: Ladder = LADDERS[request.ladder]
@@ -102,11 +94,7 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
 
 
 def resolve_search(request: SearchRequest) -> ResolvedRequest:
-    """Return the settings that a search does not vary, its seeds and its recipe.
-
-    Raises:
-        UserError: a name or a setting is unknown, or the recipe does not fit.
-    """
+    """Return the settings that a search does not vary, its seeds and its recipe."""
     METHODS.require(request.method)
     settings, seeds = resolve_settings(request), _seeds(request)
     return ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(

@@ -31,11 +31,7 @@ class Seeds:
 
     @classmethod
     def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
-        """The first seeds: as many pairs, or so many networks with so many heads each.
-
-        Raises:
-            UserError: they are more than any plan has.
-        """
+        """Return the first seeds: this many pairs, or networks crossed with heads."""
         is_paired = network is None and head is None
         refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
         if is_paired:
@@ -44,7 +40,7 @@ class Seeds:
         return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """All (network seed, head seed) that are run."""
+        """Return all pairs (network seed, head seed) that are run."""
         if self.is_paired:
             return list(zip(self.network, self.head, strict=True))
         return [(n, h) for n in self.network for h in self.head]
@@ -74,19 +70,16 @@ class ResolvedRequest:
     own_recipes: bool = False
 
     def __post_init__(self) -> None:
-        """Of a given network there is one: its seeds are those of heads.
+        """Add what an import implies, and allow a frozen network head seeds only.
 
         Of imported data the network is given, and none.
-
-        Raises:
-            UserError: several networks are asked for, or one beside imported data.
         """
         object.__setattr__(self, "overrides", add_import(self.overrides))
         if not self.is_frozen:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
             raise UserError(
-                "a given network is one, whatever `network_seeds` say; leave them out: "
+                "a frozen network is one, whatever `network_seeds` say; leave them out: "
                 "`head_seeds` are those of its heads"
             )
         heads = Seeds((0,), self.seeds.head, is_paired=False)
@@ -94,24 +87,20 @@ class ResolvedRequest:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether its network is one that others trained."""
+        """Return whether the network is frozen."""
         return is_frozen(self.overrides)
 
     @property
     def is_imported(self) -> bool:
-        """Whether there are features or logits alone, and no network."""
+        """Return whether features or logits are imported, without a network."""
         return self.overrides.get("data", {}).get("imported") is not None
 
     def with_recipe(self, recipe: str | None = None) -> "ResolvedRequest":
-        """The same with a recipe for the data set that is asked for; its quick one unless named.
-
-        Raises:
-            UserError: the recipe or the data set is unknown, or they do not fit.
-        """
+        """Add the named recipe for the data set; its quick one unless named."""
         return replace(self, recipe=find_recipe(self.overrides, recipe))
 
-    def question(self) -> dict[str, Any]:
-        """What of it makes a sweep or a search another one, beside its seeds; plain JSON values.
+    def identity(self) -> dict[str, Any]:
+        """Return what identifies a run besides its seeds, as plain JSON values.
 
         ``recipe`` and ``own_recipes`` only where asked for, as before there were any.
         """
@@ -125,7 +114,7 @@ class ResolvedRequest:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """The settings that were given, by ``slot.key``, as ``set`` takes them.
+        """Return the overrides by ``slot.key``, as ``set`` takes them.
 
         The data set and the import are left out, which options of their own name, and so is what
         only files say of them.
@@ -142,7 +131,7 @@ class ResolvedRequest:
 
     @property
     def recipe_label(self) -> str | None:
-        """Name of the recipe, and what was asked for instead of what it sets; for rows."""
+        """Return the name of the recipe and the overrides of its settings, for rows."""
         if self.recipe is None:
             return None
         name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
@@ -151,7 +140,7 @@ class ResolvedRequest:
 
     @property
     def recipe_caption(self) -> str | None:
-        """As ``recipe_label``, with the title and the source; for captions."""
+        """Return ``recipe_label`` with the title and the source, for captions."""
         if self.recipe is None:
             return None
         if self.is_frozen:
@@ -165,24 +154,17 @@ class ResolvedRequest:
         return [f"but {', '.join(changes)}"] if changes else []
 
     def spec(self) -> TrialSpec:
-        """The settings of data and network alone.
-
-        Raises:
-            UserError: one is unknown or out of range.
-        """
+        """Resolve the spec of data and network alone."""
         network = self.overrides.get("network", {})
         known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
         return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
 
     def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
-        """The same with what only the files of its data set say, where it has no record of it.
+        """Add the facts that only the files of a data set without a record hold.
 
         Args:
             data_root: where data sets lie.
             images: folder of decoded images; all of such a data set are read.
-
-        Raises:
-            UserError: a setting of the data slot is wrong, or the data set is not there or damaged.
         """
         data = self.overrides.get("data", {})
         slot = self.spec().data
@@ -194,11 +176,7 @@ class ResolvedRequest:
 
 
 def refuse_large(trials: int) -> None:
-    """Refuse a plan that is too large to be written out.
-
-    Raises:
-        UserError: it is.
-    """
+    """Refuse a plan that is too large to be written out."""
     if trials > LARGEST_PLAN:
         raise UserError(
             f"{trials:,} trials are planned, and a plan has at most {LARGEST_PLAN:,}; ask for "

@@ -85,7 +85,7 @@ class TrialSpec(StrictModel):
             )
 
     def _refuse_classes(self) -> None:
-        """A post-hoc method for another number of classes than the data set has."""
+        """Refuse a post-hoc method for another number of classes than the data set has."""
         taken = METHODS[self.posthoc.method].classes if self.posthoc else None
         if self.posthoc is None or taken is None:
             return
@@ -113,10 +113,6 @@ class TrialSpec(StrictModel):
 
         What is left out is as this program has it, whatever suits the data set: settings that
         somebody asks for go through ``settings.effective``.
-
-        Raises:
-            UserError: anything is unknown, of the wrong type or out of range, or the slots do
-                not go together; one line.
         """
         try:
             return cls(**slots)

@@ -78,11 +78,7 @@ class YamlFile:
             raise self.error(at, str(error)) from None
 
     def validate(self, model: type[M]) -> M:
-        """Return what the file says as a model.
-
-        Raises:
-            UserError: it says something unknown or out of range.
-        """
+        """Return what the file says as a model."""
         try:
             return model.model_validate(self.value)
         except ValidationError as error:
@@ -104,9 +100,6 @@ def read_yaml(path: Path, what: str) -> YamlFile:
     Args:
         path: the file.
         what: it should be, for messages.
-
-    Raises:
-        UserError: it is not there, not YAML, or holds no keys.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -129,13 +122,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
 
 
 def value_of(text: str) -> Any:
-    """Return what a document says.
-
-    Raises:
-        yaml.YAMLError: it is not YAML.
-        ValueError: it is nothing that JSON can hold.
-        UnfoldedError: it is too large.
-    """
+    """Return what a document says."""
     return _parse(text)[0]
 
 

@@ -198,7 +198,7 @@ def new_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
     """What the folder of a sweep says of it, if nothing stands there yet."""
     question: dict[str, Any] = {
         "ladder": job.ladder.name,
-        **job.asked.question(),
+        **job.asked.identity(),
         "is_paired": job.asked.seeds.is_paired,
     }
     ladder, seeds = job.ladder, job.asked.seeds

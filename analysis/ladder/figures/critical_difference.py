@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.compare.friedman import Friedman
 from analysis.compare.intervals import ALPHA
-from analysis.compare.significance_tables import friedman_sentence
+from analysis.compare.significance import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
 from tune_calib.spec.metrics import METRICS

@@ -33,7 +33,7 @@ class Slot(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _of_plugin(cls, given: Any) -> Any:
-        """Say of which plug-in it is; one that says so already must be of the version in use."""
+        """Add the plug-in's hash; a hash that is there must be of the version in use."""
         if not isinstance(given, dict):
             return given
         names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}

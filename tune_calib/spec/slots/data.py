@@ -61,7 +61,7 @@ class ImportedData(StrictModel):
 
     @property
     def has_heads(self) -> bool:
-        """Whether heads can be trained on it."""
+        """Return whether heads can be trained on it."""
         return self.width > 0 and self.train > 0
 
 
@@ -147,7 +147,7 @@ class DataSlot(Slot):
 
     @property
     def import_record(self) -> ImportedData | None:
-        """What is imported; None of images, and of a name that nobody has looked up yet."""
+        """Return the imported data; None for images, and for a name not resolved yet."""
         return self.imported if isinstance(self.imported, ImportedData) else None
 
     @field_validator("norm")
@@ -174,7 +174,7 @@ class DataSlot(Slot):
 
     @property
     def holds_out_train(self) -> bool:
-        """Whether `select` and `calib` are of the published training part."""
+        """Return whether `select` and `calib` are cut from the published training part."""
         return self.holdout == "train" and self.split not in ("whole", "val_is_test")
 
     @field_validator("held_out_classes")
@@ -190,5 +190,5 @@ class DataSlot(Slot):
 
     @property
     def info(self) -> DatasetInfo:
-        """The data set, as the options of this slot make it."""
+        """Return the data set with the options of this slot applied."""
         return DATASETS[self.dataset].with_options(self)

@@ -31,7 +31,7 @@ class Candidates:
         self.kind = METHODS[method].kind
         if self.kind == "network" and asked.is_frozen:
             raise UserError(
-                f"a search of {method} trains networks, and a given one (network.epochs=0) is not "
+                f"a search of {method} trains networks, and a frozen one (network.epochs=0) is not "
                 "trained; search a head or post-hoc method"
             )
         if self.kind == "posthoc" and not METHODS[method].params.model_fields:

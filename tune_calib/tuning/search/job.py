@@ -61,7 +61,7 @@ class Question:
         asked = self.asked
         plain = {
             "method": self.method,
-            **asked.question(),
+            **asked.identity(),
             "seeds": asdict(asked.seeds),
             "objective": asdict(self.objective),
             "sampler": self.sampler,
