@@ -15,7 +15,7 @@ from tune_calib.paths import parse_path
 from tune_calib.results.folders import is_finished
 from tune_calib.spec.request import AblateRequest, CompareRequest
 from tune_calib.spec.resolve import default_folder, resolve_ladder
-from tune_calib.tuning.loggers.known import names_for
+from tune_calib.tuning.loggers.base import use_loggers
 
 
 @with_request(AblateRequest)
@@ -47,7 +47,7 @@ def _run(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     if not (is_dry or request.profile or request.shift or request.bootstrap):
         out = parse_path(default_folder(request))
         # Neither torch nor the data are needed to see it.
-        if not names_for(out) and is_finished(out, format_typed()):
+        if not use_loggers(out) and is_finished(out, format_typed()):
             echo(f"nothing is left to do in {out}", err=True)
             print_report(str(out))
             return

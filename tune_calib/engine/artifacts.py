@@ -227,7 +227,7 @@ def ensure_development_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> DevelopmentBank:
-    """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
+    """Return the bank of a search: the test split is neither loaded nor handed out."""
     splits = lambda: (development(), None)  # noqa: E731
     return _bank_that(DevelopmentBank, spec, key, store, splits, device, with_train)
 
@@ -265,7 +265,7 @@ def _bank_that(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Whether the network of a spec need not be made: it is trained, or there is none."""
+    """Return whether a spec's network need not be trained: it is there, or there is none."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 

@@ -36,7 +36,7 @@ TEST = "test"
 
 
 class BankKey(Params):
-    """What a bank is made of: two equal keys are one bank.
+    """Everything that determines a bank: two equal keys are one bank.
 
     Attributes:
         network_id: the trained network.
@@ -93,7 +93,7 @@ class DevelopmentBank:
 
     @property
     def has_test(self) -> bool:
-        """Whether it holds the test split, which those of a search do not."""
+        """Return whether the bank holds the test split; those of a search do not."""
         return bool(self.about.get("has_test", True))  # older banks do not say so and have it
 
     def train(self, view: int = 0) -> FeatureSplit:

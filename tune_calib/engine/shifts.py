@@ -22,7 +22,7 @@ from tune_calib.spec.trial import TrialSpec, content_hash
 
 
 class ShiftKey(Params):
-    """What shifted features are made of: two equal keys are one artifact.
+    """Everything that determines shifted features: two equal keys are one artifact.
 
     Attributes:
         bank: of the features that the heads were trained on.

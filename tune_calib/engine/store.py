@@ -59,16 +59,16 @@ class Store:
         self.root = root
 
     def folder(self, kind: str, identity: str) -> AnyPath:
-        """Where an artifact lies."""
+        """Return the folder of an artifact."""
         return self.root / kind / identity
 
     def holds(self, kind: str, identity: str) -> bool:
-        """Whether an artifact was written; not whether it is undamaged."""
+        """Return whether an artifact was written; not whether it is undamaged."""
         return (self.folder(kind, identity) / ARTIFACT_MANIFEST).exists()
 
     @property
     def images(self) -> Path:
-        """Where decoded images are kept: always on this machine, since they are memory-mapped."""
+        """Return the folder of decoded images: always local, since they are memory-mapped."""
         if isinstance(self.root, Path):
             beside = self.root / "images"
             if beside.exists() or is_writable(self.root):
@@ -77,7 +77,7 @@ class Store:
 
     @property
     def is_writable(self) -> bool:
-        """Whether artifacts can be added; of a remote one it is found out by trying."""
+        """Return whether artifacts can be added; for a remote store, by trying."""
         return isinstance(self.root, RemotePath) or is_writable(self.root)
 
     def lock(self, kind: str, identity: str) -> FileLock:
@@ -276,7 +276,7 @@ def _objects(manifest: bytes) -> dict[str, str]:
 
 
 def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | None:
-    """What a reader makes of an artifact, whose files are hashed once, in the reading.
+    """Return what a reader makes of an artifact, whose files are hashed once while it is read.
 
     Args:
         folder: of the artifact.

@@ -67,7 +67,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     if points.empty:
         return None
     height = max(3.1, _KEY_IN * len(sweep.rungs) + 0.3)
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, height))
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
     handles = []
     for rung in sweep.rungs:
         rows = points[points["rung"] == rung.index]
