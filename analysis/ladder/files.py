@@ -12,6 +12,7 @@ from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
+from analysis.ladder.lead import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.ladder.options import Options
 from analysis.ladder.results import LadderResults
@@ -154,11 +155,14 @@ def page(
     if set(counts) != {"done"}:
         ended = ", ".join(f"{count} {status}" for status, count in counts.items())
         state = f"Not every trial has numbers: of {len(manifest.planned)} planned, {ended}."
-    # The header shows the network check.
-    main = replace(tables.ladder(sweep).without_blank(), notes=tables.notes(sweep))
+    # The header shows the setting and the network check.
+    main = tables.ladder(sweep).without_blank()
+    main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
     return render(
         title=manifest.title,
+        lead=describe_best(sweep),
+        details=manifest.setting,
         setting=tables.describe_setting(sweep),
         regime=regime_of(sweep).sentence,
         state=state,

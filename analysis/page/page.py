@@ -71,10 +71,13 @@ def render(
     steps: Sequence[Step],
     files: Sequence[str],
     links: Sequence[Link] = (),
+    lead: str = "",
+    details: str = "",
 ) -> str:
     """Return the page as HTML; equal results give equal text, wherever the folder is.
 
     Sections with nothing in them are left out; paths in ``files`` are relative to the page.
+    ``lead`` is the sentence on the result, ``details`` the full settings, which a reader unfolds.
     """
     environment = Environment(
         loader=PackageLoader("analysis.page"),
@@ -98,6 +101,8 @@ def render(
         steps=steps,
         files=files,
         links=links,
+        lead=lead,
+        details=details,
         script=Markup(script),
         # Only this script runs: not one that some text of the results could smuggle in.
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -8,6 +8,7 @@ from analysis.tables.terminal import layout
 from analysis.text import Cell, Record, cell
 from tune_calib.console import WIDE, Prose, Screen
 
+MAX_COLUMNS = 6  # of a table that a page shows unasked, with the names of its rows
 MAX_ROWS = 2000  # more would make a page that no browser sorts at once
 BEST = "Best bold, second underlined."
 """The sentence of a caption that explains the marks; a terminal shows its own one."""
@@ -64,9 +65,22 @@ class Table:
     @property
     def told(self) -> str:
         """Return the caption with its notes, and a note if a page leaves rows out."""
+        return " ".join(filter(None, [self.text, *self.notes, self.cut]))
+
+    @property
+    def cut(self) -> str:
+        """Return a note if a page leaves rows out; else empty."""
         total = max(len(self.records), self.total)
-        more = [f"The first {MAX_ROWS} of {total}; the Parquet files hold all."]
-        return " ".join([self.text, *self.notes, *(more if total > MAX_ROWS else [])])
+        is_cut = total > MAX_ROWS
+        return f"The first {MAX_ROWS} of {total}; the Parquet files hold all." if is_cut else ""
+
+    @property
+    def extra(self) -> list[int]:
+        """Return the columns that a page shows on demand, where the table is wide."""
+        if not self.first or len(self.heads) <= MAX_COLUMNS:
+            return []
+        main = [self.heads[0], *(head for head in self.first if head in self.heads)]
+        return [i for i, head in enumerate(self.heads) if head not in main[:MAX_COLUMNS]]
 
     @property
     def rows(self) -> list[list[Cell]]:

@@ -27,9 +27,9 @@ from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.network import OF_TRAINING, NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.caption import conditions, tell_recipe
+from tune_calib.tuning.caption import conditions, is_trained
+from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.taken_in import taken_in
 
 HASH = "0123456789abcdef"
 GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
@@ -45,9 +45,9 @@ def taken(tmp_path) -> tuple[TrialSpec, Store]:
     """A frozen network of digits, and the store that holds its weights."""
     file = saved(tmp_path / "w.safetensors", network_of())
     given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
-    return taken_in(ResolvedRequest(given).with_recipe(), None, tmp_path / "store").spec(), Store(
-        tmp_path / "store"
-    )
+    return resolve_files(
+        ResolvedRequest(given).with_recipe(), None, tmp_path / "store"
+    ).spec(), Store(tmp_path / "store")
 
 
 def test_its_artifact_is_made_without_training(taken):
@@ -186,14 +186,13 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
 
 
 @each("has_head", [False, True])
-def test_a_recipe_is_told_where_something_is_trained(has_head, capsys):
+def test_a_recipe_is_told_where_something_is_trained(has_head):
     asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
     ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
     planned = expand(ladder, asked)
-    tell_recipe(asked, "OUT", planned)
-    told = [conditions(planned, ladder, asked), capsys.readouterr().err]
-    assert ["recipe quick" in text for text in told] == [has_head] * 2
-    assert told[0].endswith("one recipe for all" if has_head else "nothing is trained")
+    told = conditions(planned, ladder, asked)
+    assert ("recipe quick" in told) == is_trained(planned) == has_head
+    assert told.endswith("one recipe for all" if has_head else "nothing is trained")
 
 
 def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
@@ -202,7 +201,7 @@ def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
     def id_of(file: Path, **data) -> str:
         given = {"data": data, "network": {**GIVEN, "weights": str(file)}}
         return (
-            taken_in(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+            resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
             .spec()
             .network_id
         )
@@ -211,7 +210,7 @@ def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
     assert id_of(files[0], norm="dataset") == id_of(files[0], norm=[info.mean, info.std])
     assert id_of(files[0], norm="dataset") != id_of(files[1], norm="dataset")
     assert id_of(files[0], norm="dataset") != id_of(files[0], norm=[[0.5], [0.5]])
-    with pytest.raises(UserError, match=r"nobody knows by what .*dataset.*imagenet"):
+    with pytest.raises(UserError, match=r"normalisation that this .*dataset.*imagenet"):
         id_of(files[0])
     with pytest.raises(UserError, match="has 1 channel, and constants of 3"):
         id_of(files[0], norm=[[0.5] * 3, [0.5] * 3])
@@ -221,7 +220,7 @@ def test_a_last_layer_of_other_classes_is_refused(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of(classes=100))
     given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     with pytest.raises(UserError, match=r"last layer of .*\(100, 512\).*\(10, 512\)"):
-        taken_in(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
 
 
 def test_old_networks_keep_their_hash():
@@ -256,7 +255,7 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     asked = ResolvedRequest(
         {"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}
     ).with_recipe()
-    spec, store = taken_in(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
+    spec, store = resolve_files(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
     assert spec.data.norm == "imagenet"
     info = spec.data.info
     given, method = build(spec, 1)

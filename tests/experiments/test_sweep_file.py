@@ -22,7 +22,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.search.driver import search
 from tune_calib.tuning.search.manifest import search_manifest
 
@@ -175,10 +175,10 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
     """
     looks = {work.name.split("-")[0]: work.look for work in planned_works(read(text))}
     assert looks == {
-        "whole": CloserLook(("noise", "generated:fog"), 200),
-        "own": CloserLook(("corruptions",), 200),
-        "none": CloserLook((), 200),
-        "tuned": CloserLook(),
+        "whole": ExtraEvaluations(("noise", "generated:fog"), 200),
+        "own": ExtraEvaluations(("corruptions",), 200),
+        "none": ExtraEvaluations((), 200),
+        "tuned": ExtraEvaluations(),
     }
 
 

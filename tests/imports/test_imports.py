@@ -23,7 +23,7 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import lacking, make_plan
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
 
@@ -388,7 +388,7 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
 
 def asked_of(name, store, **given):
     asked = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
-    return taken_in(asked, None, store.root)
+    return resolve_files(asked, None, store.root)
 
 
 def run(folder, trials, store, **circumstances):

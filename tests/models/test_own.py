@@ -18,7 +18,7 @@ from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 FILE = """
 import torch
@@ -148,7 +148,7 @@ def test_it_gives_what_its_module_gives(function, file, tmp_path):
     backbone = plugins.backbone(f"{file}:{function}")
     assert backbone == f"lab.{function}"
     store = Store(tmp_path / "s")
-    spec = taken_in(given_with(backbone, weights), None, store.root).spec()
+    spec = resolve_files(given_with(backbone, weights), None, store.root).spec()
     assert spec.network.plugin == plugins.read(str(file)).content
     assert str(tmp_path) not in spec.canonical_json()
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
@@ -192,7 +192,7 @@ def test_what_it_cannot_be_is_one_line(function, message, file, tmp_path):
 
     def take() -> None:
         backbone = plugins.backbone(f"{file}:{function}")
-        taken_in(given_with(backbone, weights), None, tmp_path / "s")
+        resolve_files(given_with(backbone, weights), None, tmp_path / "s")
 
     with pytest.raises(UserError, match=message) as told:
         take()
@@ -220,7 +220,7 @@ def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
     run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
     bound = trainable("retrain").bound({"data": data, "network": network, "run": run})
     spec = TrialSpec.build(**bound["spec"])
-    asked = taken_in(
+    asked = resolve_files(
         ResolvedRequest({"data": data, "network": network}).with_recipe(), None, tmp_path / "s"
     )
     assert spec.network_id == asked.spec().network_id

@@ -22,7 +22,7 @@ from tune_calib.tuning.folder import done
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Circumstances
-from tune_calib.tuning.shared import take
+from tune_calib.tuning.reuse import copy_rows
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
 ASKED = ResolvedRequest(
@@ -143,9 +143,9 @@ def test_rows_of_another_table_are_taken_from_the_same_images_alone(copies, tmp_
     own = tmp_path / "b" / "own"
     asked = (PLANNED, own, tmp_path, "second", "compare", ())
     with pytest.raises(UserError, match=r"another copy of cifar10 .*`data_root`"):
-        take(*asked, copies["other"])
+        copy_rows(*asked, copies["other"])
     assert done(own) == set()
-    take(*asked, copies["same"])
+    copy_rows(*asked, copies["same"])
     assert done(own) == {trial.spec.hash for trial in PLANNED}
     assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {known.digest}
 
@@ -154,7 +154,7 @@ def test_rows_of_another_table_are_taken_from_the_same_images_alone(copies, tmp_
 def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(own, copies, tmp_path):
     known = copies["first"].known[KEY]
     written(tmp_path / "a" / "first", **{"data_digest": known.digest, "numbers": NUMBERS, **own})
-    take(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
+    copy_rows(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
     assert done(tmp_path / "b" / "own") == set()
 
 

@@ -102,11 +102,11 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
     """
     with _begun("evaluate", request, log, plugin):
         from tune_calib.experiments.forecast.told import tell_settings
-        from tune_calib.tuning.look import CloserLook
+        from tune_calib.tuning.extra import ExtraEvaluations
         from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
         command = _command("evaluate", request, log, plugin, "extend", "study_storage")
-        look = CloserLook(request.shift, request.bootstrap)
+        look = ExtraEvaluations(request.shift, request.bootstrap)
         asked = (parse_path(request.out), request.seeds, request.study_storage)
         found = evaluate_choice(*asked, command, request.extend, look, begin=tell_settings)
         ran = OpenSweep(found.folder, tuple(found.crashed), optimism(found))

@@ -76,11 +76,11 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
 
     from analysis.ladder import report as ladder_report
     from tune_calib.console import shown
-    from tune_calib.tuning.look import CloserLook
+    from tune_calib.tuning.extra import ExtraEvaluations
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
     again = resume_command(request)
-    look = CloserLook(request.shift, request.bootstrap)
+    look = ExtraEvaluations(request.shift, request.bootstrap)
     asked = (folder, request.seeds, request.study_storage, again, request.extend, look)
     if dry_run:
         print_plan(planned_evaluation(*asked))

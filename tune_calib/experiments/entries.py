@@ -28,7 +28,7 @@ from tune_calib.spec.pipelines import build_rung
 from tune_calib.spec.resolved import ResolvedRequest, Seeds, refuse_large
 from tune_calib.spec.settings import refuse_misfit
 from tune_calib.spec.yaml_text import Position
-from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 
@@ -55,7 +55,7 @@ class Work:
     ladder: Ladder | None = None
     method: str = ""
     search: SearchOptions | None = None
-    look: CloserLook = field(default_factory=CloserLook)
+    look: ExtraEvaluations = field(default_factory=ExtraEvaluations)
 
     def check(self) -> None:
         """Write every spec out once.
@@ -155,7 +155,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     with file.source.at((*position, "seeds")):
         seeds = Seeds.count(counts.both, counts.networks, counts.heads)
     gpus = (entry.resources or whole.resources or TrialResources()).gpus
-    look = CloserLook(
+    look = ExtraEvaluations(
         entry.shift if entry.shift is not None else whole.shift or (),
         entry.bootstrap if entry.bootstrap is not None else whole.bootstrap or 0,
     )

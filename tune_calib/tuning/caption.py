@@ -66,7 +66,7 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: ResolvedR
 
 
 def data_told(data: DataSlot) -> str:
-    """Which data, and what of them is otherwise than as always."""
+    """Describe the data and their settings that differ from the defaults."""
     parts = [_of_import(data.import_record) if data.import_record else data.dataset]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
@@ -106,7 +106,7 @@ def heads_told(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
 
 
 def _of_images(data: DataSlot) -> list[str]:
-    """Which images are held out, and by what they are normalised, where it is not as always."""
+    """Describe the held-out images and their normalisation where they differ from the defaults."""
     told = []
     if data.holdout == "test":
         select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
@@ -118,7 +118,7 @@ def _of_images(data: DataSlot) -> list[str]:
 
 
 def _of_import(record: ImportedData) -> str:
-    """What is imported, and how its splits came about."""
+    """Describe imported data and the origin of their splits."""
     what = f"{format_count(record.width, 'feature')}, " if record.width else ""
     sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
     told = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
@@ -148,27 +148,12 @@ def tell_left_out(ladder: Ladder, asked: ResolvedRequest, out: AnyPath) -> None:
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
-    """Whether some network or head is: transforms of a given network follow no recipe."""
+    """Return whether any network or head is trained."""
     return any(trial.spec.head or not trial.spec.network.is_frozen for trial in planned)
 
 
-def tell_recipe(
-    asked: ResolvedRequest, out: AnyPath, planned: Sequence[PlannedTrial] | None = None
-) -> None:
-    """Say on stderr by which recipe a folder is run, and what of it was changed.
-
-    Args:
-        asked: what is run.
-        out: the folder.
-        planned: its trials, where they are known; nothing is said where they train nothing.
-    """
-    if asked.recipe_caption and (planned is None or is_trained(planned)):
-        own = "; each method by its authors' recipe" if asked.own_recipes else ""
-        echo(f"{out}: {asked.recipe_caption}{own}", err=True)
-
-
 def recipe_record(asked: ResolvedRequest) -> RecipeRecord | None:
-    """The recipe as a manifest tells it."""
+    """Build the record of a recipe for a manifest."""
     recipe = asked.recipe
     if recipe is None:
         return None
@@ -195,7 +180,7 @@ def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
-    """What of a recipe all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
+    """Describe what all slots share of a recipe, e.g. ``: SGD, lr 0.1, batch 128``."""
     told = (
         text(getattr(slots[0], name))
         for name, text in _TOLD.items()
@@ -216,7 +201,7 @@ def _whose(networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recip
 
 
 def _optimiser(slot: OptimisedSlot) -> str:
-    """A recipe as text; milestones are the epochs that they fall on."""
+    """Format a recipe, with milestones as epochs, to compare it."""
     plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
     epochs = plain.pop("epochs")
     plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]

@@ -27,7 +27,7 @@ COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 
 
 class Copy(NamedTuple):
-    """A data set as the driver of a job reads it.
+    """A data set as the driver of a run reads it.
 
     Attributes:
         digest: of all pixels and labels; equal for two layouts of the same images.
@@ -42,7 +42,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies that a job reads, by the canonical JSON of their data slots.
+    """The copies that a run reads, by the canonical JSON of their data slots.
 
     Imported data have none: their digest is part of the spec.
 
@@ -58,16 +58,7 @@ class Copies:
 
     @classmethod
     def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
-        """Read the data of a job, so that damaged files are refused before it starts.
-
-        Args:
-            slots: data slots of its trials.
-            data_root: where data sets lie.
-            store: holds imports, networks and decoded images.
-
-        Raises:
-            UserError: data are not there, or damaged.
-        """
+        """Read the data of a job, so that damaged files are refused before it starts."""
         known: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:
@@ -80,19 +71,11 @@ class Copies:
 
     @property
     def digests(self) -> dict[str, str]:
-        """The digest of each data slot, for the rows of its trials."""
+        """Return the digest of each data slot, for the rows of its trials."""
         return {key: copy.digest for key, copy in self.known.items()}
 
     def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
-        """Refuse to add rows to a folder whose rows are of another copy or of another version.
-
-        Args:
-            out: the folder.
-            left: trials that are still to be done.
-
-        Raises:
-            UserError: its rows, or networks that trials would start from, are of another copy.
-        """
+        """Refuse to add rows to a folder whose rows are of another copy or of another version."""
         rows = read_table(out, "trials", keep=COLUMNS.__contains__).group_by(list(COLUMNS))
         undated: set[str] = set()
         for row in rows.aggregate([]).to_pylist():
@@ -125,9 +108,6 @@ class Copies:
 
         Rows of earlier versions hold no digest. The network behind them does, if the store still
         has it.
-
-        Raises:
-            UserError: it is of another copy.
         """
         copy = self.known.get(row["data"])
         if copy is None:

@@ -43,10 +43,6 @@ def take_pictures(
 
     Returns:
         A line for each trial: what was done.
-
-    Raises:
-        UserError: no trial is done, the data or a network is not there, or the classifier does
-            not give the numbers of its trial.
     """
     trials = read_table(out, "trials").to_pylist()
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]

@@ -14,19 +14,12 @@ FOLDER = "profiles"
 
 
 def profiled_epoch(epochs: int) -> int:
-    """The epoch (0-based) that is watched: the second, since the first one warms up."""
+    """Return the epoch (0-based) that is profiled: the second, since the first one warms up."""
     return min(1, epochs - 1)
 
 
 def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
-    """Write where the watched epoch of a network went.
-
-    Args:
-        out: folder of the results.
-        spec: names the network.
-        samples: training images of the epoch.
-        seconds: of each phase.
-    """
+    """Write where the watched epoch of a network went."""
     about = {
         "network": spec.network_id,
         "method": spec.network.method,
@@ -41,7 +34,7 @@ def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str
 
 
 def profiles_told(out: AnyPath) -> str:
-    """A table for the networks that were profiled: a phase a row, shares of the epoch."""
+    """Build a table of the profiled networks: a row per phase, as a share of the epoch."""
     texts = {str(path): path.read_bytes() for path in (out / FOLDER).glob("*.json")}
     found = [json.loads(texts[name]) for name in sorted(texts)]
     if not found:

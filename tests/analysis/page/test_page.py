@@ -337,3 +337,34 @@ def test_settings_are_flat_without_seeds_and_told_by_rung():
         ["head.gamma", 0.5, "step"],
         ["head.gamma", 0.75, "step"],
     ]
+
+
+@each("is_spread", [False, True])
+def test_the_page_leads_with_the_best_rung_its_interval_and_the_network(is_spread, out):
+    rows = read_table(out, "trials", "3-0").to_pylist()
+    if is_spread:
+        write_results(out, "3-0", {"trials": [{**rows[0], "test/ece": 0.01}]})
+    sweep = load(out)
+    (lead,) = re.findall('<p class="lead">(.*?)</p>', rendered(out))
+    means = {rung.label: sweep.of_rung(rung.index)["test/ece"].mean() for rung in sweep.rungs}
+    best = min(means, key=means.get)
+    change = METRICS["ece"].format(means[best] - means[sweep.rungs[0].label], signed=True)
+    assert f"Of 4 rungs compared by ECE on test, {best} is the best" in lead
+    more = "(95 % interval" if is_spread else "the same in"
+    assert f"a change of {change} points from {sweep.rungs[0].label}" in lead
+    assert more in lead
+    assert "3 matched seeds" in lead
+    assert "the base network" in lead
+
+
+def test_wide_tables_fold_columns_and_captions_fold_notes_and_settings(whole):
+    text = (whole / "report.html").read_text()
+    shown = tables.ladder(load(whole)).without_blank()
+    folded = [shown.heads[index] for index in shown.extra]
+    assert "MCE (%) ↓" in folded
+    assert "ECE (%) ↓" not in folded
+    assert len(shown.heads) - len(folded) == 6
+    assert f"Show all {len(shown.heads)} columns" in text
+    assert "<summary>Full settings</summary>" in text
+    narrow = Table("key", "caption", [{"a": cell(1), "b": cell(2)}], first=["b"])
+    assert narrow.extra == []

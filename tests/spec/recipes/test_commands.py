@@ -14,7 +14,7 @@ from tune_calib.spec.datasets import DATASETS, Quick
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
-from tune_calib.tuning.caption import conditions, tell_recipe
+from tune_calib.tuning.caption import conditions
 
 
 @pytest.mark.parametrize(
@@ -50,12 +50,11 @@ def test_a_caption_names_what_is_done_to_the_images():
 
 @each("own_recipes", [False, True])
 @each("name", [None, QUICK, "focal"])
-def test_a_run_says_its_recipe_in_one_line(name, own_recipes, capsys):
+def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     asked = asked_of("cifar10", name, own_recipes, epochs=3)
-    tell_recipe(asked, "OUT")
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert told.startswith(f"OUT: recipe {name or QUICK} ({asked.recipe.title}")
+    ladder = build_comparison(("ce",))
+    told = conditions(expand(ladder, asked), ladder, asked)
+    assert f"; recipe {name or QUICK} ({asked.recipe.title}" in told
     assert "but network.epochs 3" in told
     assert ("authors' recipe" in told) == own_recipes
 

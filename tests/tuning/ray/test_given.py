@@ -20,7 +20,7 @@ from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 HEAD = {"epochs": 2, "augment": "none"}
 
@@ -32,7 +32,7 @@ def planned(file: Path, store: Path, names, seeds=1, **data):
         "head": HEAD,
     }
     asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
-    return expand(build_comparison(names), taken_in(asked, None, store))
+    return expand(build_comparison(names), resolve_files(asked, None, store))
 
 
 def saw_what_is_held_out(path: Path) -> Path:

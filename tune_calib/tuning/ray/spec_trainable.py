@@ -34,7 +34,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.rows import Circumstances, TrialResult, bin_rows, curve_rows, trial_row
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 DONE = "done"
 """Whether a report is the last one of its trial, by the name that Ray Tune gives it."""
@@ -97,7 +97,7 @@ class SpecTrainable:
         asked = ResolvedRequest(slots).with_recipe(config.get("recipe"))
         if run := config.get("run"):
             root = Path(run["data_root"]) if run.get("data_root") else None
-            asked = taken_in(asked, root, parse_path(run["store"]))
+            asked = resolve_files(asked, root, parse_path(run["store"]))
         spec = resolve_spec(asked.overrides, asked.recipe, config.get("own_recipes", False))
         plain = spec.model_dump(mode="json")
         return {"spec": plain, "rung": 0, "label": cls.method or "network"}

@@ -17,7 +17,7 @@ NO_RUNG = -1
 
 
 class Candidates:
-    """What a search tries: each point of the space, under every seed.
+    """The trials of a search: each point of the space under every seed.
 
     Args:
         method: whose space it is.
@@ -60,11 +60,7 @@ class Candidates:
         return own | {origin for origin in origins if origin is not None}
 
     def refuse_empty(self) -> None:
-        """Refuse a search that has nothing to choose.
-
-        Raises:
-            UserError: every setting of the space is given.
-        """
+        """Refuse a search that has nothing to choose."""
         if not self.space.settings:
             raise UserError(
                 f"every setting of the space of {self.method} is given: nothing is left to search; "
@@ -72,7 +68,7 @@ class Candidates:
             )
 
     def first(self) -> list[dict[str, Choice]]:
-        """The method's defaults on the data set, then further published values, none twice."""
+        """Return the method's defaults on the data set, then other published values, none twice."""
         points: list[dict[str, Choice]] = []
         for published in ({}, *self.space.first):
             point = self.space.active({**self.defaults, **published})
@@ -81,21 +77,16 @@ class Candidates:
         return points
 
     def trials(self, point: Point, number: int) -> list[PlannedTrial]:
-        """The trials of a point, one for each pair of seeds.
-
-        Args:
-            point: values by ``slot.key``; settings that it leaves out keep their defaults.
-            number: of the suggestion.
-        """
+        """Build the trials of a point, one for each pair of seeds."""
         return self._planned(self.rung(point), number, f"trial {number}")
 
     def baseline(self) -> list[PlannedTrial]:
-        """The network trained with cross entropy, under its own head, for each network seed."""
+        """Build the network trained with cross entropy under its own head, for each seed."""
         trials = self._planned(Rung(BASELINE, ""), NO_RUNG, BASELINE)
         return list({trial.spec.hash: trial for trial in trials}.values())
 
     def rung(self, point: Point, label: str = "") -> Rung:
-        """A point as a rung that stands beside others."""
+        """Build the rung of a point."""
         values = {name.partition(".")[2]: value for name, value in point.items()}
         return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
 
@@ -107,7 +98,7 @@ class Candidates:
 
 
 def _read(spec: TrialSpec, name: str) -> Any:
-    """The value of ``slot.key`` in a spec; the key is of the method or of its slot."""
+    """Return the value of ``slot.key`` in a spec; the key is of the method or of its slot."""
     slot, _, key = name.partition(".")
     filled = getattr(spec, slot)
     params: Mapping[str, Any] = filled.params.model_dump(mode="json")

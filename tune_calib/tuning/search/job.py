@@ -22,7 +22,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import find_recipe, restore_recipe
 from tune_calib.spec.space import Point
 from tune_calib.text import format_yaml, option_words
-from tune_calib.tuning.folder import identity_of
+from tune_calib.tuning.folder import hash_request
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage
@@ -31,7 +31,7 @@ from tune_calib.tuning.site import Site
 
 @dataclass(frozen=True)
 class Question:
-    """What a search asks; another question is another search.
+    """What a search optimises and how; another definition is another search.
 
     Attributes:
         method: whose space is searched.
@@ -57,7 +57,7 @@ class Question:
     lag: int = 2
 
     def record(self) -> QuestionRecord:
-        """As a file holds it."""
+        """Return the record for ``search.json``."""
         asked = self.asked
         plain = {
             "method": self.method,
@@ -84,8 +84,8 @@ class Question:
 
     @property
     def identity(self) -> str:
-        """What tells this search from every other, the same in each of its rows."""
-        return identity_of(self.record().plain())
+        """Return the hash of the definition, which is in each row of the search."""
+        return hash_request(self.record().plain())
 
     @classmethod
     def of(cls, record: QuestionRecord) -> "Question":
@@ -109,13 +109,13 @@ class Question:
         return cls(**{**plain, "asked": asked, "objective": objective})
 
     def candidates(self) -> Candidates:
-        """What is tried."""
+        """Build the candidates of the search."""
         return Candidates(self.method, self.asked)
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A search to be carried out.
+    """A search in a run folder.
 
     Attributes:
         question: what it asks.
@@ -137,7 +137,7 @@ class SearchJob:
         return self.site.out
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """The plug-ins that its trials need."""
+        """List the plug-ins that its trials need."""
         return plugins.used(self.question.plugins())
 
 
@@ -178,7 +178,7 @@ def command_of_choice(job: SearchJob, point: Point) -> str:
 
 
 def _named_recipe(asked: ResolvedRequest, backbone: str | None) -> str | None:
-    """The recipe as an option names it; None where it is the one that holds without a name."""
+    """Return the name of the recipe for the option; None if it is the default."""
     recipe = asked.recipe
     if recipe is None or recipe.name != QUICK:
         return None if recipe is None else recipe.name
@@ -188,20 +188,12 @@ def _named_recipe(asked: ResolvedRequest, backbone: str | None) -> str | None:
 
 
 def _text_of(recipe: Recipe | None) -> str:
-    """A recipe as text; one that was read from a file has lists where the program has tuples."""
+    """Format a recipe to compare it; one read from a file has lists in place of tuples."""
     return json.dumps([recipe.settings, recipe.plain()] if recipe else None, sort_keys=True)
 
 
 def job_of(out: AnyPath, study_storage: str | None) -> SearchJob:
-    """The search that a folder holds.
-
-    Args:
-        out: its folder.
-        study_storage: URL of its study, where that is a database.
-
-    Raises:
-        UserError: it holds none.
-    """
+    """Load the search of a folder."""
     require_loaded(out)
     manifest = search_of(out)
     if not manifest.can_go_on:

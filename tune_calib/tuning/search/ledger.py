@@ -31,7 +31,7 @@ IN_SESSION = "{} Ray trials in this session"
 
 @dataclass
 class Ledger:
-    """What the driver of a search knows.
+    """The state of a search as its driver knows it.
 
     Attributes:
         out: folder of the search.
@@ -64,14 +64,14 @@ class Ledger:
         return hashes
 
     def hashes(self, suggestion: Suggestion) -> list[str]:
-        """Spec hashes of a suggestion, one for each pair of seeds."""
+        """Return the spec hashes of a suggestion, one for each pair of seeds."""
         if suggestion.number not in self._hashes:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
             self._hashes[suggestion.number] = [trial.spec.hash for trial in trials]
         return self._hashes[suggestion.number]
 
     def to_start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
-        """Trials of suggestions that have no row and that no Ray trial was made of yet."""
+        """Return the trials of suggestions that have no row and were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
@@ -91,7 +91,7 @@ class Ledger:
             self.crashed[planned.spec.hash] = error or "no result row was written"
 
     def is_over(self, suggestion: Suggestion) -> bool:
-        """Whether every trial of a suggestion has a row or crashed."""
+        """Return whether every trial of a suggestion has a row or crashed."""
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
     def settle(self, suggestion: Suggestion) -> None:
@@ -104,11 +104,7 @@ class Ledger:
             self.study.tell(suggestion.number, standing)
 
     def judge_all(self) -> None:
-        """Judge every suggestion of a search that has ended.
-
-        Raises:
-            UserError: one is still open.
-        """
+        """Judge every suggestion of a search that has ended."""
         if not self.judge_ended():
             raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
 
@@ -125,11 +121,7 @@ class Ledger:
 
     @property
     def baseline(self) -> Mapping[int, float]:
-        """Accuracy on ``select`` of the baseline, by network seed.
-
-        Raises:
-            UserError: a baseline has none.
-        """
+        """Accuracy on ``select`` of the baseline, by network seed."""
         if not self._baseline:
             for trial in self.candidates.baseline():
                 row = self.rows.get(trial.spec.hash)
@@ -148,7 +140,7 @@ class Ledger:
         return [fmean(row[column("select", name)] for row in rows) for name in metrics]
 
     def remarks(self) -> list[str]:
-        """What must be said of the choice and its baseline, a line each."""
+        """Return warnings about the choice and its baseline, a line each."""
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
@@ -165,7 +157,7 @@ class Ledger:
         return None if number is None else self.study.suggestion(number).point
 
     def best(self) -> str:
-        """The choice so far, in a few words."""
+        """Describe the choice so far."""
         number = self.objective.chosen(self.standings)
         if number is None:
             return "none within the guard yet"
@@ -191,9 +183,6 @@ class Ledger:
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.
-
-        Args:
-            planned: number of suggestions.
 
         Returns:
             The counts in one line.
@@ -233,7 +222,7 @@ class Ledger:
 
 
 def _is_read(name: str) -> bool:
-    """Whether the driver needs a column of ``trials``; all of thousands of rows fill gigabytes."""
+    """Return whether the driver needs a column of ``trials``; all of them fill gigabytes."""
     return name in KEPT or name.startswith("select/")
 
 

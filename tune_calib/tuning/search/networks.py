@@ -38,7 +38,7 @@ class StudySearcher:
         self.open: list[Suggestion] = []
 
     def suggest(self, trial_id: str) -> Any:
-        """The configuration of the next Ray trial, or ``OVER``."""
+        """Return the configuration of the next Ray trial, or ``OVER``."""
         while not self.queue:
             if self.asked == self.planned or not self.ledger.study.has(self.asked):
                 return OVER

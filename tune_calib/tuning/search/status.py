@@ -16,12 +16,7 @@ from tune_calib.tuning.search.study import OPEN, SearchStudy
 
 
 def search_status(out: AnyPath, study_storage: str | None = None) -> str:
-    """What of a search is done; its driver may be at work, and nothing is written.
-
-    Args:
-        out: its folder.
-        study_storage: URL of its study, where that is a database.
-    """
+    """Describe the progress of a search, without writing; its driver may be running."""
     rows = read_table(out, "trials", keep=lambda name: name == "status")
     counts = Counter(rows["status"].to_pylist())
     told = f"{format_count(counts.total(), 'trial')} with a result ({_told(counts)})"
@@ -47,7 +42,7 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
 
 
 def _study(out: AnyPath, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
-    """The study, to be counted and not to be asked."""
+    """Open the study to count its suggestions."""
     question = manifest.question
     if question.sampler == "grid" or not manifest.search:
         # Its points rest on the method's defaults, which import the method.

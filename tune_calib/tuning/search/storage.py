@@ -31,10 +31,6 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
             file in ``out``, whose driver must be the only one.
         out: folder of the search.
         is_read_only: write nothing, not even what mends a journal: beside a driver at work.
-
-    Raises:
-        UserError: there is no journal to read, the database cannot be reached, or would be damaged
-            where it lies, or ``out`` is remote and there is none.
     """
     if url is None:
         path = journal_file(out)
@@ -61,11 +57,7 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
 
 
 def journal_file(out: AnyPath) -> Path:
-    """Where a study lies that has no database.
-
-    Raises:
-        UserError: the folder is remote.
-    """
+    """Return the journal file of a study without a database."""
     if not isinstance(out, Path):
         raise UserError(
             f"{out} cannot hold the journal file of a study; name a database by `study_storage` URL"
@@ -77,7 +69,7 @@ def journal_file(out: AnyPath) -> Path:
 
 
 def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """What a database raises, and others.
+    """Return the exceptions of a database, and others.
 
     Asked for when something is raised: SQLAlchemy takes its time, and most searches have none.
     """
@@ -88,11 +80,7 @@ def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Tell in one line that the study's database went away.
-
-    Raises:
-        UserError: it did.
-    """
+    """Tell in one line that the study's database went away."""
     try:
         yield
     except _of_databases() as error:
@@ -112,16 +100,7 @@ def _reason(error: Exception, url: str) -> str:
 
 
 def known_storage(out: AnyPath, given: str | None, kept: str | None) -> str | None:
-    """URL of a study's database, or None for a journal file.
-
-    Args:
-        out: folder of the search.
-        given: by the user.
-        kept: by its manifest, without its password.
-
-    Raises:
-        UserError: it has a password that nobody gave.
-    """
+    """Return the URL of a study's database, or None for a journal file."""
     if given is None and kept is not None and STARS in kept:
         raise UserError(
             f"the study of {out} lies in {mask_url(kept)}: name it with `study_storage` URL"
@@ -180,12 +159,7 @@ def _refuse_shared_sqlite(url: str) -> None:
 
 
 def is_network_path(path: Path, mounts: str) -> bool:
-    """Whether a path lies on a network file system.
-
-    Args:
-        path: absolute.
-        mounts: text in the format of /proc/mounts.
-    """
+    """Return whether a path lies on a network file system."""
     kinds = {}
     for line in mounts.splitlines():
         _, point, kind, *_ = line.split()

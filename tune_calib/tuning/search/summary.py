@@ -15,7 +15,7 @@ from tune_calib.tuning.search.ledger import Ledger
 
 
 def summarise(found: Found) -> Text:
-    """The end of a search, as text."""
+    """Build the text that a search prints at its end."""
     ledger, objective = found.ledger, found.ledger.objective
     front = objective.pareto(ledger.standings)
     pictures = f"tables, figures and a page: {_typed('report', ledger)}"
@@ -57,7 +57,7 @@ def _typed(command: str, ledger: Ledger, *options: tuple[str, Any]) -> str:
 
 
 def _told(found: Found, number: int) -> str:
-    """The command that trains the choice; its settings alone where no command does."""
+    """Return the command that trains the choice; its settings alone if there is none."""
     if found.command:
         return found.command
     settings = {

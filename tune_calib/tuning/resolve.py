@@ -1,4 +1,4 @@
-"""What files say of a job, taken into what is asked: from then on no path decides a number."""
+"""Resolve the files that a request names: from then on no path decides a number."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,22 +25,16 @@ from tune_calib.spec.slots.data import OWN_NORM, DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
-def taken_in(
+def resolve_files(
     asked: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
 ) -> ResolvedRequest:
-    """The same with what the files of its data set say, and with the hash of its weights.
-
-    Of imported data, with what their name means in the store.
+    """Replace paths and names by what the files say: data set, imported data, weights.
 
     Args:
-        asked: what is asked for.
-        data_root: where data sets lie.
+        asked: settings and seeds.
+        data_root: folder of the data sets.
         at: the store; the file of ``network.weights`` is copied to it.
         is_dry: copy nothing.
-
-    Raises:
-        UserError: a file is not there, damaged, or of another network; a given network saw the
-            images that are held out, or nobody knows by what its pixels are normalised.
     """
     store = Store(at)
     data: Mapping[str, Any] = asked.overrides.get("data", {})
@@ -65,10 +59,10 @@ def taken_in(
         refuse_seen(made, spec.data)
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(spec, samples=2)
-    if told := fit(untrained, tensors, str(file), asked.is_frozen)[1]:
-        echo(f"{file}: {told}", err=True)
+    if remark := fit(untrained, tensors, str(file), asked.is_frozen)[1]:
+        echo(f"{file}: {remark}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
-        echo(f"{file}: of this export the network is taken, with its own head", err=True)
+        echo(f"{file}: only the network of this export is used, with its own head", err=True)
     if not is_dry:
         weights.keep(file, store)
     return asked
@@ -81,13 +75,13 @@ def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialS
     own: type[NetworkMethod] | None = METHODS[made.network.method].implementation if made else None
     if own is None or own.forward is not NetworkMethod.forward:
         raise UserError(
-            f"network.weights: {file} holds what its training method makes logits by, beside the "
-            "network; give a network whose logits are those of its last layer"
+            f"network.weights: in {file} the training method makes the logits, and not the last "
+            "layer of the network; name a network whose logits are those of its last layer"
         )
 
 
 def _normalised(asked: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
-    """With the constants of a given network, which are told in one way, whatever was written."""
+    """Add the normalisation of a frozen network in one spelling, however it was written."""
     plain = _with_norm(asked, None)
     norm = asked.overrides.get("data", {}).get("norm")
     if norm is None:
@@ -101,17 +95,16 @@ def _normalised(asked: ResolvedRequest, made: TrialSpec | None) -> ResolvedReque
 
 def _with_norm(asked: ResolvedRequest, norm: str | Constants | None) -> ResolvedRequest:
     data = {key: value for key, value in asked.overrides.get("data", {}).items() if key != "norm"}
-    told = {} if norm is None else {"norm": norm}
-    return replace(asked, overrides={**asked.overrides, "data": {**data, **told}})
+    own = {} if norm is None else {"norm": norm}
+    return replace(asked, overrides={**asked.overrides, "data": {**data, **own}})
 
 
 def _constants(data: DataSlot) -> Constants:
-    info = data.info
-    return info.mean, info.std
+    return data.info.mean, data.info.std
 
 
 def _norm_of_backbone(asked: ResolvedRequest) -> str | Constants:
-    """What weights of others for a backbone expect, as far as that is known."""
+    """Return the normalisation that published weights of a backbone expect."""
     spec = asked.spec()
     info, backbone = spec.data.info, spec.network.backbone
     record: BackboneInfo = BACKBONES[backbone]
@@ -119,7 +112,7 @@ def _norm_of_backbone(asked: ResolvedRequest) -> str | Constants:
     constants = NORMS[norm] if isinstance(norm, str) else norm
     if constants is None or len(constants[0]) != info.channels:
         raise UserError(
-            f"nobody knows by what a given {backbone} normalises its pixels: take `norm` "
+            f"the normalisation that this {backbone} expects is not known: set `norm` to "
             f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
             "[[means], [standard deviations]]"
         )
